@@ -1,0 +1,1 @@
+"""How does X speak? One module per way of reaching a model."""

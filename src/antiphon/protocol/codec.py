@@ -1,0 +1,198 @@
+"""Events and responses to JSON and back, in both dialects.
+
+The machines know one language. What differs on the wire is written down here:
+
+    | what                    | openai (default)                | open-responses             |
+    |-------------------------|---------------------------------|----------------------------|
+    | raw reasoning events    | response.reasoning_text.*       | response.reasoning.*       |
+    | error event             | flat code, message, param       | nested in `error`          |
+    | echo of a json_schema   | the schema                      | null (its schema says so)  |
+    | echo of other tools     | as sent                         | function tools only        |
+
+Reading takes every variant. The fast way reads an event of exactly the known fields straight
+into its class; whatever has more takes the slow way and keeps the rest in `extra`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import (
+    EVENT_CLASSES,
+    ErrorEvent,
+    Event,
+    KnownEvent,
+    UnknownEvent,
+    event_type,
+)
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+
+__all__ = [
+    "DONE",
+    "Dialect",
+    "decode_event",
+    "decode_response",
+    "encode_event",
+    "encode_item",
+    "encode_response",
+    "encode_sse",
+    "read_event",
+    "response_object",
+]
+
+Dialect = Literal["openai", "open-responses"]
+
+DONE: Final = b"data: [DONE]\n\n"
+
+_encode = msgspec.json.Encoder().encode
+_decode_known = msgspec.json.Decoder(KnownEvent).decode
+_decode_any = msgspec.json.Decoder().decode
+
+_TO_OPEN: Final = {
+    "response.reasoning_text.delta": "response.reasoning.delta",
+    "response.reasoning_text.done": "response.reasoning.done",
+}
+_FROM_ANY: Final = {
+    **{new: old for old, new in _TO_OPEN.items()},
+    "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
+    "response.reasoning_summary.done": "response.reasoning_summary_text.done",
+}
+_EXTRA: Final = "$extra"
+
+
+def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
+    """Return the event as one line of JSON."""
+    if dialect == "openai" and type(event) is not UnknownEvent:
+        if event.extra is msgspec.UNSET and not hasattr(event, "response"):
+            if type(event) is not ErrorEvent:
+                return _encode(event)
+    return _encode(_event_object(event, dialect))
+
+
+def encode_sse(event: Event, dialect: Dialect = "openai") -> bytes:
+    """Return the event as one SSE frame: its name, one line of data, a blank line."""
+    name = event_type(event)
+    if dialect != "openai":
+        name = _TO_OPEN.get(name, name)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_event(event, dialect))
+
+
+def encode_item(item: Item) -> bytes:
+    """Return an item as JSON."""
+    return _encode(item)
+
+
+def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
+    """Return the response as JSON."""
+    return _encode(response_object(response, dialect))
+
+
+def decode_response(data: bytes) -> Response:
+    """Read a response, whatever server wrote it. Raise BrokenStream if it is none."""
+    return _read_response(_json_object(data))
+
+
+def decode_event(data: bytes | str) -> Event:
+    """Read the JSON of one event. Raise BrokenStream if it is not an event at all."""
+    try:
+        return _decode_known(data)
+    except msgspec.ValidationError:
+        return read_event(_json_object(data))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BrokenStream(f"event is not JSON: {error}", code="invalid_json") from None
+
+
+def read_event(fields: dict[str, Any]) -> Event:
+    """Read an event from a JSON object, keeping what we do not know."""
+    name = fields.get("type")
+    if not isinstance(name, str):
+        raise BrokenStream("event has no type", code="invalid_event")
+    cls = EVENT_CLASSES.get(_FROM_ANY.get(name, name))
+    if cls is None:
+        return UnknownEvent(name, fields)
+    if cls is ErrorEvent:
+        fields = _flat_error(fields)
+    known = set(cls.__struct_encode_fields__) - {_EXTRA}
+    kept = {key: value for key, value in fields.items() if key in known}
+    extra = {key: value for key, value in fields.items() if key not in known and key != "type"}
+    kept.setdefault("sequence_number", -1)
+    try:
+        if isinstance(kept.get("response"), dict):
+            kept["response"] = _read_response(kept["response"])
+        event = msgspec.convert(kept | {"type": cls.__struct_config__.tag}, cls)
+    except msgspec.ValidationError as error:
+        raise BrokenStream(f"event {name}: {error}", code="invalid_event") from None
+    return msgspec.structs.replace(event, extra=extra) if extra else event
+
+
+def response_object(response: Response, dialect: Dialect = "openai") -> dict[str, Any]:
+    """Return the response as a JSON object in the given dialect."""
+    body: dict[str, Any] = msgspec.to_builtins(response)
+    body |= body.pop(_EXTRA, {})
+    if dialect == "open-responses":
+        _speak_open(body)
+    return body
+
+
+def _event_object(event: Event, dialect: Dialect) -> dict[str, Any]:
+    if isinstance(event, UnknownEvent):
+        return event.fields | {"type": event.type}
+    fields: dict[str, Any] = msgspec.to_builtins(event)
+    fields |= fields.pop(_EXTRA, {})
+    if "response" in fields:
+        fields["response"] = response_object(event.response, dialect)  # type: ignore[union-attr] # lifecycle events only
+    if isinstance(event, ErrorEvent):
+        kind = fields.pop("kind", "server_error")
+        if dialect == "open-responses":
+            nested = {key: fields.pop(key) for key in ("code", "message", "param")}
+            fields["error"] = {"type": kind} | nested
+    if dialect == "open-responses":
+        fields["type"] = _TO_OPEN.get(fields["type"], fields["type"])
+    return fields
+
+
+def _speak_open(body: dict[str, Any]) -> None:
+    body["tools"] = [tool for tool in body["tools"] or () if tool.get("type") == "function"]
+    text = body.get("text") or {}
+    form = text.get("format") or {}
+    if form.get("type") == "json_schema":
+        body["text"] = text | {"format": form | {"schema": None}}
+
+
+def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:
+    """Bring the nested form of an error event to the flat one."""
+    nested = fields.get("error")
+    if not isinstance(nested, dict):
+        return {"message": ""} | fields
+    rest = {key: value for key, value in fields.items() if key != "error"}
+    flat = {key: nested[key] for key in ("code", "param") if key in nested}
+    flat["message"] = nested.get("message") or ""
+    if "type" in nested:
+        flat["kind"] = nested["type"]
+    return flat | rest
+
+
+def _read_response(body: dict[str, Any]) -> Response:
+    known = set(Response.__struct_encode_fields__) - {_EXTRA}
+    extra = {key: value for key, value in body.items() if key not in known}
+    try:
+        response = msgspec.convert({k: v for k, v in body.items() if k in known}, Response)
+    except msgspec.ValidationError as error:
+        raise BrokenStream(f"response: {error}", code="invalid_event") from None
+    if extra:
+        response.extra = extra
+    return response
+
+
+def _json_object(data: bytes | str) -> dict[str, Any]:
+    try:
+        value = _decode_any(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BrokenStream(f"not JSON: {error}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise BrokenStream("not a JSON object", code="invalid_event")
+    return value

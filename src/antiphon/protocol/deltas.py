@@ -1,0 +1,137 @@
+"""What a backend can say happened: the one language between model and builder.
+
+A delta says what happened, never how it is written down: no ids, no indexes, no done-events.
+Those are born in the builder. A new delta needs one backend that says it and one item of the
+specification it becomes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Usage
+
+__all__ = [
+    "AnnotationAdded",
+    "CallClosed",
+    "CallGrew",
+    "CallOpened",
+    "Degraded",
+    "Delta",
+    "ItemPassed",
+    "ReasoningGrew",
+    "RefusalGrew",
+    "StopReason",
+    "Stopped",
+    "SummaryGrew",
+    "TextGrew",
+    "TierUsed",
+    "UsageKnown",
+]
+
+StopReason = Literal["stop", "length", "content_filter"]
+
+
+class TextGrew(msgspec.Struct, frozen=True, gc=False):
+    """The answer grew by `text`. `logprobs` are OpenAI-shaped token objects, if asked for."""
+
+    text: str
+    logprobs: tuple[dict[str, Any], ...] = ()
+
+
+class RefusalGrew(msgspec.Struct, frozen=True, gc=False):
+    """The model declines, and says so in these words."""
+
+    text: str
+
+
+class ReasoningGrew(msgspec.Struct, frozen=True, gc=False):
+    """Raw reasoning grew by `text`."""
+
+    text: str
+
+
+class SummaryGrew(msgspec.Struct, frozen=True, gc=False):
+    """A reasoning summary grew by `text`."""
+
+    text: str
+
+
+class AnnotationAdded(msgspec.Struct, frozen=True):
+    """A note on the text so far, such as a url_citation, as on the wire."""
+
+    annotation: dict[str, Any]
+
+
+class CallOpened(msgspec.Struct, frozen=True, gc=False):
+    """A tool call began. `key` is how this backend names it until it is closed."""
+
+    key: int
+    name: str
+    call_id: str | None = None
+
+
+class CallGrew(msgspec.Struct, frozen=True, gc=False):
+    """The arguments of an open call grew by `arguments`."""
+
+    key: int
+    arguments: str
+
+
+class CallClosed(msgspec.Struct, frozen=True, gc=False):
+    """The backend says that a call is complete. Most never say it."""
+
+    key: int
+
+
+class ItemPassed(msgspec.Struct, frozen=True):
+    """A whole item we do not understand, to be handed on as it is."""
+
+    item: Item
+
+
+class UsageKnown(msgspec.Struct, frozen=True):
+    """The backend counted tokens. The last word counts."""
+
+    usage: Usage
+
+
+class TierUsed(msgspec.Struct, frozen=True, gc=False):
+    """The service tier the backend really used."""
+
+    tier: str
+
+
+class Degraded(msgspec.Struct, frozen=True, gc=False):
+    """Something asked for that this backend cannot honour, as `field` or `field: reason`.
+
+    Said before anything is sent to the model, so that a strict request is refused instead.
+    """
+
+    what: str
+
+
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """The model stopped by itself, and why. Without this a stream did not end, it broke."""
+
+    reason: StopReason
+
+
+Delta = (
+    TextGrew
+    | RefusalGrew
+    | ReasoningGrew
+    | SummaryGrew
+    | AnnotationAdded
+    | CallOpened
+    | CallGrew
+    | CallClosed
+    | ItemPassed
+    | UsageKnown
+    | TierUsed
+    | Degraded
+    | Stopped
+)

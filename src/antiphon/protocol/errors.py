@@ -1,0 +1,196 @@
+"""What can go wrong, said once.
+
+Errors are raised low and translated once, at the edge (`server/errors.py`).
+
+    AntiphonError
+    ├── CallerError           the caller's mistake: a 4xx with type, code and param
+    │   ├── InvalidRequest    400: the body or a parameter cannot be used
+    │   ├── Unauthorized      401: no key, or one that is not valid
+    │   ├── Forbidden         403: a foreign Host or Origin
+    │   ├── NotFound          404: no such thing for this owner
+    │   ├── BodyTooLarge      413: over a size limit
+    │   ├── SlowRequest       408: the request did not arrive in time
+    │   └── NotBuilt          501: part of the API this version does not have
+    ├── PeerFault             the other side's fault
+    │   ├── BackendError      the model's side refused, broke or talked nonsense
+    │   │   └── ContextOverflow   the context is longer than the model takes
+    │   └── BrokenStream      an event stream that cannot be read further
+    └── OurFault              ours: the disk, the load, a bug
+        ├── StoreUnavailable  503: nothing was acknowledged, try again
+        └── Overloaded        503/429: no room or no time for another turn
+
+Messages are written for the person who reads them: what is wrong and what to do. They never
+hold keys, cookies or bodies.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AntiphonError",
+    "BackendError",
+    "BodyTooLarge",
+    "BrokenStream",
+    "CallerError",
+    "ContextOverflow",
+    "Forbidden",
+    "InvalidRequest",
+    "NotBuilt",
+    "NotFound",
+    "OurFault",
+    "Overloaded",
+    "PeerFault",
+    "SlowRequest",
+    "StoreUnavailable",
+    "Unauthorized",
+]
+
+
+class AntiphonError(Exception):
+    """Anything antiphon raises on purpose. `status`, `type`, `code`, `param` go on the wire."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = None
+    param: str | None = None
+    retry_after: float | None = None
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class CallerError(AntiphonError):
+    """The caller's mistake. Trying again unchanged gives the same answer."""
+
+    status = 400
+    type = "invalid_request_error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.param = param
+
+
+class InvalidRequest(CallerError):
+    """The body or a parameter cannot be used; `param` names it."""
+
+    code = "invalid_request"
+
+
+class Unauthorized(CallerError):
+    """No key, or one that is unknown, expired or revoked."""
+
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(CallerError):
+    """The request came from a place it must not come from (DNS rebinding)."""
+
+    status = 403
+    code = "forbidden"
+
+
+class NotFound(CallerError):
+    """There is no such thing for this owner. Missing and foreign read alike."""
+
+    status = 404
+    code = "not_found"
+
+
+class BodyTooLarge(CallerError):
+    """A size limit was passed."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class SlowRequest(CallerError):
+    """The request did not arrive in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class NotBuilt(CallerError):
+    """Part of the API that this version does not have; nothing was done."""
+
+    status = 501
+    code = "not_implemented"
+
+
+class PeerFault(AntiphonError):
+    """The other side of a connection did something we cannot repair."""
+
+    status = 502
+    type = "upstream_error"
+
+
+class BackendError(PeerFault):
+    """The model's side refused, broke off or talked nonsense.
+
+    `status` is the HTTP status to answer with if nothing has gone out yet. `code` is one of
+    `upstream_unreachable`, `upstream_timeout`, `upstream_closed`, `upstream_invalid_response`,
+    `upstream_error`, `rate_limit_exceeded`, `insufficient_quota`, `model_not_found`, or the
+    upstream's own.
+    """
+
+    code = "upstream_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status: int = 502,
+        type: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.status = status
+        self.type = type or self.type
+        self.param = param
+        self.retry_after = retry_after
+
+
+class ContextOverflow(BackendError):
+    """The context is longer than the model takes; shorter would work."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message,
+            code="context_length_exceeded",
+            status=400,
+            type="invalid_request_error",
+            param="input",
+        )
+
+
+class BrokenStream(PeerFault):
+    """A stream of events that cannot be read further; `code` says why."""
+
+    def __init__(self, message: str, *, code: str = "stream_broken") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OurFault(AntiphonError):
+    """Ours, not the caller's and not the model's."""
+
+
+class StoreUnavailable(OurFault):
+    """The store cannot be read or written now; nothing was acknowledged."""
+
+    status = 503
+    code = "store_unavailable"
+    retry_after = 1.0
+
+
+class Overloaded(OurFault):
+    """No room for another turn, or no time: the server is full or going away."""
+
+    status = 503
+    code = "server_overloaded"
+    retry_after = 1.0

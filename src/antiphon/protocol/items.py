@@ -1,0 +1,236 @@
+"""Items and parts: the nouns of a conversation, as JSON objects.
+
+An item is a plain dict exactly as it stands on the wire, so unknown fields, parts and whole
+item types survive a round trip by doing nothing. What we do know is written down here as
+shapes; `check_item` holds an item against its shape and changes nothing. An item of a type
+that has no shape here passes unchecked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from antiphon.protocol.errors import InvalidRequest
+
+__all__ = [
+    "CALL_TYPES",
+    "KNOWN_ITEM_TYPES",
+    "OUTPUT_TYPES",
+    "Item",
+    "Part",
+    "check_item",
+    "item_prefix",
+    "item_type",
+    "shape_error",
+    "text_of",
+    "with_id",
+]
+
+# JSON objects of open shape: Any is what a peer may put there.
+Item = dict[str, Any]
+Part = dict[str, Any]
+
+CALL_TYPES: Final = frozenset({"function_call"})
+OUTPUT_TYPES: Final = frozenset({"function_call_output"})
+
+_MAX_TEXT: Final = 10 * 1024 * 1024
+_MAX_IMAGE: Final = 20 * 1024 * 1024
+_MAX_FILE: Final = 32 * 1024 * 1024
+
+_Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
+_ImageUrl = Annotated[str, msgspec.Meta(max_length=_MAX_IMAGE)]
+_FileData = Annotated[str, msgspec.Meta(max_length=_MAX_FILE)]
+_Id = str | None
+_ItemStatus = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"] | None
+
+
+class _TextPart(msgspec.Struct):
+    text: _Text
+
+
+class _Refusal(msgspec.Struct):
+    refusal: _Text
+
+
+class _Image(msgspec.Struct):
+    image_url: _ImageUrl | None = None
+    file_id: str | None = None
+    detail: Literal["low", "high", "auto", "original"] | None = None
+
+
+class _File(msgspec.Struct):
+    filename: str | None = None
+    file_data: _FileData | None = None
+    file_url: str | None = None
+    file_id: str | None = None
+
+
+class _Video(msgspec.Struct):
+    video_url: str
+
+
+_PART_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
+    "input_text": _TextPart,
+    "output_text": _TextPart,
+    "text": _TextPart,
+    "summary_text": _TextPart,
+    "reasoning_text": _TextPart,
+    "refusal": _Refusal,
+    "input_image": _Image,
+    "input_file": _File,
+    "input_video": _Video,
+}
+
+_Content = _Text | list[Part]
+
+
+class _Message(msgspec.Struct):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: _Content
+    id: _Id = None
+    status: _ItemStatus = None
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class _FunctionCall(msgspec.Struct):
+    call_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    arguments: _Text
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _CallOutput(msgspec.Struct):
+    call_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    output: _Content
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _Reasoning(msgspec.Struct):
+    summary: list[Part] | None = None
+    content: list[Part] | None = None
+    encrypted_content: str | None = None
+    id: _Id = None
+
+
+class _Compaction(msgspec.Struct):
+    encrypted_content: Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
+    id: _Id = None
+
+
+class _Reference(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+_ITEM_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
+    "message": _Message,
+    "function_call": _FunctionCall,
+    "function_call_output": _CallOutput,
+    "reasoning": _Reasoning,
+    "compaction": _Compaction,
+    "item_reference": _Reference,
+}
+KNOWN_ITEM_TYPES: Final = frozenset(_ITEM_SHAPES)
+
+_PARTS_OF: Final = {
+    "message": ("content",),
+    "function_call_output": ("output",),
+    "reasoning": ("summary", "content"),
+}
+
+_PREFIXES: Final = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+    "compaction": "cmp",
+}
+
+
+def item_type(item: Item) -> str:
+    """Return the item's type. A message may leave its type out; so may a reference."""
+    kind = item.get("type")
+    if isinstance(kind, str):
+        return kind
+    return "message" if "role" in item else "item_reference"
+
+
+def item_prefix(kind: str) -> str:
+    """Return what the ids of such items begin with."""
+    return _PREFIXES.get(kind, "item")
+
+
+def with_id(item: Item, mint: Callable[[str], str]) -> Item:
+    """Return the item as it will be remembered: with a type and an id, never the same dict."""
+    kind = item_type(item)
+    item_id = item.get("id") or mint(item_prefix(kind))
+    return {**item, "type": kind, "id": item_id}
+
+
+def check_item(item: object, param: str) -> None:
+    """Raise InvalidRequest if the item is of a type we know but not of its shape."""
+    if not isinstance(item, dict):
+        raise InvalidRequest(f"{param} must be an object", code="invalid_type", param=param)
+    kind = item.get("type")
+    if kind is not None and not isinstance(kind, str):
+        raise InvalidRequest(
+            f"{param}.type must be a string", code="invalid_type", param=f"{param}.type"
+        )
+    kind = item_type(item)
+    shape = _ITEM_SHAPES.get(kind)
+    if shape is None:
+        return
+    _check(item, shape, param)
+    for field in _PARTS_OF.get(kind, ()):
+        parts = item.get(field)
+        if isinstance(parts, list):
+            for index, part in enumerate(parts):
+                _check_part(part, f"{param}.{field}[{index}]")
+
+
+def _check_part(part: Part, param: str) -> None:
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        raise InvalidRequest(
+            f"{param}.type is missing: say what kind of part this is",
+            code="missing_required_parameter",
+            param=f"{param}.type",
+        )
+    shape = _PART_SHAPES.get(kind)
+    if shape is not None:
+        _check(part, shape, param)
+
+
+def _check(value: dict[str, Any], shape: type[msgspec.Struct], param: str) -> None:
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise shape_error(error, param) from None
+
+
+def shape_error(error: msgspec.ValidationError, param: str) -> InvalidRequest:
+    """Turn msgspec's words into ours, with the path of the offending field as `param`."""
+    text, _, path = str(error).partition(" - at `$")
+    path = path.rstrip("`").replace("[...]", "")
+    where = f"{param}{path}" if param else path.lstrip(".")
+    if text.startswith("Object missing required field `"):
+        where = f"{where}.{text.split('`')[1]}".lstrip(".")
+        return InvalidRequest(f"{where} is missing", code="missing_required_parameter", param=where)
+    return InvalidRequest(
+        f"{where or 'the body'}: {text[:1].lower()}{text[1:]}".replace("`", ""),
+        code="invalid_value" if "enum" in text else "invalid_type",
+        param=where or None,
+    )
+
+
+def text_of(content: object) -> str:
+    """Return the text of a content field: the string itself, or its text parts joined."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(part.get("text") or part.get("refusal") or "" for part in content)

@@ -1,0 +1,142 @@
+"""The response object, in one superset body for both dialects.
+
+Fields the specification requires are always there, null where it allows null; fields that may
+be absent but not null are left out (UNSET). Fields we do not know are kept in `extra` and
+written back (see `codec`). A foreign server may leave out anything: every field has a default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from antiphon.protocol.items import Item
+
+__all__ = [
+    "DONE_STATUSES",
+    "Extra",
+    "Failure",
+    "IncompleteDetails",
+    "InputDetails",
+    "Notes",
+    "OutputDetails",
+    "Reasoning",
+    "Response",
+    "Status",
+    "Usage",
+]
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+DONE_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
+
+# What a peer sent beyond what we know. It never goes out under this name (see `codec`).
+Extra = dict[str, Any] | UnsetType
+
+
+class InputDetails(msgspec.Struct, frozen=True):
+    """Where input tokens came from."""
+
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct, frozen=True):
+    """What output tokens were spent on."""
+
+    reasoning_tokens: int = 0
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one response. `total_tokens` is what the counter said, not a sum of ours."""
+
+    input_tokens: int = 0
+    input_tokens_details: InputDetails = InputDetails()
+    output_tokens: int = 0
+    output_tokens_details: OutputDetails = OutputDetails()
+    total_tokens: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a response failed."""
+
+    code: str | None
+    message: str
+
+
+class IncompleteDetails(msgspec.Struct, frozen=True):
+    """Why a response stopped early."""
+
+    reason: str | None = None
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """What was asked for of the model's reasoning."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What antiphon has to say about a response: nothing, in the best case.
+
+    `degraded` lists what was asked for and not honoured; `usage` is "estimated" when no
+    backend counted.
+    """
+
+    degraded: tuple[str, ...] = ()
+    usage: Literal["estimated"] | None = None
+
+
+class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A response, whole. The one object of the protocol that everything else is about."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int | float = 0
+    completed_at: int | float | None = None
+    status: str = "in_progress"
+    background: bool | None = False
+    error: Failure | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | list[Item] | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    model: str = ""
+    output: list[Item] = []
+    parallel_tool_calls: bool | None = True
+    previous_response_id: str | None = None
+    prompt_cache_key: str | None = None
+    reasoning: Reasoning | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = "default"
+    store: bool | None = True
+    temperature: float | None = 1.0
+    text: dict[str, Any] | None = msgspec.field(
+        default_factory=lambda: {"format": {"type": "text"}}
+    )
+    tool_choice: str | dict[str, Any] | None = "auto"
+    tools: list[dict[str, Any]] | None = []
+    top_logprobs: int | None = 0
+    top_p: float | None = 1.0
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
+    truncation: str | None = "disabled"
+    usage: Usage | None = None
+    metadata: dict[str, Any] | None = {}
+    user: str | None | UnsetType = UNSET
+    conversation: dict[str, Any] | None | UnsetType = UNSET
+    antiphon: Notes | UnsetType = UNSET
+    extra: Extra = msgspec.field(default=UNSET, name="$extra")
+
+    @property
+    def output_text(self) -> str:
+        """The text of every message, joined."""
+        return "".join(
+            part.get("text", "")
+            for item in self.output
+            if item.get("type") == "message"
+            for part in item.get("content") or ()
+            if part.get("type") == "output_text"
+        )

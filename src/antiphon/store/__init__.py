@@ -1,0 +1,1 @@
+"""What do we remember? One behaviour, several places to keep it."""
