@@ -2,12 +2,12 @@
 
 A backend turns a frozen `Plan` into batches of deltas, or raises a `BackendError`. It never
 sees ids, indexes or done-events. A batch is what one read of the wire brought: whatever
-arrived together goes out together, in one write. Closing the iterator early stops the model.
+arrived together goes out together, in one write. Closing the generator early stops the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -62,7 +62,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
 class Backend(Protocol):
     """One way of reaching models."""
 
-    def stream(self, plan: Plan) -> AsyncIterator[Sequence[Delta]]:
+    def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Run the model; yield what happens. Raise BackendError when it cannot go on.
 
         The first batch may hold `Degraded` deltas alone; it is yielded before anything is

@@ -15,6 +15,8 @@ into its class; whatever has more takes the slow way and keeps the rest in `extr
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -49,7 +51,7 @@ Dialect = Literal["openai", "open-responses"]
 DONE: Final = b"data: [DONE]\n\n"
 
 _encode = msgspec.json.Encoder().encode
-_decode_known = msgspec.json.Decoder(KnownEvent).decode
+_decode_known: Callable[[bytes | str], KnownEvent] = msgspec.json.Decoder(KnownEvent).decode
 _decode_any = msgspec.json.Decoder().decode
 
 _TO_OPEN: Final = {
@@ -62,14 +64,28 @@ _FROM_ANY: Final = {
     "response.reasoning_summary.done": "response.reasoning_summary_text.done",
 }
 _EXTRA: Final = "$extra"
+# What stands for a field that a peer left out or sent as null: the machines forgive its lack.
+_ABSENT: Final[dict[str, Any]] = {
+    "sequence_number": -1,
+    "item_id": "",
+    "output_index": -1,
+    "content_index": -1,
+    "summary_index": -1,
+    "annotation_index": -1,
+    "item": {},
+    "part": {},
+}
+_SAME_IN_BOTH: Final = frozenset(
+    cls
+    for name, cls in EVENT_CLASSES.items()
+    if name not in _TO_OPEN and "response" not in cls.__struct_fields__ and cls is not ErrorEvent
+)
 
 
 def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
     """Return the event as one line of JSON."""
-    if dialect == "openai" and type(event) is not UnknownEvent:
-        if event.extra is msgspec.UNSET and not hasattr(event, "response"):
-            if type(event) is not ErrorEvent:
-                return _encode(event)
+    if type(event) in _SAME_IN_BOTH and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
+        return _encode(event)
     return _encode(_event_object(event, dialect))
 
 
@@ -100,10 +116,8 @@ def decode_event(data: bytes | str) -> Event:
     """Read the JSON of one event. Raise BrokenStream if it is not an event at all."""
     try:
         return _decode_known(data)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_event(_json_object(data))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BrokenStream(f"event is not JSON: {error}", code="invalid_json") from None
 
 
 def read_event(fields: dict[str, Any]) -> Event:
@@ -119,14 +133,18 @@ def read_event(fields: dict[str, Any]) -> Event:
     known = set(cls.__struct_encode_fields__) - {_EXTRA}
     kept = {key: value for key, value in fields.items() if key in known}
     extra = {key: value for key, value in fields.items() if key not in known and key != "type"}
-    kept.setdefault("sequence_number", -1)
+    absent = {key: value for key, value in _ABSENT.items() if kept.get(key) is None}
+    kept |= {key: value for key, value in absent.items() if key in known}
     try:
         if isinstance(kept.get("response"), dict):
             kept["response"] = _read_response(kept["response"])
-        event = msgspec.convert(kept | {"type": cls.__struct_config__.tag}, cls)
+        event: KnownEvent = msgspec.convert(kept | {"type": cls.__struct_config__.tag}, cls)
     except msgspec.ValidationError as error:
         raise BrokenStream(f"event {name}: {error}", code="invalid_event") from None
-    return msgspec.structs.replace(event, extra=extra) if extra else event
+    if not extra:
+        return event
+    opened: KnownEvent = msgspec.structs.replace(event, extra=extra)
+    return opened
 
 
 def response_object(response: Response, dialect: Dialect = "openai") -> dict[str, Any]:
@@ -191,8 +209,16 @@ def _read_response(body: dict[str, Any]) -> Response:
 def _json_object(data: bytes | str) -> dict[str, Any]:
     try:
         value = _decode_any(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BrokenStream(f"not JSON: {error}", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = _decode_loosely(data)
     if not isinstance(value, dict):
         raise BrokenStream("not a JSON object", code="invalid_event")
     return value
+
+
+def _decode_loosely(data: bytes | str) -> object:
+    """Read JSON whose strings hold half an emoji: a lone surrogate, which msgspec refuses."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BrokenStream(f"not JSON: {error}", code="invalid_json") from None

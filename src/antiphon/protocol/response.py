@@ -125,8 +125,8 @@ class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     truncation: str | None = "disabled"
     usage: Usage | None = None
     metadata: dict[str, Any] | None = {}
-    user: str | None | UnsetType = UNSET
-    conversation: dict[str, Any] | None | UnsetType = UNSET
+    user: str | UnsetType | None = UNSET
+    conversation: dict[str, Any] | UnsetType | None = UNSET
     antiphon: Notes | UnsetType = UNSET
     extra: Extra = msgspec.field(default=UNSET, name="$extra")
 

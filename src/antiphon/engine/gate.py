@@ -1,0 +1,59 @@
+"""Which calls of the model may be handed on?
+
+tool_choice is a hard constraint: all tools stay visible to the model, and a call to one that
+is not allowed is suppressed here, between backend and builder, so that no index and no event
+is ever spent on it. Each suppression is reported.
+"""
+
+from __future__ import annotations
+
+from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Degraded, Delta
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.tools import ToolPolicy
+
+__all__ = ["ToolGate"]
+
+
+class ToolGate:
+    """Lets through what the policy allows. `parallel` False allows one call an answer."""
+
+    def __init__(self, policy: ToolPolicy, *, parallel: bool, names: frozenset[str]) -> None:
+        self._policy = policy
+        self._parallel = parallel
+        self._names = names
+        self._shut: set[int] = set()
+        self._passed = 0
+
+    def admit(self, delta: Delta) -> Delta | None:
+        """Return the delta, what to say instead of it, or None to say nothing."""
+        match delta:
+            case CallOpened():
+                why = self._why_not(delta.name)
+                if why is None:
+                    self._shut.discard(delta.key)
+                    self._passed += 1
+                    return delta
+                self._shut.add(delta.key)
+                return Degraded(why)
+            case CallGrew() | CallClosed():
+                return None if delta.key in self._shut else delta
+            case _:
+                return delta
+
+    def check_end(self) -> None:
+        """Raise BackendError if a call was required and none was made."""
+        if self._policy.mode == "required" and not self._passed:
+            raise BackendError(
+                "tool_choice requires a call, and the model made none",
+                code="tool_choice_violated",
+                status=502,
+            )
+
+    def _why_not(self, name: str) -> str | None:
+        if name not in self._names:
+            return f"tool_choice: a call to '{name}', which is no tool here, was suppressed"
+        if not self._policy.allows(name):
+            return f"tool_choice: a call to '{name}' was suppressed"
+        if not self._parallel and self._passed:
+            return f"parallel_tool_calls: a second call, to '{name}', was suppressed"
+        return None

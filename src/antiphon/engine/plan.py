@@ -1,0 +1,106 @@
+"""Everything decided before the model is called: the plan, and the response as it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from antiphon.backends.base import Plan
+from antiphon.engine.history import Context
+from antiphon.engine.validate import Checked
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import Notes, Reasoning, Response
+
+__all__ = ["first_response", "make_plan"]
+
+
+def make_plan(request: CreateResponse, checked: Checked, context: Context, model: str) -> Plan:
+    """Return what the backend is to do. `model` is the name the backend knows."""
+    text = request.text
+    form = text.format if text else None
+    reasoning = request.reasoning
+    include = request.include or ()
+    return Plan(
+        model=model,
+        items=context.items,
+        stream=bool(request.stream),
+        instructions=request.instructions or None,
+        tools=checked.tools,
+        policy=checked.policy,
+        parallel_tool_calls=request.parallel_tool_calls,
+        format=form if form and form.get("type") != "text" else None,
+        verbosity=text.verbosity if text else None,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        max_output_tokens=request.max_output_tokens,
+        reasoning_effort=reasoning.effort if reasoning else None,
+        logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
+        top_logprobs=request.top_logprobs,
+        service_tier=request.service_tier,
+        extra=request.extra,
+    )
+
+
+def first_response(
+    request: CreateResponse, checked: Checked, response_id: str, model: str, now: int
+) -> Response:
+    """Return the response as it begins, with every echo the specification asks for."""
+    response = Response(
+        id=response_id,
+        created_at=now,
+        model=model,
+        instructions=request.instructions,
+        max_output_tokens=request.max_output_tokens,
+        max_tool_calls=request.max_tool_calls,
+        parallel_tool_calls=_or(request.parallel_tool_calls, True),
+        previous_response_id=request.previous_response_id,
+        prompt_cache_key=request.prompt_cache_key,
+        reasoning=_reasoning(request),
+        safety_identifier=request.safety_identifier,
+        store=_or(request.store, True),
+        temperature=_or(request.temperature, 1.0),
+        text=_text(request),
+        tool_choice=_or(request.tool_choice, "auto"),
+        tools=[_echo_tool(tool) for tool in request.tools or ()],
+        top_logprobs=_or(request.top_logprobs, 0),
+        top_p=_or(request.top_p, 1.0),
+        presence_penalty=_or(request.presence_penalty, 0.0),
+        frequency_penalty=_or(request.frequency_penalty, 0.0),
+        truncation=_or(request.truncation, "disabled"),
+        metadata=request.metadata or {},
+        user=UNSET if request.user is None else request.user,
+    )
+    if checked.degraded:
+        response.antiphon = Notes(degraded=tuple(checked.degraded))
+    return response
+
+
+def _or(value: Any, default: Any) -> Any:  # any field's value
+    return default if value is None else value
+
+
+def _reasoning(request: CreateResponse) -> Reasoning:
+    asked = request.reasoning
+    if asked is None:
+        return Reasoning()
+    return Reasoning(asked.effort, asked.summary or asked.generate_summary)
+
+
+def _text(request: CreateResponse) -> dict[str, Any]:
+    asked = request.text
+    text: dict[str, Any] = {"format": (asked.format if asked else None) or {"type": "text"}}
+    if text["format"]["type"] == "json_schema":
+        text["format"] = {"description": None, "strict": False} | text["format"]
+    if asked and asked.verbosity:
+        text["verbosity"] = asked.verbosity
+    return text
+
+
+def _echo_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return the tool with the keys the specification requires of a function."""
+    if tool.get("type") != "function":
+        return tool
+    return {"description": None, "parameters": None, "strict": None} | tool

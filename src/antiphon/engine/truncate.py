@@ -1,0 +1,36 @@
+"""What to leave out when the context is too long and `truncation` is auto.
+
+The oldest turns go first, half of them at a time. A turn begins with a user message, so a
+call and its output always go together; system and developer messages and the newest turn
+always stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from antiphon.protocol.items import Item, item_type
+
+__all__ = ["drop_oldest"]
+
+
+def drop_oldest(items: Sequence[Item]) -> list[Item] | None:
+    """Return the context without the older half of its turns, or None if there is but one."""
+    head, turns = _split_turns(items)
+    if len(turns) < 2:
+        return None
+    return head + [item for turn in turns[len(turns) // 2 :] for item in turn]
+
+
+def _split_turns(items: Sequence[Item]) -> tuple[list[Item], list[list[Item]]]:
+    head: list[Item] = []
+    turns: list[list[Item]] = []
+    for item in items:
+        role = item.get("role") if item_type(item) == "message" else None
+        if role in ("system", "developer"):
+            head.append(item)
+        elif not turns or role == "user":
+            turns.append([item])
+        else:
+            turns[-1].append(item)
+    return head, turns

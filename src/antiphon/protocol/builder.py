@@ -1,0 +1,568 @@
+"""Deltas to events: the only place where events, ids, indexes and sequence numbers are born.
+
+Invariants, whatever the deltas:
+
+- sequence numbers count 0, 1, 2, … without a gap; the response's id never changes;
+- every item is added once and done once, under one id, at the next free output_index;
+- items are done in index order; several calls may be open at once, prose (a message, a
+  reasoning item, an item passed through) never stands beside an open item;
+- the text of every done event is the concatenation of its deltas, and the terminal response
+  holds exactly the items that were done;
+- there is one terminal event, and it is the last.
+
+What opens and closes what:
+
+    | delta            | while prose is open      | while calls are open                       |
+    |------------------|--------------------------|--------------------------------------------|
+    | text, refusal    | goes on, or a new part   | closes them if their arguments are whole   |
+    | reasoning        | goes on, or a new item   | JSON; is held back until they are, or the  |
+    | annotation, item | goes on, or a new item   | end, if they are not: a tail may come      |
+    | call opened      | prose closes             | one more is open                           |
+
+Nothing here knows the time or rolls dice: `mint` makes ids, and the times come in.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallClosed,
+    CallGrew,
+    CallOpened,
+    Degraded,
+    Delta,
+    ItemPassed,
+    ReasoningGrew,
+    RefusalGrew,
+    Stopped,
+    StopReason,
+    SummaryGrew,
+    TextGrew,
+    TierUsed,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.events import (
+    AnnotationEvent,
+    ArgumentsDelta,
+    ArgumentsDone,
+    ContentPartAdded,
+    ContentPartDone,
+    ErrorEvent,
+    Event,
+    KnownEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    SummaryPartAdded,
+    SummaryPartDone,
+    SummaryTextDelta,
+    SummaryTextDone,
+)
+from antiphon.protocol.items import Item, Part, item_prefix, item_type
+from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
+
+__all__ = ["Mint", "ReasoningAs", "ResponseBuilder"]
+
+Mint = Callable[[str], str]
+ReasoningAs = Literal["content", "summary"]
+
+_Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
+_E = TypeVar("_E", bound=KnownEvent)
+
+_MAX_CALL_ID: Final = 64
+_WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+}
+_ItemStatus = Literal["completed", "incomplete"]
+
+
+class _OpenPart:
+    """A part that still grows: of which kind, at which index, with what so far."""
+
+    def __init__(self, kind: str, index: int) -> None:
+        self.kind = kind
+        self.index = index
+        self.pieces: list[str] = []
+        self.annotations: list[dict[str, Any]] = []
+        self.logprobs: list[dict[str, Any]] = []
+
+    def part(self, text: str) -> Part:
+        """Return the part as JSON, with the given text."""
+        if self.kind == "refusal":
+            return {"type": "refusal", "refusal": text}
+        if self.kind == "output_text":
+            return {
+                "type": "output_text",
+                "text": text,
+                "annotations": copy.deepcopy(self.annotations),
+                "logprobs": copy.deepcopy(self.logprobs),
+            }
+        return {"type": self.kind, "text": text}
+
+
+class _OpenProse:
+    """The message or reasoning item that is open, and its open part."""
+
+    def __init__(self, kind: Literal["message", "reasoning"], item_id: str, index: int) -> None:
+        self.kind = kind
+        self.id = item_id
+        self.index = index
+        self.content: list[Part] = []
+        self.summary: list[Part] = []
+        self.part: _OpenPart | None = None
+
+    def item(self, status: str) -> Item:
+        """Return the item as JSON: a fresh one, shared with nobody."""
+        base: Item = {"id": self.id, "type": self.kind, "status": status}
+        if self.kind == "message":
+            return base | {"role": "assistant", "content": copy.deepcopy(self.content)}
+        base["summary"] = copy.deepcopy(self.summary)
+        if self.content:
+            base["content"] = copy.deepcopy(self.content)
+        return base
+
+
+class _OpenCall:
+    """A call whose arguments may still grow."""
+
+    def __init__(self, item_id: str, index: int, call_id: str, name: str) -> None:
+        self.id = item_id
+        self.index = index
+        self.call_id = call_id
+        self.name = name
+        self.pieces: list[str] = []
+        self.is_whole = False
+
+    def item(self, status: str, arguments: str) -> Item:
+        """Return the item as JSON: a fresh one, shared with nobody."""
+        return {
+            "id": self.id,
+            "type": "function_call",
+            "status": status,
+            "call_id": self.call_id,
+            "name": self.name,
+            "arguments": arguments,
+        }
+
+    def check_whole(self) -> bool:
+        """Say whether nothing more can come: the backend said so, or the JSON is complete."""
+        if not self.is_whole:
+            try:
+                msgspec.json.decode("".join(self.pieces))
+            except msgspec.DecodeError:
+                return False
+            self.is_whole = True
+        return True
+
+
+class ResponseBuilder:
+    """Builds one response. Feed it deltas; it answers with the events to send.
+
+    `response` is the response as it begins: id, model, echoes of the request. The builder
+    owns it from here on.
+    """
+
+    def __init__(
+        self, response: Response, mint: Mint, *, reasoning_as: ReasoningAs = "content"
+    ) -> None:
+        self._response = response
+        self._mint = mint
+        self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
+        self._sequence = 0
+        self._indexes = 0
+        self._output: list[Item] = []
+        self._prose: _OpenProse | None = None
+        self._calls: dict[int, _OpenCall] = {}
+        self._held: list[_Prose] = []
+        self._call_ids: set[str] = set()
+        self._events: list[Event] = []
+        self._stop: StopReason | None = None
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            TextGrew: self._tell_prose,
+            RefusalGrew: self._tell_prose,
+            ReasoningGrew: self._tell_prose,
+            SummaryGrew: self._tell_prose,
+            AnnotationAdded: self._tell_prose,
+            ItemPassed: self._tell_prose,
+            CallOpened: self._open_call,
+            CallGrew: self._grow_call,
+            CallClosed: self._end_call,
+            UsageKnown: self._note_usage,
+            TierUsed: self._note_tier,
+            Degraded: self._note_degraded,
+            Stopped: self._note_stop,
+        }
+
+    @property
+    def usage(self) -> Usage | None:
+        """What a backend counted so far."""
+        return self._response.usage
+
+    @property
+    def has_stopped(self) -> bool:
+        """Say whether the model stopped by itself."""
+        return self._stop is not None
+
+    @property
+    def answer_text(self) -> str | None:
+        """The text of a finished answer, or None if it is none: cut off, refused or a call."""
+        parts = [
+            part
+            for item in self._output
+            if item.get("type") == "message"
+            for part in item["content"]
+        ]
+        if self._stop != "stop" or not parts or any("refusal" in part for part in parts):
+            return None
+        return "".join(part["text"] for part in parts)
+
+    @property
+    def output(self) -> list[Item]:
+        """Return copies of the items that are done."""
+        return copy.deepcopy(self._output)
+
+    def start(self) -> list[Event]:
+        """Return the events that begin every stream."""
+        self._emit(ResponseCreated, response=self._snapshot("in_progress"))
+        self._emit(ResponseInProgress, response=self._snapshot("in_progress"))
+        return self._take()
+
+    def feed(self, delta: Delta) -> list[Event]:
+        """Return the events that this delta causes; often one, sometimes none."""
+        self._handlers[type(delta)](delta)
+        return self._take()
+
+    def close(self, status: _ItemStatus | None = None) -> list[Event]:
+        """Close what is open. Without a status, the model's stop reason says how."""
+        if status is None:
+            status = "incomplete" if self._stop in _WHY_INCOMPLETE else "completed"
+        self._close_all(status)
+        return self._take()
+
+    def finish(self, at: int) -> list[Event]:
+        """Close what is open and end the response as the model's stop reason says."""
+        if self._stop is None:
+            raise BackendError("the model broke off", code="upstream_closed")
+        self._close_all("incomplete" if self._stop in _WHY_INCOMPLETE else "completed")
+        reason = _WHY_INCOMPLETE.get(self._stop)
+        if reason is None:
+            self._response.completed_at = at
+            self._emit(ResponseCompleted, response=self._snapshot("completed"))
+        else:
+            self._response.incomplete_details = IncompleteDetails(reason)
+            self._emit(ResponseIncomplete, response=self._snapshot("incomplete"))
+        return self._take()
+
+    def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
+        """Close what is open and end the response as failed: an error event, then the end."""
+        self._close_all("incomplete")
+        self._response.error = failure
+        self._emit(ErrorEvent, message=failure.message, code=failure.code, kind=kind)
+        self._emit(ResponseFailed, response=self._snapshot("failed"))
+        return self._take()
+
+    def retract(self, failure: Failure) -> list[Event]:
+        """Replace a terminal event that was built but not sent by a failure."""
+        self._sequence -= 2 if self._response.error else 1
+        self._response.completed_at = None
+        self._response.incomplete_details = None
+        return self.fail(failure)
+
+    def cancel(self) -> Response:
+        """End without events, since nobody listens; return the response to be stored."""
+        self._close_all("incomplete")
+        self._take()
+        return self._snapshot("cancelled")
+
+    # What is noted for the end.
+
+    def _note_usage(self, delta: UsageKnown) -> None:
+        self._response.usage = delta.usage
+
+    def _note_tier(self, delta: TierUsed) -> None:
+        self._response.service_tier = delta.tier
+
+    def _note_degraded(self, delta: Degraded) -> None:
+        notes = self._response.antiphon or Notes()
+        if delta.what not in notes.degraded:
+            degraded = (*notes.degraded, delta.what)
+            self._response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
+
+    def _note_stop(self, delta: Stopped) -> None:
+        self._stop = delta.reason
+
+    def note_estimate(self, usage: Usage) -> None:
+        """Take an estimate where no backend has counted, and say that it is one."""
+        notes = self._response.antiphon or Notes()
+        self._response.antiphon = msgspec.structs.replace(notes, usage="estimated")
+        self._response.usage = usage
+
+    # Prose: one item at a time, one part at a time.
+
+    def _tell_prose(self, delta: _Prose) -> None:
+        if self._calls and not self._end_whole_calls():
+            self._held.append(delta)
+            return
+        match delta:
+            case TextGrew():
+                self._grow_text(delta)
+            case RefusalGrew():
+                self._grow_part("message", "refusal", delta.text)
+            case ReasoningGrew():
+                self._grow_part("reasoning", self._reasoning_kind, delta.text)
+            case SummaryGrew():
+                self._grow_part("reasoning", "summary_text", delta.text)
+            case AnnotationAdded():
+                self._annotate(delta.annotation)
+            case ItemPassed():
+                self._pass_item(delta.item)
+
+    def _grow_text(self, delta: TextGrew) -> None:
+        if not delta.text:
+            return
+        prose, part = self._ensure_part("message", "output_text")
+        part.pieces.append(delta.text)
+        logprobs: list[dict[str, Any]] = []
+        if delta.logprobs:
+            part.logprobs.extend(delta.logprobs)
+            logprobs = copy.deepcopy(list(delta.logprobs))
+        self._events.append(
+            OutputTextDelta(
+                sequence_number=self._sequence,
+                item_id=prose.id,
+                output_index=prose.index,
+                content_index=part.index,
+                delta=delta.text,
+                logprobs=logprobs,
+            )
+        )
+        self._sequence += 1
+
+    def _grow_part(self, item: Literal["message", "reasoning"], kind: str, text: str) -> None:
+        if not text:
+            return
+        prose, part = self._ensure_part(item, kind)
+        part.pieces.append(text)
+        place = {"item_id": prose.id, "output_index": prose.index, "delta": text}
+        if kind == "summary_text":
+            self._emit(SummaryTextDelta, summary_index=part.index, **place)
+        elif kind == "refusal":
+            self._emit(RefusalDelta, content_index=part.index, **place)
+        else:
+            self._emit(ReasoningTextDelta, content_index=part.index, **place)
+
+    def _annotate(self, annotation: dict[str, Any]) -> None:
+        prose, part = self._ensure_part("message", "output_text")
+        part.annotations.append(copy.deepcopy(annotation))
+        self._emit(
+            AnnotationEvent,
+            item_id=prose.id,
+            output_index=prose.index,
+            content_index=part.index,
+            annotation_index=len(part.annotations) - 1,
+            annotation=copy.deepcopy(annotation),
+        )
+
+    def _pass_item(self, item: Item) -> None:
+        self._close_prose("completed")
+        whole = copy.deepcopy(item)
+        whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
+        index = self._next_index()
+        self._emit(OutputItemAdded, output_index=index, item=copy.deepcopy(whole))
+        self._output.append(whole)
+        self._emit(OutputItemDone, output_index=index, item=copy.deepcopy(whole))
+
+    def _ensure_part(
+        self, item: Literal["message", "reasoning"], kind: str
+    ) -> tuple[_OpenProse, _OpenPart]:
+        prose = self._prose
+        if prose is None or prose.kind != item:
+            self._close_prose("completed")
+            prose = self._open_prose(item)
+        part = prose.part
+        if part is None or part.kind != kind:
+            self._close_part(prose)
+            part = self._open_part(prose, kind)
+        return prose, part
+
+    def _open_prose(self, kind: Literal["message", "reasoning"]) -> _OpenProse:
+        self._prose = prose = _OpenProse(kind, self._mint(item_prefix(kind)), self._next_index())
+        self._emit(OutputItemAdded, output_index=prose.index, item=prose.item("in_progress"))
+        return prose
+
+    def _open_part(self, prose: _OpenProse, kind: str) -> _OpenPart:
+        siblings = prose.summary if kind == "summary_text" else prose.content
+        prose.part = part = _OpenPart(kind, len(siblings))
+        place = {"item_id": prose.id, "output_index": prose.index, "part": part.part("")}
+        if kind == "summary_text":
+            self._emit(SummaryPartAdded, summary_index=part.index, **place)
+        else:
+            self._emit(ContentPartAdded, content_index=part.index, **place)
+        return part
+
+    def _close_part(self, prose: _OpenProse) -> None:
+        part = prose.part
+        if part is None:
+            return
+        prose.part = None
+        text = "".join(part.pieces)
+        place: dict[str, Any] = {"item_id": prose.id, "output_index": prose.index}
+        if part.kind == "summary_text":
+            prose.summary.append(part.part(text))
+            place["summary_index"] = part.index
+            self._emit(SummaryTextDone, text=text, **place)
+            self._emit(SummaryPartDone, part=part.part(text), **place)
+            return
+        prose.content.append(part.part(text))
+        place["content_index"] = part.index
+        match part.kind:
+            case "output_text":
+                logprobs = copy.deepcopy(part.logprobs)
+                self._emit(OutputTextDone, text=text, logprobs=logprobs, **place)
+            case "refusal":
+                self._emit(RefusalDone, refusal=text, **place)
+            case _:
+                self._emit(ReasoningTextDone, text=text, **place)
+        self._emit(ContentPartDone, part=part.part(text), **place)
+
+    def _close_prose(self, status: _ItemStatus) -> None:
+        prose = self._prose
+        if prose is None:
+            return
+        self._close_part(prose)
+        self._prose = None
+        self._output.append(prose.item(status))
+        self._emit(OutputItemDone, output_index=prose.index, item=prose.item(status))
+
+    # Calls: many may be open, and they end in the order in which they began.
+
+    def _open_call(self, delta: CallOpened) -> None:
+        if delta.key in self._calls:
+            raise BackendError(
+                f"the model opened call {delta.key} twice", code="upstream_invalid_response"
+            )
+        if self._held:
+            self._end_calls("completed")
+            self._tell_held()
+        self._close_prose("completed")
+        call_id = self._claim_call_id(delta.call_id)
+        call = _OpenCall(self._mint("fc"), self._next_index(), call_id, delta.name)
+        self._calls[delta.key] = call
+        self._emit(OutputItemAdded, output_index=call.index, item=call.item("in_progress", ""))
+
+    def _claim_call_id(self, wished: str | None) -> str:
+        """Return the backend's own id if it can serve, else a new one.
+
+        Some backends repeat an id within an answer or make it longer than the schema allows.
+        """
+        usable = wished and len(wished) <= _MAX_CALL_ID and wished not in self._call_ids
+        call_id = wished if wished and usable else self._mint("call")
+        self._call_ids.add(call_id)
+        return call_id
+
+    def _grow_call(self, delta: CallGrew) -> None:
+        call = self._calls.get(delta.key)
+        if call is None:
+            if delta.arguments.strip():
+                raise BackendError(
+                    f"arguments arrived for call {delta.key}, which is not open",
+                    code="upstream_invalid_response",
+                )
+            return
+        if not delta.arguments:
+            return
+        call.pieces.append(delta.arguments)
+        call.is_whole = False
+        self._emit(ArgumentsDelta, item_id=call.id, output_index=call.index, delta=delta.arguments)
+        if self._held and self._end_whole_calls():
+            self._tell_held()
+
+    def _end_call(self, delta: CallClosed) -> None:
+        call = self._calls.get(delta.key)
+        if call is None:
+            return
+        call.is_whole = True
+        for key, first in list(self._calls.items()):
+            if not first.is_whole:
+                break
+            self._close_call(key, "completed")
+        if self._held and not self._calls:
+            self._tell_held()
+
+    def _end_whole_calls(self) -> bool:
+        """Close the open calls if all are whole; say whether none is open any more."""
+        if not all(call.check_whole() for call in self._calls.values()):
+            return False
+        self._end_calls("completed")
+        return True
+
+    def _end_calls(self, status: _ItemStatus) -> None:
+        for key in list(self._calls):
+            self._close_call(key, status)
+
+    def _close_call(self, key: int, status: _ItemStatus) -> None:
+        if not self._calls[key].pieces and status == "completed":
+            # A call without arguments: clients parse the string, and "" is not JSON.
+            self._grow_call(CallGrew(key, "{}"))
+        call = self._calls.pop(key)
+        arguments = "".join(call.pieces)
+        self._emit(
+            ArgumentsDone,
+            item_id=call.id,
+            output_index=call.index,
+            arguments=arguments,
+            name=call.name,
+        )
+        self._output.append(call.item(status, arguments))
+        item = call.item(status, arguments)
+        self._emit(OutputItemDone, output_index=call.index, item=item)
+
+    def _tell_held(self) -> None:
+        held, self._held = self._held, []
+        for delta in held:
+            self._tell_prose(delta)
+
+    # The end, and how events are born.
+
+    def _close_all(self, status: _ItemStatus) -> None:
+        """Close everything; what was open at the end gets `status`, all before is whole."""
+        if self._held:
+            self._end_calls("completed" if status == "completed" else "incomplete")
+            self._tell_held()
+        self._end_calls(status)
+        self._close_prose(status)
+
+    def _next_index(self) -> int:
+        self._indexes += 1
+        return self._indexes - 1
+
+    def _snapshot(self, status: str) -> Response:
+        return msgspec.structs.replace(
+            self._response, status=status, output=copy.deepcopy(self._output)
+        )
+
+    def _emit(self, event: type[_E], **fields: Any) -> None:  # Any: the event's own fields
+        self._events.append(event(sequence_number=self._sequence, **fields))
+        self._sequence += 1
+
+    def _take(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events

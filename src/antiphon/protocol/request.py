@@ -1,0 +1,290 @@
+"""The request to create a response, checked.
+
+`read_request` takes a decoded JSON body and returns a `CreateResponse`, or raises
+InvalidRequest with the offending `param`. Fields it does not know are kept in `extra`: whether
+a backend can honour them is not decided here. Explicit nulls mean "not given", as every
+client in use takes them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.items import Item, check_item, shape_error
+from antiphon.protocol.tools import NAME_PATTERN, Mode, Tool, ToolPolicy
+
+__all__ = ["CreateResponse", "ReasoningRequest", "TextRequest", "read_policy", "read_request"]
+
+_MAX_TOOLS: Final = 128
+_MAX_SCHEMA_BYTES: Final = 64 * 1024
+_MAX_SCHEMA_DEPTH: Final = 10
+_MAX_SCHEMA_WEIGHT: Final = 20_000
+_MAX_INPUT: Final = 10 * 1024 * 1024
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_Metadata = Annotated[
+    dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=512)]],
+    msgspec.Meta(max_length=16),
+]
+_Key = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class ReasoningRequest(msgspec.Struct, frozen=True):
+    """What is asked of the model's reasoning."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class TextRequest(msgspec.Struct, frozen=True):
+    """What the text must look like. `format` keeps its dict: a schema is open."""
+
+    format: dict[str, Any] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class CreateResponse(msgspec.Struct, kw_only=True):
+    """The body of POST /v1/responses. None means that the caller said nothing."""
+
+    model: str | None = None
+    input: Annotated[str, msgspec.Meta(max_length=_MAX_INPUT)] | list[Item] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    include: list[str] | None = None
+    tools: Annotated[list[Tool], msgspec.Meta(max_length=_MAX_TOOLS)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    metadata: _Metadata | None = None
+    text: TextRequest | None = None
+    reasoning: ReasoningRequest | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+    max_output_tokens: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    background: bool | None = None
+    safety_identifier: _Key | None = None
+    prompt_cache_key: _Key | None = None
+    user: str | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="$extra")
+
+    @property
+    def items(self) -> list[Item]:
+        """The input as items; a string is a user message."""
+        if isinstance(self.input, str):
+            if not self.input:
+                return []
+            content = [{"type": "input_text", "text": self.input}]
+            return [{"type": "message", "role": "user", "content": content}]
+        return self.input or []
+
+
+_FIELDS: Final = frozenset(CreateResponse.__struct_encode_fields__) - {"$extra"}
+
+
+def read_request(body: object) -> CreateResponse:
+    """Check a body and return the request. Raise InvalidRequest with `param` otherwise."""
+    if not isinstance(body, dict):
+        raise InvalidRequest("the body must be a JSON object", code="invalid_type")
+    known = {key: value for key, value in body.items() if key in _FIELDS}
+    try:
+        request = msgspec.convert(known, CreateResponse)
+    except msgspec.ValidationError as error:
+        raise shape_error(error, "") from None
+    request.extra = {key: value for key, value in body.items() if key not in _FIELDS}
+    for index, item in enumerate(request.items):
+        check_item(item, f"input[{index}]")
+    for index, tool in enumerate(request.tools or ()):
+        _check_tool(tool, f"tools[{index}]")
+    _check_format(request.text)
+    read_policy(request.tool_choice)
+    return request
+
+
+def _check_tool(tool: Tool, param: str) -> None:
+    kind = tool.get("type")
+    if not isinstance(kind, str):
+        raise InvalidRequest(
+            f"{param}.type is missing", code="missing_required_parameter", param=f"{param}.type"
+        )
+    if kind != "function":
+        return
+    name = tool.get("name")
+    if not isinstance(name, str) or not re.match(NAME_PATTERN, name):
+        raise InvalidRequest(
+            f"{param}.name must be 1 to 64 letters, digits, _ or -",
+            code="invalid_value" if name else "missing_required_parameter",
+            param=f"{param}.name",
+        )
+    for field, kinds in (("description", str), ("parameters", dict), ("strict", bool)):
+        if not isinstance(tool.get(field), (kinds, type(None))):
+            raise InvalidRequest(
+                f"{param}.{field} must be of type {kinds.__name__}",
+                code="invalid_type",
+                param=f"{param}.{field}",
+            )
+    _check_schema(tool.get("parameters"), f"{param}.parameters")
+
+
+def _check_format(text: TextRequest | None) -> None:
+    form = text.format if text else None
+    if not form:
+        return
+    kind = form.get("type")
+    if kind not in ("text", "json_object", "json_schema"):
+        raise InvalidRequest(
+            "text.format.type must be text, json_object or json_schema",
+            code="invalid_value",
+            param="text.format.type",
+        )
+    if kind != "json_schema":
+        return
+    for field, cls in (("name", str), ("schema", dict)):
+        if not isinstance(form.get(field), cls):
+            raise InvalidRequest(
+                f"text.format.{field} is missing or of the wrong type",
+                code="missing_required_parameter" if field not in form else "invalid_type",
+                param=f"text.format.{field}",
+            )
+    _check_schema(form["schema"], "text.format.schema")
+
+
+def _check_schema(schema: dict[str, Any] | None, param: str) -> None:
+    """Refuse schemas that cost more than any real tool: too large, or nested too deep."""
+    if schema is None:
+        return
+    if len(msgspec.json.encode(schema)) > _MAX_SCHEMA_BYTES:
+        raise InvalidRequest(
+            f"{param} is larger than {_MAX_SCHEMA_BYTES // 1024} KiB",
+            code="schema_too_large",
+            param=param,
+        )
+    if _schema_depth(schema) > _MAX_SCHEMA_DEPTH:
+        raise InvalidRequest(
+            f"{param} is nested deeper than {_MAX_SCHEMA_DEPTH} levels",
+            code="schema_too_deep",
+            param=param,
+        )
+    if _SchemaScale(schema).weigh(schema) > _MAX_SCHEMA_WEIGHT:
+        raise InvalidRequest(
+            f"{param} refers to itself too often: over {_MAX_SCHEMA_WEIGHT} schemas when unfolded",
+            code="schema_too_large",
+            param=param,
+        )
+
+
+class _SchemaScale:
+    """Weighs a schema with every local `$ref` unfolded: thirty that each name the next one
+    twice make a thousand million. A reference to itself counts once.
+    """
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._weights: dict[str, int] = {}
+
+    def weigh(self, node: object) -> int:
+        """Return how many JSON values there are, capped a little above the limit."""
+        if isinstance(node, list):
+            return self._cap(1 + sum(self.weigh(child) for child in node))
+        if not isinstance(node, dict):
+            return 1
+        total = 1 + sum(self.weigh(child) for name, child in node.items() if name != "$defs")
+        ref = node.get("$ref")
+        if isinstance(ref, str) and ref.startswith("#"):
+            total += self._weigh_ref(ref)
+        return self._cap(total)
+
+    def _weigh_ref(self, ref: str) -> int:
+        if ref not in self._weights:
+            self._weights[ref] = 1
+            self._weights[ref] = self.weigh(self._resolve(ref)) if len(self._weights) < 256 else 1
+        return self._weights[ref]
+
+    def _resolve(self, ref: str) -> object:
+        node: object = self._root
+        for step in ref.lstrip("#/").split("/"):
+            if step:
+                node = node.get(step) if isinstance(node, dict) else None
+        return node
+
+    def _cap(self, weight: int) -> int:
+        return min(weight, _MAX_SCHEMA_WEIGHT + 1)
+
+
+def _schema_depth(schema: dict[str, Any]) -> int:
+    """Return how many schemas stand inside each other; a level may take two JSON objects."""
+    depth = 0
+    level: list[Any] = [schema]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+    return (depth + 1) // 2
+
+
+def read_policy(choice: str | dict[str, Any] | None) -> ToolPolicy:
+    """Turn any form of tool_choice into a policy. Raise InvalidRequest for nonsense."""
+    if choice is None:
+        return ToolPolicy()
+    if isinstance(choice, str):
+        return ToolPolicy(_mode(choice, "tool_choice"))
+    kind = choice.get("type")
+    if kind == "allowed_tools":
+        mode = _mode(choice.get("mode") or "auto", "tool_choice.mode")
+        tools = choice.get("tools")
+        if not isinstance(tools, list) or not tools:
+            raise InvalidRequest(
+                "tool_choice.tools must list at least one tool",
+                code="invalid_value",
+                param="tool_choice.tools",
+            )
+        return ToolPolicy(mode, frozenset(_choice_name(tool) for tool in tools))
+    if not isinstance(kind, str):
+        raise InvalidRequest(
+            "tool_choice.type is missing",
+            code="missing_required_parameter",
+            param="tool_choice.type",
+        )
+    return ToolPolicy("required", frozenset({_choice_name(choice)}))
+
+
+def _mode(value: object, param: str) -> Mode:
+    if value == "auto" or value == "none" or value == "required":
+        return value
+    raise InvalidRequest(
+        f"{param} must be auto, none or required", code="invalid_value", param=param
+    )
+
+
+def _choice_name(tool: object) -> str:
+    """Return what a tool choice names: a function's name, or the type of any other tool."""
+    if not isinstance(tool, dict):
+        raise InvalidRequest(
+            "tool_choice must name a tool", code="invalid_type", param="tool_choice"
+        )
+    name = tool.get("name")
+    if tool.get("type") == "function" and not isinstance(name, str):
+        raise InvalidRequest(
+            "tool_choice.name is missing",
+            code="missing_required_parameter",
+            param="tool_choice.name",
+        )
+    return name if isinstance(name, str) else str(tool.get("type"))

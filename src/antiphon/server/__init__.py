@@ -1,0 +1,1 @@
+"""How do we answer HTTP? Routes, limits, keys and errors around the engine."""

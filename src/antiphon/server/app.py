@@ -1,0 +1,227 @@
+"""The front door: finds the handler, checks who asks, and answers every error in one shape.
+
+Each route says with its handler whether it is open; nothing else is. A route that is not
+listed does not exist. The handlers live in one file per resource.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from antiphon.engine.turn import Engine, Turn
+from antiphon.protocol.codec import Dialect
+from antiphon.protocol.errors import (
+    BodyTooLarge,
+    CallerError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+)
+from antiphon.server.auth import Auth
+from antiphon.server.errors import error_response, translate
+from antiphon.server.limits import ServerLimits
+from antiphon.server.metrics import Metrics
+
+__all__ = ["App", "Call", "Handler", "Route"]
+
+_LAST_WORDS_SECONDS: Final = 2.0
+_REQUEST_ID_CHARS: Final = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+)
+
+
+class Call:
+    """One HTTP request on its way through: what a handler needs to know about it."""
+
+    def __init__(self, app: App, request: web.BaseRequest, owner: str, path_id: str) -> None:
+        self.app = app
+        self.request = request
+        self.owner = owner
+        self.path_id = path_id
+        """What stands for `{id}` in the route's path."""
+        self.request_id = _request_id(request)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How to speak to this client."""
+        wish = self.request.headers.get("x-antiphon-dialect")
+        if wish is None:
+            return self.app.dialect
+        match wish:
+            case "openai" | "open-responses":
+                return wish
+        raise InvalidRequest(
+            "x-antiphon-dialect must be openai or open-responses", param="x-antiphon-dialect"
+        )
+
+    @property
+    def is_strict(self) -> bool:
+        """Say whether what cannot be honoured is to be refused."""
+        wish = self.request.headers.get("x-antiphon-strict")
+        return self.app.strict if wish is None else wish.lower() in ("1", "true", "yes")
+
+    def json(self, data: bytes, status: int = 200) -> web.Response:
+        """Return an answer of JSON."""
+        return web.Response(status=status, body=data, content_type="application/json")
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A method, a path in which `{id}` stands for one segment, and who answers."""
+
+    method: str
+    path: str
+    handler: Handler
+    is_open: bool = False
+    """Answered without a key."""
+
+
+class App:
+    """The server without its socket. `handle` is what aiohttp calls."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        auth: Auth,
+        routes: list[Route],
+        *,
+        limits: ServerLimits,
+        metrics: Metrics,
+        dialect: Dialect = "openai",
+        strict: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.metrics = metrics
+        self.dialect = dialect
+        self.strict = strict
+        self.is_draining = False
+        self._auth = auth
+        self._routes: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            self._routes.setdefault(route.path, {})[route.method] = route
+        self._turns: dict[asyncio.Task[object], Turn] = {}
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; never raise but when the client has gone."""
+        started = time.monotonic()
+        path = "unknown"
+        call = Call(self, request, "", "")
+        try:
+            path, route, call.path_id = self._find(request)
+            _check_head(request, self.limits)
+            if not route.is_open:
+                call.owner = await self._auth.owner(request)
+            response = await route.handler(call)
+        except web.HTTPRequestEntityTooLarge:
+            response = error_response(
+                BodyTooLarge(f"the body is larger than {self.limits.body_bytes} bytes")
+            )
+        except Exception as error:  # noqa: BLE001 - the outermost frame
+            response = error_response(translate(error))
+        if not response.prepared:
+            response.headers["x-request-id"] = call.request_id
+            if self.is_draining:
+                response.force_close()
+        self.metrics.note_request(path, response.status, time.monotonic() - started)
+        return response
+
+    @contextmanager
+    def room_for_turn(self) -> Iterator[None]:
+        """Hold room for one more turn, or raise Overloaded."""
+        if self.is_draining:
+            raise Overloaded("the server is going away; try again in a moment")
+        if self.metrics.turns >= self.limits.turns:
+            raise Overloaded(f"{self.limits.turns} turns are running; try again in a moment")
+        self.metrics.turns += 1
+        try:
+            yield
+        finally:
+            self.metrics.turns -= 1
+
+    @contextmanager
+    def running(self, turn: Turn) -> Iterator[None]:
+        """Know of a turn while the current task runs it, so that it can be drained."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._turns[task] = turn
+        try:
+            yield
+        finally:
+            del self._turns[task]
+
+    async def drain(self) -> None:
+        """Take no new turns, wait for those that run, and end what takes too long."""
+        self.is_draining = True
+        if self._turns:
+            await asyncio.wait(self._turns, timeout=self.limits.drain_seconds)
+        late = dict(self._turns)
+        for task, turn in late.items():
+            turn.interrupt(task, Overloaded("the server went away in mid-turn"))
+        if late:
+            await asyncio.wait(late, timeout=_LAST_WORDS_SECONDS)
+
+    def _find(self, request: web.BaseRequest) -> tuple[str, Route, str]:
+        """Return the route's pattern, the route, and what stands for `{id}` in it."""
+        path = request.rel_url.raw_path
+        by_method, path_id = self._routes.get(path), ""
+        if by_method is None:
+            path, path_id = self._pattern(path)
+            by_method = self._routes.get(path)
+        if by_method is None:
+            raise NotFound(
+                f"There is nothing at {request.method} {request.rel_url.raw_path}.",
+                code="unknown_url",
+            )
+        route = by_method.get(request.method)
+        if route is None:
+            raise _WrongMethod(request.method, sorted(by_method))
+        return path, route, path_id
+
+    def _pattern(self, path: str) -> tuple[str, str]:
+        """Return the pattern with one `{id}` that fits this path, and the id."""
+        steps = path.split("/")
+        for index in range(len(steps) - 1, 1, -1):
+            pattern = "/".join([*steps[:index], "{id}", *steps[index + 1 :]])
+            if pattern in self._routes and steps[index]:
+                return pattern, steps[index]
+        return "unknown", ""
+
+
+class _WrongMethod(CallerError):
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: list[str]) -> None:
+        super().__init__(f"{method} is not possible here; {', '.join(allowed)} is")
+
+
+class _HeadTooLarge(CallerError):
+    status = 431
+    code = "headers_too_large"
+
+
+def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:
+    size = sum(len(name) + len(value) for name, value in request.raw_headers)
+    if size > limits.header_bytes:
+        raise _HeadTooLarge(f"the headers are larger than {limits.header_bytes} bytes")
+    if len(request.headers.getall("Host", ())) > 1:
+        raise InvalidRequest("the request names two hosts", code="invalid_host")
+
+
+def _request_id(request: web.BaseRequest) -> str:
+    """Return the caller's own id for the request if it is a plain word, else a new one."""
+    given = request.headers.get("x-request-id", "")
+    if 0 < len(given) <= 128 and _REQUEST_ID_CHARS.issuperset(given):
+        return given
+    return f"req_{secrets.token_hex(16)}"

@@ -1,0 +1,48 @@
+"""Is it alive, is it ready, what has it done, what can it do?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from antiphon.protocol.errors import Overloaded
+from antiphon.server.app import Call, Route
+from antiphon.server.openapi import describe
+
+__all__ = ["ROUTES"]
+
+
+async def healthz(call: Call) -> web.StreamResponse:
+    """Answer as long as the process can."""
+    return call.json(b'{"status":"ok"}')
+
+
+async def readyz(call: Call) -> web.StreamResponse:
+    """Answer 200 if a turn could be run now: not going away, and the store works."""
+    if call.app.is_draining:
+        raise Overloaded("the server is going away")
+    await call.app.engine.store.ping()
+    return call.json(b'{"status":"ready"}')
+
+
+async def metrics(call: Call) -> web.StreamResponse:
+    """Return the counts in Prometheus' text format."""
+    return web.Response(
+        body=call.app.metrics.render(),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )
+
+
+async def openapi(call: Call) -> web.StreamResponse:
+    """Return the description of this API."""
+    return call.json(msgspec.json.encode(describe()))
+
+
+ROUTES: Final = [
+    Route("GET", "/healthz", healthz, is_open=True),
+    Route("GET", "/readyz", readyz, is_open=True),
+    Route("GET", "/metrics", metrics),
+    Route("GET", "/openapi.json", openapi, is_open=True),
+]

@@ -1,0 +1,27 @@
+"""Every buffer, count and wait of the server has a cap; here they are."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["ServerLimits"]
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes in bytes, times in seconds. Configurable under `[limits]`."""
+
+    header_bytes: int = 32 * 1024
+    header_count: int = 100
+    header_seconds: float = 10.0
+    body_bytes: int = 32 * 1024 * 1024
+    body_seconds: float = 30.0
+    parse_on_loop_bytes: int = 256 * 1024
+    """Larger bodies are decoded in a thread, so that other requests do not wait."""
+    turns: int = 1000
+    """Turns at once; one more is answered 503 with Retry-After."""
+    heartbeat_seconds: float = 15.0
+    write_stall_seconds: float = 60.0
+    write_buffer_bytes: int = 128 * 1024
+    keep_alive_seconds: float = 75.0
+    drain_seconds: float = 30.0
+    retention_days: float = 30.0

@@ -1,0 +1,201 @@
+"""Several processes behind one socket, kept alive by their parent.
+
+The parent binds the socket, forks, and from then on only watches: it hands SIGTERM and SIGINT
+on to the children and starts another one for each that dies, after a pause that grows. It
+gives up when a child keeps dying young. What a child does is a function of its number.
+
+- The parent has no threads, no event loop and no open store, so forking it is safe.
+- A child is the leader of its own process group: Ctrl-C reaches the parent alone, which hands
+  it on once. Two would tell the child to stop waiting for its turns.
+- A child whose parent is gone stops as if it had been told to: it notices by the end of a
+  pipe of which only the parent holds the other end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["MAX_DEATHS", "restart_pause", "run_workers"]
+
+MAX_DEATHS: Final = 5
+_HEALTHY_SECONDS: Final = 10.0
+_FIRST_PAUSE: Final = 0.1
+_KILL_AFTER: Final = 10.0
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_log = logging.getLogger(__name__)
+
+Run = Callable[[int], None]
+"""Serves as the worker of this number until it is told to stop; raises if it cannot."""
+
+
+def restart_pause(deaths: int) -> float | None:
+    """Return the seconds to wait before another try, or None to give up.
+
+    `deaths` counts how often in a row this worker has died young.
+    """
+    if deaths >= MAX_DEATHS:
+        return None
+    return _FIRST_PAUSE * 2.0 ** max(deaths - 1, 0)
+
+
+def run_workers(count: int, run: Run, *, drain_seconds: float) -> int:
+    """Keep that many workers running until a signal says to stop; return the exit code.
+
+    `drain_seconds` is what a worker may need to stop; one that takes much longer is killed.
+    """
+    return _Parent(count, run, drain_seconds).watch()
+
+
+class _Worker:
+    """One place among the workers, whoever fills it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.pid = 0
+        self.started = 0.0
+        self.deaths = 0
+        self.due: float | None = None
+        """When to start the next one, if there is none now."""
+
+
+class _Parent:
+    def __init__(self, count: int, run: Run, drain_seconds: float) -> None:
+        self._workers = [_Worker(index) for index in range(count)]
+        self._run = run
+        self._drain_seconds = drain_seconds
+        self._is_stopping = False
+        self._kill_at = float("inf")
+        self._exit_code = 0
+        self._signals, self._signals_in = os.pipe()
+        self._life, self._life_in = os.pipe()
+
+    def watch(self) -> int:
+        """Run the workers until they are all gone."""
+        for file in (self._signals, self._signals_in):
+            os.set_blocking(file, False)
+        for number in (*_STOPPING, signal.SIGCHLD):
+            # The handler does nothing: the wake-up pipe tells which signal it was.
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
+        for worker in self._workers:
+            self._start(worker)
+        while any(worker.pid or worker.due is not None for worker in self._workers):
+            self._wait()
+            self._bury()
+            self._start_due()
+            self._kill_late()
+        return self._exit_code
+
+    def _start(self, worker: _Worker) -> None:
+        worker.due = None
+        worker.started = time.monotonic()
+        # A signal between the fork and the child's own handlers would be taken for ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGCHLD))
+        pid = os.fork()
+        if pid == 0:
+            self._be_child(worker.index)
+        worker.pid = pid
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
+
+    def _be_child(self, index: int) -> None:
+        """Run as the worker of this number; never return."""
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for file in (self._signals, self._signals_in, self._life_in):
+                os.close(file)
+            threading.Thread(target=_follow_parent, args=(self._life,), daemon=True).start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
+            self._run(index)
+            code = 0
+        except KeyboardInterrupt:
+            pass
+        except BaseException:  # noqa: BLE001 - the outermost frame of this process
+            _log.exception("worker %d broke", index)
+        finally:
+            os._exit(code)
+
+    def _wait(self) -> None:
+        """Sleep until a signal comes or something is due."""
+        dues = [worker.due for worker in self._workers if worker.due is not None]
+        until = min([*dues, self._kill_at])
+        timeout = None if until == float("inf") else max(until - time.monotonic(), 0.0)
+        ready, _, _ = select.select([self._signals], [], [], timeout)
+        if not ready:
+            return
+        for number in os.read(self._signals, 4096):
+            if number in _STOPPING:
+                self._stop(signal.Signals(number))
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Hand the signal on; nobody is started any more."""
+        if not self._is_stopping:
+            self._kill_at = time.monotonic() + self._drain_seconds + _KILL_AFTER
+        self._is_stopping = True
+        for worker in self._workers:
+            worker.due = None
+            if worker.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, number)
+
+    def _bury(self) -> None:
+        """Take note of every child that has ended."""
+        for worker in self._workers:
+            if not worker.pid:
+                continue
+            pid, status = os.waitpid(worker.pid, os.WNOHANG)
+            if pid:
+                worker.pid = 0
+                self._note_death(worker, os.waitstatus_to_exitcode(status))
+
+    def _note_death(self, worker: _Worker, code: int) -> None:
+        if self._is_stopping:
+            self._exit_code = self._exit_code or int(code not in (0, -signal.SIGTERM))
+            return
+        lived = time.monotonic() - worker.started
+        worker.deaths = 1 if lived >= _HEALTHY_SECONDS else worker.deaths + 1
+        pause = restart_pause(worker.deaths)
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        if pause is None:
+            _log.error(
+                "worker %d died %s, %d times in a row; giving up", worker.index, how, MAX_DEATHS
+            )
+            self._exit_code = 1
+            self._stop(signal.SIGTERM)
+            return
+        _log.warning("worker %d died %s; another one in %.1f s", worker.index, how, pause)
+        worker.due = time.monotonic() + pause
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.due is not None and worker.due <= now:
+                self._start(worker)
+
+    def _kill_late(self) -> None:
+        if time.monotonic() < self._kill_at:
+            return
+        self._kill_at = float("inf")
+        self._exit_code = 1
+        for worker in self._workers:
+            if worker.pid:
+                _log.error("worker %d does not stop; it is killed", worker.index)
+                os.kill(worker.pid, signal.SIGKILL)
+
+
+def _follow_parent(life: int) -> None:
+    """Wait for the parent's end, then stop this process as a signal would."""
+    os.read(life, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,65 @@
+"""A whole gateway on a free loopback port, for tests: ours and yours.
+
+async with serve_gateway(ScriptedBackend()) as gateway:
+    client = openai.AsyncOpenAI(base_url=gateway.base_url, api_key="x")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from antiphon.backends.base import Backend
+from antiphon.engine.catalog import Catalog
+from antiphon.server.app import App
+from antiphon.server.run import ServerSettings, make_app, recover, start_listener
+from antiphon.store.base import Store
+from antiphon.store.memory import MemoryStore
+
+__all__ = ["Gateway", "serve_gateway"]
+
+
+class Gateway(msgspec.Struct, frozen=True):
+    """A gateway that runs: where it is, and its parts to look into."""
+
+    base_url: str
+    app: App
+    store: Store
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, for raw sockets."""
+        host, _, port = self.base_url.removeprefix("http://").removesuffix("/v1").partition(":")
+        return host, int(port)
+
+
+@asynccontextmanager
+async def serve_gateway(
+    backend: Backend | Mapping[str, Backend],
+    *,
+    store: Store | None = None,
+    settings: ServerSettings | None = None,
+    default_model: str | None = None,
+) -> AsyncIterator[Gateway]:
+    """Run a gateway in this event loop. It closes its backends; a store it was given stays."""
+    providers = backend if isinstance(backend, Mapping) else {"test": backend}
+    own_store = store is None
+    store = store or MemoryStore()
+    clock = asyncio.get_running_loop().time
+    catalog = Catalog(providers, clock, default_model=default_model)
+    await recover(store)
+    app = make_app(catalog, store, settings or ServerSettings())
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        listener, server = await start_listener(app, sock)
+        try:
+            yield Gateway(f"http://127.0.0.1:{sock.getsockname()[1]}/v1", app, store)
+        finally:
+            listener.close()
+            await server.shutdown(1.0)
+            await catalog.close()
+            if own_store:
+                await store.close()

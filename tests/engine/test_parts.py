@@ -1,0 +1,180 @@
+"""The small decisions of a turn: which calls pass, what is left out, what is estimated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.backends.base import Plan
+from antiphon.engine.estimate import estimate_usage
+from antiphon.engine.format import FormatCheck
+from antiphon.engine.gate import ToolGate
+from antiphon.engine.truncate import drop_oldest
+from antiphon.engine.validate import refuse_degraded, validate
+from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Degraded, TextGrew
+from antiphon.protocol.errors import BackendError, InvalidRequest, NotBuilt
+from antiphon.protocol.items import Item
+from antiphon.protocol.request import read_request
+from antiphon.protocol.tools import ToolPolicy
+
+
+def _gate(policy: ToolPolicy, *, parallel: bool = True) -> ToolGate:
+    return ToolGate(policy, parallel=parallel, names=frozenset({"a", "b"}))
+
+
+def test_a_call_that_is_not_allowed_never_reaches_the_builder() -> None:
+    gate = _gate(ToolPolicy("auto", frozenset({"a"})))
+
+    note = gate.admit(CallOpened(0, "b"))
+    assert isinstance(note, Degraded)
+    assert gate.admit(CallGrew(0, "{}")) is None
+    assert gate.admit(CallClosed(0)) is None
+
+
+def test_text_and_allowed_calls_pass_untouched() -> None:
+    gate = _gate(ToolPolicy("auto", frozenset({"a"})))
+
+    for delta in (TextGrew("x"), CallOpened(0, "a"), CallGrew(0, "{}")):
+        assert gate.admit(delta) is delta
+
+
+def test_a_tool_that_does_not_exist_cannot_be_called() -> None:
+    assert isinstance(_gate(ToolPolicy()).admit(CallOpened(0, "made_up")), Degraded)
+
+
+def test_none_means_none() -> None:
+    assert isinstance(_gate(ToolPolicy("none")).admit(CallOpened(0, "a")), Degraded)
+
+
+def test_without_parallel_calls_the_second_one_is_suppressed() -> None:
+    gate = _gate(ToolPolicy(), parallel=False)
+
+    assert gate.admit(CallOpened(0, "a")) == CallOpened(0, "a")
+    assert isinstance(gate.admit(CallOpened(1, "b")), Degraded)
+
+
+def test_required_without_a_call_is_an_error() -> None:
+    gate = _gate(ToolPolicy("required"))
+    gate.admit(TextGrew("I would rather talk"))
+
+    with pytest.raises(BackendError) as caught:
+        gate.check_end()
+    assert caught.value.code == "tool_choice_violated"
+
+
+def _user(text: str) -> Item:
+    return {"type": "message", "role": "user", "content": text}
+
+
+def test_the_oldest_half_of_the_turns_goes_first() -> None:
+    system = {"type": "message", "role": "system", "content": "rules"}
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    items = [system, _user("1"), call, output, _user("2"), _user("3"), call, output]
+
+    assert drop_oldest(items) == [system, _user("2"), _user("3"), call, output]
+    assert drop_oldest([system, _user("1"), call, output]) is None
+
+
+def test_an_estimate_counts_tools_and_reasoning() -> None:
+    plan = Plan(model="m", items=[_user("x" * 40)], instructions="y" * 20)
+    tool = {"type": "function", "name": "f", "parameters": {"description": "z" * 400}}
+    with_tool = Plan(model="m", items=[_user("x" * 40)], instructions="y" * 20, tools=[tool])
+    output: list[Item] = [
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "r" * 40}]},
+        {"type": "message", "content": [{"type": "output_text", "text": "t" * 40}]},
+    ]
+
+    usage = estimate_usage(plan, output)
+    assert usage.input_tokens == 15
+    assert usage.output_tokens == 20
+    assert usage.output_tokens_details.reasoning_tokens == 10
+    assert estimate_usage(with_tool, []).input_tokens > 100
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "is_fine"),
+    [
+        ({"type": "json_object"}, '{"a":1}', True),
+        ({"type": "json_object"}, "[1]", False),
+        ({"type": "json_object"}, "hello", False),
+        ({"type": "json_schema", "schema": {"type": "array"}}, "[]", True),
+        ({"type": "json_schema", "schema": {"required": ["a"]}}, "{}", False),
+    ],
+)
+def test_an_answer_is_held_against_its_format(
+    form: dict[str, Any], text: str, is_fine: bool
+) -> None:
+    assert (FormatCheck(form).problem(text) is None) is is_fine
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"$ref": "http://127.0.0.1:9/other.json"},
+        {"pattern": "("},
+        {"pattern": "(?=a)b"},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_and_nothing_is_fetched(
+    schema: dict[str, Any],
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        FormatCheck({"type": "json_schema", "schema": schema})
+    assert caught.value.param == "text.format.schema"
+
+
+_FUNCTION = {"type": "function", "name": "f"}
+
+
+def test_tools_nobody_can_run_are_reported() -> None:
+    checked = validate(read_request({"input": "x", "tools": [{"type": "web_search"}, _FUNCTION]}))
+
+    assert checked.tools == [_FUNCTION]
+    assert checked.degraded == ["tools[0] (web_search): nobody here can run it"]
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "param"),
+    [
+        (
+            {"tools": [{"type": "web_search"}], "tool_choice": "required"},
+            InvalidRequest,
+            "tool_choice",
+        ),
+        (
+            {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+            InvalidRequest,
+            "tool_choice",
+        ),
+        (
+            {"tools": [_FUNCTION], "tool_choice": {"type": "function", "name": "g"}},
+            InvalidRequest,
+            "tool_choice",
+        ),
+        ({"tools": [_FUNCTION, _FUNCTION]}, InvalidRequest, "tools"),
+        ({"prompt": {"id": "p"}}, InvalidRequest, "prompt"),
+        ({"background": True}, NotBuilt, "background"),
+        ({"conversation": "conv_1"}, NotBuilt, "conversation"),
+    ],
+)
+def test_what_would_make_the_answer_wrong_is_refused(
+    body: dict[str, Any], error: type[InvalidRequest | NotBuilt], param: str
+) -> None:
+    with pytest.raises(error) as caught:
+        validate(read_request({"input": "x"} | body))
+    assert caught.value.param == param
+
+
+def test_a_request_without_input_names_it() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate(read_request({}))
+    assert caught.value.param == "input"
+
+
+def test_strict_names_what_it_refuses() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        refuse_degraded(["tools[0] (web_search): nobody here can run it"])
+    assert caught.value.param == "tools[0]"

@@ -1,0 +1,210 @@
+"""Would a bug in the builder be seen? Each planted one must be.
+
+Every bug is a small change to the builder's own source, as somebody might make it by mistake.
+The changed builder plays a handful of turns; the referee, or the round trip through bytes and
+accumulator, has to object. A change that no longer applies fails too, so the list stays true.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Final
+
+import pytest
+
+from antiphon.protocol import builder as original
+from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.protocol.codec import decode_event, encode_sse, response_object
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallGrew,
+    CallOpened,
+    Delta,
+    ReasoningGrew,
+    RefusalGrew,
+    Stopped,
+    SummaryGrew,
+    TextGrew,
+)
+from antiphon.protocol.events import (
+    Event,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+)
+from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.sse import SseDecoder
+from tests.building import COUNTED, STOP, Builder, build
+
+_NOTE: Final = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+
+TURNS: Final[list[list[Delta]]] = [
+    [TextGrew("one "), TextGrew("two"), AnnotationAdded(_NOTE), COUNTED, STOP],
+    [ReasoningGrew("a"), ReasoningGrew("b"), TextGrew("c"), RefusalGrew("d"), COUNTED, STOP],
+    [SummaryGrew("s"), TextGrew("t"), ReasoningGrew("r"), TextGrew("u"), COUNTED, STOP],
+    [
+        TextGrew("x"),
+        CallOpened(0, "f", "call_f"),
+        CallOpened(1, "g", "call_g"),
+        CallGrew(0, '{"a":'),
+        CallGrew(1, "{"),
+        CallGrew(0, "1}"),
+        CallGrew(1, "}"),
+        TextGrew("y"),
+        COUNTED,
+        STOP,
+    ],
+    [TextGrew("cut"), COUNTED, Stopped("length")],
+    [TextGrew("broken "), CallOpened(0, "f", "call_f"), CallGrew(0, '{"a"')],
+]
+
+BUGS: Final[dict[str, tuple[str, str]]] = {
+    "wrong index: every item at 0": ("return self._indexes - 1", "return 0"),
+    "wrong index: one too high": ("return self._indexes - 1", "return self._indexes"),
+    "content_index goes on in the next item": (
+        "part = _OpenPart(kind, len(siblings))",
+        "part = _OpenPart(kind, len(siblings) + len(self._output))",
+    ),
+    "done without added": (
+        'self._emit(OutputItemAdded, output_index=prose.index, item=prose.item("in_progress"))',
+        "pass",
+    ),
+    "a call is done without having been added": (
+        'self._emit(OutputItemAdded, output_index=call.index, item=call.item("in_progress", ""))',
+        "pass",
+    ),
+    "the added item is the one that changes later": (
+        'base: Item = {"id": self.id, "type": self.kind, "status": status}',
+        'base = self.__dict__.setdefault("alias", {})\n'
+        '        base.update({"id": self.id, "type": self.kind, "status": status})\n'
+        '        base.update(role="assistant", content=self.content)\n'
+        "        return base",
+    ),
+    "the first response shares its output with the last": (
+        "output=copy.deepcopy(self._output)",
+        "output=self._output",
+    ),
+    "calls close in the wrong order": (
+        "for key in list(self._calls):",
+        "for key in reversed(list(self._calls)):",
+    ),
+    "a message opens beside open calls": (
+        "if self._calls and not self._end_whole_calls():",
+        "if False:",
+    ),
+    "text is dropped from the whole": ("part.pieces.append(delta.text)", "pass"),
+    "text is told twice": (
+        "part.pieces.append(delta.text)",
+        "part.pieces.extend([delta.text, delta.text])",
+    ),
+    "arguments are dropped": ("call.pieces.append(delta.arguments)", "pass"),
+    "the message is missing from the final output": (
+        "self._output.append(prose.item(status))",
+        "pass",
+    ),
+    "the id changes between added and done": (
+        "item = call.item(status, arguments)",
+        'item = call.item(status, arguments) | {"id": self._mint("fc")}',
+    ),
+    "the call id changes between added and done": (
+        "item = call.item(status, arguments)",
+        'item = call.item(status, arguments) | {"call_id": self._mint("call")}',
+    ),
+    "deltas speak of another item": ("item_id=prose.id,", 'item_id="msg_other",'),
+    "a call is told twice": (
+        "self._output.append(call.item(status, arguments))",
+        "self._output.extend([call.item(status, arguments)] * 2)",
+    ),
+    "a call is done twice": (
+        "self._emit(OutputItemDone, output_index=call.index, item=item)",
+        "[self._emit(OutputItemDone, output_index=call.index, item=item) for _ in range(2)]",
+    ),
+    "two calls share an id": ("and wished not in self._call_ids", ""),
+    "interleaved calls mix their arguments": (
+        "call = self._calls.get(delta.key)\n        if call is None:\n            if delta.arg",
+        "call = next(iter(self._calls.values()), None)\n"
+        "        if call is None:\n            if delta.arg",
+    ),
+    "output_text.done is never sent": (
+        "self._emit(OutputTextDone, text=text, logprobs=logprobs, **place)",
+        "pass",
+    ),
+    "arguments.done is never sent": (
+        "self._emit(\n            ArgumentsDone,",
+        "(lambda *_, **__: None)(\n            ArgumentsDone,",
+    ),
+    "a sequence number is used twice": (
+        "self._events.append(event(sequence_number=self._sequence, **fields))\n"
+        "        self._sequence += 1",
+        "self._events.append(event(sequence_number=self._sequence, **fields))\n"
+        "        self._sequence += event is not OutputItemDone",
+    ),
+    "length is reported as completed": (
+        "reason = _WHY_INCOMPLETE.get(self._stop)\n        if reason is None:",
+        'reason = _WHY_INCOMPLETE.get(self._stop) or ""\n        if True:',
+    ),
+    "a failure is told without its error event": (
+        "self._emit(ErrorEvent, message=failure.message, code=failure.code, kind=kind)",
+        "self._emit(ErrorEvent, message=failure.message, code=failure.code, kind=kind)\n"
+        "        return self._take()",
+    ),
+    "usage is missing from the end": (
+        "self._response, status=status, output=copy.deepcopy(self._output)",
+        "self._response, status=status, output=copy.deepcopy(self._output), usage=None",
+    ),
+    "the end comes twice": (
+        'self._emit(ResponseCompleted, response=self._snapshot("completed"))',
+        '[self._emit(ResponseCompleted, response=self._snapshot("completed")) for _ in "12"]',
+    ),
+    "a reasoning item is closed as a message": (
+        'base["summary"] = copy.deepcopy(self.summary)',
+        'base["type"] = "message"; base["summary"] = copy.deepcopy(self.summary)',
+    ),
+    "annotations are lost": ("part.annotations.append(copy.deepcopy(annotation))", "pass"),
+}
+
+
+def objections(builder: Builder) -> list[str]:
+    """Return everything that referee and round trip have against a builder."""
+    found: list[str] = []
+    twice: list[Delta] = [CallOpened(0, "f", "c"), CallOpened(1, "f", "c"), COUNTED, STOP]
+    for turn in [*TURNS, twice]:
+        events = build(turn, builder=builder)
+        found += [f"{violation.rule}: {violation.message}" for violation in judge_stream(events)]
+        found += _round_trip(events)
+    return found
+
+
+def _round_trip(events: list[Event]) -> list[str]:
+    accumulator = ResponseAccumulator()
+    decoder = SseDecoder()
+    for frame in decoder.feed(b"".join(encode_sse(event) for event in events)):
+        accumulator.feed(decode_event(frame.data))
+    last = events[-1]
+    if not isinstance(last, ResponseCompleted | ResponseFailed | ResponseIncomplete):
+        return ["no terminal event"]
+    same = response_object(accumulator.finish()) == response_object(last.response)
+    return accumulator.deviations + ([] if same else ["the accumulated response differs"])
+
+
+def _plant(old: str, new: str) -> Builder:
+    source = inspect.getsource(original)
+    assert old in source, "the planted bug no longer applies: write it anew"
+    module = types.ModuleType("planted")
+    exec(source.replace(old, new), module.__dict__)
+    builder: Builder = module.ResponseBuilder
+    return builder
+
+
+def test_the_builder_as_it_is_raises_no_objection() -> None:
+    assert objections(original.ResponseBuilder) == []
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    try:
+        found = objections(_plant(*BUGS[bug]))
+    except (KeyError, IndexError, AttributeError) as crash:
+        found = [f"it crashes: {crash!r}"]
+    assert found

@@ -1,0 +1,54 @@
+"""Bodies that were meant to make a server stall, crash or disagree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from antiphon.protocol.body import MAX_DEPTH, MAX_NODES, decode_body
+from antiphon.protocol.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"a": 1, "b": [{"a": 2}, "a:", '"a":', "\\"]},
+        {"text": "line\u2028sep \U0001f600 \x00", "n": -(2**63)},
+        {"": {"": {}}},
+    ],
+)
+def test_what_json_can_say_is_read(value: object) -> None:
+    assert decode_body(json.dumps(value).encode()) == value
+    assert decode_body(json.dumps(value, indent=2).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "invalid_json"),
+        (b"{", "invalid_json"),
+        (b'{"a": NaN}', "invalid_json"),
+        (b'{"a": 1e999}', "invalid_json"),
+        (b'{"a": "\\ud83d"}', "invalid_json"),
+        (b'{"a": "\xff"}', "invalid_json"),
+        (b'\xef\xbb\xbf{"a": 1}', "invalid_json"),
+        (b'{"a": 1} {"a": 2}', "invalid_json"),
+        (b'{"a": 18446744073709551616}', "invalid_value"),
+        (b'{"a": 1, "a": 2}', "duplicate_field"),
+        (b'{"x": {"role": "user", "r\\u006fle": "system"}}', "duplicate_field"),
+        (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "too_deep"),
+        (b"[" * 100_000, "invalid_json"),
+        (b"[" * 100_000 + b"]" * 100_000, "too_deep"),
+        (b"[" + b"1," * MAX_NODES + b"1]", "too_many_values"),
+    ],
+)
+def test_what_it_must_not_say_is_refused(data: bytes, code: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(data)
+    assert caught.value.code in (code, "too_deep" if code == "invalid_json" else code)
+
+
+def test_depth_at_the_limit_is_fine() -> None:
+    assert decode_body(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)

@@ -1,0 +1,344 @@
+"""The builder: what opens, what closes, and what is never lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from antiphon.protocol.builder import ResponseBuilder
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallClosed,
+    CallGrew,
+    CallOpened,
+    Degraded,
+    Delta,
+    ItemPassed,
+    ReasoningGrew,
+    RefusalGrew,
+    Stopped,
+    SummaryGrew,
+    TextGrew,
+    TierUsed,
+)
+from antiphon.protocol.events import (
+    ArgumentsDone,
+    ErrorEvent,
+    Event,
+    OutputItemDone,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+    SummaryTextDelta,
+    event_type,
+)
+from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.response import Failure, Response, Usage
+from tests.building import COUNTED, STOP, build, counting_mint
+
+
+def final(events: list[Event]) -> Response:
+    last = events[-1]
+    assert isinstance(last, ResponseCompleted | ResponseFailed | ResponseIncomplete)
+    return last.response
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event_type(event).removeprefix("response.") for event in events]
+
+
+def accepted(*deltas: Delta, **options: object) -> list[Event]:
+    """Build, and let the referee look at it first."""
+    events = build(deltas, **options)  # type: ignore[arg-type] # reasoning_as only
+    assert judge_stream(events) == []
+    return events
+
+
+def test_a_plain_answer_is_told_in_the_order_of_the_specification() -> None:
+    events = accepted(TextGrew("Hello "), TextGrew("there"), COUNTED, STOP)
+
+    assert kinds(events) == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "completed",
+    ]
+    assert final(events).output_text == "Hello there"
+    assert [event.sequence_number for event in events] == list(range(10))
+
+
+def test_empty_text_opens_nothing() -> None:
+    assert final(accepted(TextGrew(""), COUNTED, STOP)).output == []
+
+
+def test_reasoning_text_and_calls_are_items_of_their_own_in_order() -> None:
+    response = final(
+        accepted(
+            ReasoningGrew("hm"),
+            TextGrew("Let me look."),
+            CallOpened(0, "look", "call_a"),
+            CallGrew(0, '{"at":1}'),
+            COUNTED,
+            STOP,
+        )
+    )
+
+    assert [item["type"] for item in response.output] == ["reasoning", "message", "function_call"]
+    assert response.output[2]["arguments"] == '{"at":1}'
+
+
+def test_interleaved_calls_keep_their_arguments_apart_and_close_in_order() -> None:
+    events = accepted(
+        CallOpened(0, "a", "call_a"),
+        CallGrew(0, '{"x"'),
+        CallOpened(1, "b", "call_b"),
+        CallGrew(1, '{"y":'),
+        CallGrew(0, ":1}"),
+        CallGrew(1, "2}"),
+        COUNTED,
+        STOP,
+    )
+
+    done = [event for event in events if isinstance(event, ArgumentsDone)]
+    assert [(event.output_index, event.arguments) for event in done] == [
+        (0, '{"x":1}'),
+        (1, '{"y":2}'),
+    ]
+
+
+def test_text_after_a_whole_call_closes_the_call_first() -> None:
+    response = final(
+        accepted(CallOpened(0, "a", "call_a"), CallGrew(0, "{}"), TextGrew("done"), COUNTED, STOP)
+    )
+
+    assert [item["type"] for item in response.output] == ["function_call", "message"]
+
+
+def test_text_in_the_middle_of_arguments_waits_for_their_tail() -> None:
+    response = final(
+        accepted(
+            CallOpened(0, "a", "call_a"),
+            CallGrew(0, '{"x":'),
+            TextGrew("meanwhile"),
+            CallGrew(0, "1}"),
+            TextGrew(" and after"),
+            COUNTED,
+            STOP,
+        )
+    )
+
+    assert response.output[0]["arguments"] == '{"x":1}'
+    assert response.output_text == "meanwhile and after"
+
+
+def test_text_held_behind_arguments_that_never_end_is_told_at_the_end() -> None:
+    response = final(
+        accepted(
+            CallOpened(0, "a", "call_a"), CallGrew(0, '{"x":'), TextGrew("tail"), COUNTED, STOP
+        )
+    )
+
+    assert response.output[0]["arguments"] == '{"x":'
+    assert response.output_text == "tail"
+
+
+def test_a_new_call_lets_held_text_out_first() -> None:
+    response = final(
+        accepted(
+            CallOpened(0, "a", "call_a"),
+            CallGrew(0, '{"x":'),
+            TextGrew("between"),
+            CallOpened(1, "b", "call_b"),
+            CallGrew(1, "{}"),
+            COUNTED,
+            STOP,
+        )
+    )
+
+    assert [item["type"] for item in response.output] == [
+        "function_call",
+        "message",
+        "function_call",
+    ]
+
+
+def test_a_call_that_the_backend_closes_is_done_at_once() -> None:
+    events = accepted(CallOpened(0, "a", "call_a"), CallGrew(0, "{}"), CallClosed(0), COUNTED, STOP)
+
+    assert kinds(events).index("output_item.done") == kinds(events).index("completed") - 1
+
+
+def test_a_closed_call_waits_for_the_one_before_it() -> None:
+    events = accepted(
+        CallOpened(0, "a", "call_a"),
+        CallOpened(1, "b", "call_b"),
+        CallGrew(1, "{}"),
+        CallClosed(1),
+        CallGrew(0, "{}"),
+        CallClosed(0),
+        COUNTED,
+        STOP,
+    )
+
+    done = [event.output_index for event in events if isinstance(event, OutputItemDone)]
+    assert done == [0, 1]
+
+
+def test_a_call_without_arguments_gets_an_empty_object() -> None:
+    response = final(accepted(CallOpened(0, "a", "call_a"), COUNTED, STOP))
+
+    assert response.output[0]["arguments"] == "{}"
+
+
+@pytest.mark.parametrize("wished", [None, "", "x" * 65, "call_a"])
+def test_a_call_id_that_cannot_serve_is_replaced(wished: str | None) -> None:
+    response = final(
+        accepted(CallOpened(0, "a", "call_a"), CallOpened(1, "b", wished), COUNTED, STOP)
+    )
+
+    first, second = (item["call_id"] for item in response.output)
+    assert first == "call_a"
+    assert second.startswith("call_")
+    assert second != wished
+
+
+def test_arguments_for_a_call_that_is_not_open_fail_the_response() -> None:
+    events = accepted(CallGrew(0, '{"x":1}'), STOP)
+
+    assert final(events).status == "failed"
+
+
+def test_white_space_after_a_call_has_closed_is_nothing() -> None:
+    response = final(
+        accepted(
+            CallOpened(0, "a", "call_a"),
+            CallGrew(0, "{}"),
+            TextGrew("x"),
+            CallGrew(0, "\n"),
+            COUNTED,
+            STOP,
+        )
+    )
+
+    assert response.status == "completed"
+
+
+def test_a_call_opened_twice_under_one_key_fails_the_response() -> None:
+    events = accepted(CallOpened(0, "a"), CallOpened(0, "a"), STOP)
+
+    assert final(events).error == Failure(
+        "upstream_invalid_response", "the model opened call 0 twice"
+    )
+
+
+def test_reasoning_goes_to_the_summary_channel_when_asked() -> None:
+    events = accepted(ReasoningGrew("hm"), COUNTED, STOP, reasoning_as="summary")
+
+    assert any(isinstance(event, SummaryTextDelta) for event in events)
+    assert not any(isinstance(event, ReasoningTextDelta) for event in events)
+    assert final(events).output[0]["summary"] == [{"type": "summary_text", "text": "hm"}]
+    assert "content" not in final(events).output[0]
+
+
+def test_a_summary_beside_raw_reasoning_is_a_part_of_its_own() -> None:
+    item = final(accepted(SummaryGrew("short"), ReasoningGrew("long"), COUNTED, STOP)).output[0]
+
+    assert item["summary"][0]["text"] == "short"
+    assert item["content"][0]["text"] == "long"
+
+
+def test_a_refusal_after_text_is_the_next_part_of_the_message() -> None:
+    item = final(accepted(TextGrew("Well, "), RefusalGrew("no."), COUNTED, STOP)).output[0]
+
+    assert [part["type"] for part in item["content"]] == ["output_text", "refusal"]
+
+
+def test_annotations_stand_on_the_text_they_came_with() -> None:
+    note = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+    item = final(accepted(TextGrew("x"), AnnotationAdded(note), COUNTED, STOP)).output[0]
+
+    assert item["content"][0]["annotations"] == [note]
+
+
+def test_logprobs_are_on_the_delta_and_on_the_whole() -> None:
+    token = {"token": "x", "logprob": -0.1, "bytes": [120], "top_logprobs": []}
+    events = accepted(TextGrew("x", (token,)), COUNTED, STOP)
+
+    done = next(event for event in events if isinstance(event, OutputTextDone))
+    assert done.logprobs == [token]
+    assert final(events).output[0]["content"][0]["logprobs"] == [token]
+
+
+def test_an_item_nobody_understands_is_passed_on_whole() -> None:
+    item = {"type": "acme:thing", "id": "t_1", "status": "completed", "deep": {"a": [1]}}
+    response = final(accepted(TextGrew("x"), ItemPassed(item), COUNTED, STOP))
+
+    assert response.output[1] == item
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+)
+def test_an_answer_cut_short_is_incomplete_and_so_is_its_last_item(stop: str, reason: str) -> None:
+    response = final(accepted(TextGrew("half"), COUNTED, Stopped(stop)))  # type: ignore[arg-type] # both are reasons
+
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == reason
+    assert response.output[-1]["status"] == "incomplete"
+    assert response.completed_at is None
+
+
+def test_a_stream_without_an_end_fails_and_keeps_what_there_was() -> None:
+    events = accepted(TextGrew("half"), CallOpened(0, "a", "call_a"), CallGrew(0, '{"x'))
+
+    response = final(events)
+    assert kinds(events)[-2:] == ["error", "failed"]
+    assert response.output_text == "half"
+    assert response.output[1]["status"] == "incomplete"
+
+
+def test_a_terminal_event_that_was_not_sent_can_be_taken_back() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", usage=Usage(total_tokens=1)), counting_mint())
+    events = builder.start() + builder.feed(TextGrew("x")) + builder.feed(STOP) + builder.close()
+    builder.finish(7)
+    events += builder.retract(Failure("store_unavailable", "the disk is full"))
+
+    assert judge_stream(events) == []
+    assert final(events).status == "failed"
+    assert final(events).completed_at is None
+
+
+def test_a_cancelled_turn_keeps_what_there_was() -> None:
+    builder = ResponseBuilder(Response(id="resp_1"), counting_mint())
+    builder.start()
+    builder.feed(TextGrew("half"))
+
+    response = builder.cancel()
+    assert response.status == "cancelled"
+    assert response.output[0]["status"] == "incomplete"
+
+
+def test_what_is_noted_stands_in_the_last_response() -> None:
+    response = final(
+        accepted(Degraded("verbosity"), Degraded("verbosity"), TierUsed("flex"), COUNTED, STOP)
+    )
+
+    assert response.antiphon
+    assert response.antiphon.degraded == ("verbosity",)
+    assert response.service_tier == "flex"
+
+
+def test_an_error_event_carries_the_failure() -> None:
+    events = accepted(TextGrew("x"))
+
+    error = events[-2]
+    assert isinstance(error, ErrorEvent)
+    assert error.code == "upstream_closed"

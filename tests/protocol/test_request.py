@@ -1,0 +1,187 @@
+"""Reading a request: what real clients send is taken, what is wrong is named."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.request import read_policy, read_request
+from antiphon.protocol.tools import ToolPolicy
+
+
+def test_explicit_nulls_mean_nothing_was_said() -> None:
+    names = "model tools tool_choice metadata text reasoning temperature top_p store stream include"
+    names += " previous_response_id instructions max_output_tokens truncation service_tier"
+    body: dict[str, Any] = dict.fromkeys(names.split())
+    request = read_request(body | {"input": "hi"})
+    assert request.store is None
+    assert request.tools is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"input": ""},
+        {"input": "x", "include": []},
+        {"input": "x", "reasoning": {}},
+        {"input": "x", "max_output_tokens": 1},
+        {"input": "x", "instructions": ""},
+        {"input": [{"role": "user", "content": "x"}]},
+        {"input": [{"type": "message", "role": "user", "content": [], "id": "msg_1"}]},
+        {"input": [{"type": "reasoning", "summary": [], "content": None}]},
+        {"input": [{"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "z"}]},
+        {"input": [{"type": "message", "role": "assistant", "content": "x", "phase": None}]},
+        {"input": [{"id": "msg_1"}]},
+        {"input": [{"type": "acme:thing", "whatever": 1}]},
+        {"input": "x", "tools": [{"type": "function", "name": "f", "description": None}]},
+        {"input": "x", "tools": [{"type": "web_search", "filters": None}]},
+        {"input": "x", "text": {"format": {"type": "json_object"}}},
+    ],
+)
+def test_what_real_clients_send_is_taken(body: dict[str, Any]) -> None:
+    read_request(body)
+
+
+def test_unknown_fields_are_kept_not_refused() -> None:
+    request = read_request({"input": "x", "client_metadata": {"a": 1}, "top_k": 3})
+    assert request.extra == {"client_metadata": {"a": 1}, "top_k": 3}
+
+
+def test_a_string_is_a_user_message() -> None:
+    assert read_request({"input": "hi"}).items == [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ([], None),
+        ({"input": 3}, "input"),
+        ({"input": [3]}, "input[0]"),
+        ({"input": [{"type": 3}]}, "input[0].type"),
+        ({"input": [{"type": "message", "role": "user"}]}, "input[0].content"),
+        ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"role": "user", "content": [{"text": "x"}]}]}, "input[0].content[0].type"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+            "input[0].content[0].text",
+        ),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]},
+            "input[0].call_id",
+        ),
+        (
+            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": {}}]},
+            "input[0].arguments",
+        ),
+        ({"input": "x", "temperature": 3}, "temperature"),
+        ({"input": "x", "temperature": "warm"}, "temperature"),
+        ({"input": "x", "truncation": "maybe"}, "truncation"),
+        ({"input": "x", "reasoning": {"effort": "herculean"}}, "reasoning.effort"),
+        ({"input": "x", "metadata": {"k": 1}}, "metadata"),
+        ({"input": "x", "metadata": {"k": "v" * 513}}, "metadata"),
+        ({"input": "x", "metadata": {str(n): "v" for n in range(17)}}, "metadata"),
+        ({"input": "x", "tools": [{}]}, "tools[0].type"),
+        ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+        (
+            {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": 1}]},
+            "tools[0].parameters",
+        ),
+        ({"input": "x", "tools": [{"type": "web_search"}] * 129}, "tools"),
+        ({"input": "x", "tool_choice": "maybe"}, "tool_choice"),
+        ({"input": "x", "tool_choice": {"type": "function"}}, "tool_choice.name"),
+        (
+            {"input": "x", "tool_choice": {"type": "allowed_tools", "tools": []}},
+            "tool_choice.tools",
+        ),
+        ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format.name"),
+        (
+            {"input": "x", "text": {"format": {"type": "json_schema", "name": "n"}}},
+            "text.format.schema",
+        ),
+        ({"input": "x", "stream": "yes"}, "stream"),
+        ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": "x", "max_output_tokens": 1.5}, "max_output_tokens"),
+        ({"input": "x", "top_logprobs": 21}, "top_logprobs"),
+    ],
+)
+def test_what_is_wrong_is_named(body: object, param: str | None) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(body)
+    assert caught.value.param == param
+    assert caught.value.code
+
+
+def _tool(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": schema}]}
+
+
+def _nest(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def _tree(levels: int) -> dict[str, Any]:
+    """Each definition names the next one twice."""
+    names = [f"d{level}" for level in range(levels)]
+    defs: dict[str, Any] = {
+        name: {"allOf": [{"$ref": f"#/$defs/{after}"}] * 2} for name, after in pairwise(names)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": defs | {names[-1]: {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [
+        ({"description": "x" * 70_000}, "schema_too_large"),
+        (_nest(11), "schema_too_deep"),
+        (_tree(40), "schema_too_large"),
+    ],
+)
+def test_schema_bombs_are_refused(schema: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(_tool(schema))
+    assert caught.value.code == code
+    assert caught.value.param == "tools[0].parameters"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [_nest(8), _tree(5), {"properties": {"next": {"$ref": "#"}, "other": {"$ref": "#"}}}],
+)
+def test_schemas_that_people_write_are_taken(schema: dict[str, Any]) -> None:
+    read_request(_tool(schema))
+
+
+@pytest.mark.parametrize(
+    ("choice", "policy"),
+    [
+        (None, ToolPolicy()),
+        ("none", ToolPolicy("none")),
+        ("required", ToolPolicy("required")),
+        ({"type": "function", "name": "f"}, ToolPolicy("required", frozenset({"f"}))),
+        ({"type": "web_search"}, ToolPolicy("required", frozenset({"web_search"}))),
+        (
+            {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]},
+            ToolPolicy("auto", frozenset({"f"})),
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}],
+            },
+            ToolPolicy("required", frozenset({"f", "g"})),
+        ),
+    ],
+)
+def test_every_form_of_tool_choice_is_a_policy(choice: Any, policy: ToolPolicy) -> None:
+    assert read_policy(choice) == policy
