@@ -29,6 +29,7 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.events import (
     Event,
+    OutputTextDelta,
     ResponseCompleted,
     ResponseFailed,
     ResponseIncomplete,
@@ -98,7 +99,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "part.pieces.append(delta.text)",
         "part.pieces.extend([delta.text, delta.text])",
     ),
-    "arguments are dropped": ("call.pieces.append(delta.arguments)", "pass"),
+    "arguments are dropped": ("call.pieces.append(text)", "pass"),
     "the message is missing from the final output": (
         "self._output.append(prose.item(status))",
         "pass",
@@ -173,6 +174,23 @@ def objections(builder: Builder) -> list[str]:
         events = build(turn, builder=builder)
         found += [f"{violation.rule}: {violation.message}" for violation in judge_stream(events)]
         found += _round_trip(events)
+        found += _compare(turn, events)
+    return found
+
+
+def _compare(turn: list[Delta], events: list[Event]) -> list[str]:
+    """Hold what the events say against what the model meant."""
+    meant = "".join(delta.text for delta in turn if isinstance(delta, TextGrew))
+    said = "".join(event.delta for event in events if isinstance(event, OutputTextDelta))
+    found = [] if said == meant else ["the text is not what the model said"]
+    last = events[-1]
+    if isinstance(last, ResponseCompleted):
+        keys = [delta.key for delta in turn if isinstance(delta, CallOpened)]
+        calls = [item for item in last.response.output if item["type"] == "function_call"]
+        for key, call in zip(keys, calls, strict=False):
+            grown = [d.arguments for d in turn if isinstance(d, CallGrew) and d.key == key]
+            if call["arguments"] != ("".join(grown) or "{}"):
+                found.append(f"call {key} has the arguments of another")
     return found
 
 

@@ -149,7 +149,7 @@ def test_text_held_behind_arguments_that_never_end_is_told_at_the_end() -> None:
     assert response.output_text == "tail"
 
 
-def test_a_new_call_lets_held_text_out_first() -> None:
+def test_a_new_call_beside_unfinished_ones_keeps_text_waiting_and_loses_no_tail() -> None:
     response = final(
         accepted(
             CallOpened(0, "a", "call_a"),
@@ -157,16 +157,14 @@ def test_a_new_call_lets_held_text_out_first() -> None:
             TextGrew("between"),
             CallOpened(1, "b", "call_b"),
             CallGrew(1, "{}"),
+            CallGrew(0, "1}"),
             COUNTED,
             STOP,
         )
     )
 
-    assert [item["type"] for item in response.output] == [
-        "function_call",
-        "message",
-        "function_call",
-    ]
+    assert [item.get("arguments") for item in response.output] == ['{"x":1}', "{}", None]
+    assert response.output_text == "between"
 
 
 def test_a_call_that_the_backend_closes_is_done_at_once() -> None:
@@ -342,3 +340,26 @@ def test_an_error_event_carries_the_failure() -> None:
     error = events[-2]
     assert isinstance(error, ErrorEvent)
     assert error.code == "upstream_closed"
+
+
+def test_of_several_calls_at_a_cut_only_the_last_ones_are_incomplete() -> None:
+    response = final(
+        accepted(
+            CallOpened(0, "a", "call_a"),
+            CallGrew(0, "{}"),
+            CallOpened(1, "b", "call_b"),
+            CallGrew(1, '{"x":'),
+            CallOpened(2, "c", "call_c"),
+            CallGrew(2, "{}"),
+            COUNTED,
+            Stopped("length"),
+        )
+    )
+
+    assert [item["status"] for item in response.output] == ["completed", "incomplete", "incomplete"]
+
+
+def test_text_behind_a_call_without_arguments_is_told() -> None:
+    response = final(accepted(CallOpened(0, "a", "call_a"), TextGrew("x"), COUNTED, STOP))
+
+    assert [item["type"] for item in response.output] == ["function_call", "message"]

@@ -63,7 +63,7 @@ def first_response(
         store=_or(request.store, True),
         temperature=_or(request.temperature, 1.0),
         text=_text(request),
-        tool_choice=_or(request.tool_choice, "auto"),
+        tool_choice=_tool_choice(request),
         tools=[_echo_tool(tool) for tool in request.tools or ()],
         top_logprobs=_or(request.top_logprobs, 0),
         top_p=_or(request.top_p, 1.0),
@@ -87,6 +87,14 @@ def _reasoning(request: CreateResponse) -> Reasoning:
     if asked is None:
         return Reasoning()
     return Reasoning(asked.effort, asked.summary or asked.generate_summary)
+
+
+def _tool_choice(request: CreateResponse) -> str | dict[str, Any]:
+    """Return the choice with the mode that the specification requires of allowed_tools."""
+    choice = request.tool_choice
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return choice | {"mode": choice.get("mode") or "auto"}
+    return choice or "auto"
 
 
 def _text(request: CreateResponse) -> dict[str, Any]:

@@ -165,11 +165,16 @@ class Turn:
                 last = await self._finish()
             except BackendError as error:
                 last = await self._fail(error)
-            except (asyncio.CancelledError, GeneratorExit):
+            except asyncio.CancelledError:
                 if self._interruption is None:
                     await asyncio.shield(self._cancel())
                     raise
                 last = await self._fail(self._interruption)
+            except GeneratorExit:
+                # Nobody will read a last event: the reader left, or was itself interrupted.
+                interruption = self._interruption
+                await asyncio.shield(self._fail(interruption) if interruption else self._cancel())
+                raise
             except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
                 _log.exception("turn %s broke", self.response_id)
                 last = await self._fail(OurFault("the gateway broke; this is our fault"))

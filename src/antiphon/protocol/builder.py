@@ -318,6 +318,8 @@ class ResponseBuilder:
     # Prose: one item at a time, one part at a time.
 
     def _tell_prose(self, delta: _Prose) -> None:
+        if getattr(delta, "text", None) == "":
+            return
         if self._calls and not self._end_whole_calls():
             self._held.append(delta)
             return
@@ -336,8 +338,6 @@ class ResponseBuilder:
                 self._pass_item(delta.item)
 
     def _grow_text(self, delta: TextGrew) -> None:
-        if not delta.text:
-            return
         prose, part = self._ensure_part("message", "output_text")
         part.pieces.append(delta.text)
         logprobs: list[dict[str, Any]] = []
@@ -357,8 +357,6 @@ class ResponseBuilder:
         self._sequence += 1
 
     def _grow_part(self, item: Literal["message", "reasoning"], kind: str, text: str) -> None:
-        if not text:
-            return
         prose, part = self._ensure_part(item, kind)
         part.pieces.append(text)
         place = {"item_id": prose.id, "output_index": prose.index, "delta": text}
@@ -449,6 +447,7 @@ class ResponseBuilder:
             return
         self._close_part(prose)
         self._prose = None
+        status = self._after_a_cut(status)
         self._output.append(prose.item(status))
         self._emit(OutputItemDone, output_index=prose.index, item=prose.item(status))
 
@@ -459,9 +458,6 @@ class ResponseBuilder:
             raise BackendError(
                 f"the model opened call {delta.key} twice", code="upstream_invalid_response"
             )
-        if self._held:
-            self._end_calls("completed")
-            self._tell_held()
         self._close_prose("completed")
         call_id = self._claim_call_id(delta.call_id)
         call = _OpenCall(self._mint("fc"), self._next_index(), call_id, delta.name)
@@ -489,11 +485,14 @@ class ResponseBuilder:
             return
         if not delta.arguments:
             return
-        call.pieces.append(delta.arguments)
         call.is_whole = False
-        self._emit(ArgumentsDelta, item_id=call.id, output_index=call.index, delta=delta.arguments)
+        self._add_arguments(call, delta.arguments)
         if self._held and self._end_whole_calls():
             self._tell_held()
+
+    def _add_arguments(self, call: _OpenCall, text: str) -> None:
+        call.pieces.append(text)
+        self._emit(ArgumentsDelta, item_id=call.id, output_index=call.index, delta=text)
 
     def _end_call(self, delta: CallClosed) -> None:
         call = self._calls.get(delta.key)
@@ -511,18 +510,19 @@ class ResponseBuilder:
         """Close the open calls if all are whole; say whether none is open any more."""
         if not all(call.check_whole() for call in self._calls.values()):
             return False
-        self._end_calls("completed")
+        self._end_calls()
         return True
 
-    def _end_calls(self, status: _ItemStatus) -> None:
+    def _end_calls(self) -> None:
         for key in list(self._calls):
-            self._close_call(key, status)
+            self._close_call(key, "completed")
 
     def _close_call(self, key: int, status: _ItemStatus) -> None:
-        if not self._calls[key].pieces and status == "completed":
-            # A call without arguments: clients parse the string, and "" is not JSON.
-            self._grow_call(CallGrew(key, "{}"))
         call = self._calls.pop(key)
+        status = self._after_a_cut(status)
+        if not call.pieces and status == "completed":
+            # A call without arguments: clients parse the string, and "" is not JSON.
+            self._add_arguments(call, "{}")
         arguments = "".join(call.pieces)
         self._emit(
             ArgumentsDone,
@@ -543,12 +543,21 @@ class ResponseBuilder:
     # The end, and how events are born.
 
     def _close_all(self, status: _ItemStatus) -> None:
-        """Close everything; what was open at the end gets `status`, all before is whole."""
+        """Close everything; at a cut, what is not whole or comes last is incomplete."""
         if self._held:
-            self._end_calls("completed" if status == "completed" else "incomplete")
+            # The model went on to prose: the cut, if it is one, is there.
+            self._end_calls()
             self._tell_held()
-        self._end_calls(status)
+        for key in list(self._calls):
+            is_last = len(self._calls) == 1
+            is_cut = status == "incomplete" and (is_last or not self._calls[key].check_whole())
+            self._close_call(key, "incomplete" if is_cut else "completed")
         self._close_prose(status)
+
+    def _after_a_cut(self, status: _ItemStatus) -> _ItemStatus:
+        """Return the status of the next item: incomplete items are always the last ones."""
+        is_cut = bool(self._output) and self._output[-1].get("status") == "incomplete"
+        return "incomplete" if is_cut else status
 
     def _next_index(self) -> int:
         self._indexes += 1

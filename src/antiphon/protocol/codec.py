@@ -8,6 +8,7 @@ The machines know one language. What differs on the wire is written down here:
     | error event             | flat code, message, param       | nested in `error`          |
     | echo of a json_schema   | the schema                      | null (its schema says so)  |
     | echo of other tools     | as sent                         | function tools only        |
+    | echo of other efforts   | as sent (minimal, max)          | null                       |
 
 Reading takes every variant. The fast way reads an event of exactly the known fields straight
 into its class; whatever has more takes the slow way and keeps the rest in `extra`.
@@ -63,6 +64,7 @@ _FROM_ANY: Final = {
     "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
     "response.reasoning_summary.done": "response.reasoning_summary_text.done",
 }
+_OPEN_EFFORTS: Final = frozenset({None, "none", "low", "medium", "high", "xhigh"})
 _EXTRA: Final = "$extra"
 # What stands for a field that a peer left out or sent as null: the machines forgive its lack.
 _ABSENT: Final[dict[str, Any]] = {
@@ -75,16 +77,22 @@ _ABSENT: Final[dict[str, Any]] = {
     "item": {},
     "part": {},
 }
-_SAME_IN_BOTH: Final = frozenset(
+# Events whose struct is what goes over the wire: all but those that carry a response or an
+# error, and in the other dialect those that have another name there.
+_PLAIN: Final = frozenset(
     cls
-    for name, cls in EVENT_CLASSES.items()
-    if name not in _TO_OPEN and "response" not in cls.__struct_fields__ and cls is not ErrorEvent
+    for cls in EVENT_CLASSES.values()
+    if "response" not in cls.__struct_fields__ and cls is not ErrorEvent
 )
+_AS_THEY_ARE: Final[dict[Dialect, frozenset[type[KnownEvent]]]] = {
+    "openai": _PLAIN,
+    "open-responses": _PLAIN - {EVENT_CLASSES[name] for name in _TO_OPEN},
+}
 
 
 def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
     """Return the event as one line of JSON."""
-    if type(event) in _SAME_IN_BOTH and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
+    if type(event) in _AS_THEY_ARE[dialect] and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
         return _encode(event)
     return _encode(_event_object(event, dialect))
 
@@ -179,6 +187,9 @@ def _speak_open(body: dict[str, Any]) -> None:
     form = text.get("format") or {}
     if form.get("type") == "json_schema":
         body["text"] = text | {"format": form | {"schema": None}}
+    reasoning = body.get("reasoning") or {}
+    if reasoning.get("effort") not in _OPEN_EFFORTS:
+        body["reasoning"] = reasoning | {"effort": None}
 
 
 def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:

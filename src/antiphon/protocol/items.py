@@ -214,7 +214,7 @@ def _check(value: dict[str, Any], shape: type[msgspec.Struct], param: str) -> No
 
 def shape_error(error: msgspec.ValidationError, param: str) -> InvalidRequest:
     """Turn msgspec's words into ours, with the path of the offending field as `param`."""
-    text, _, path = str(error).partition(" - at `$")
+    text, _, path = str(error).replace("`key` in ", "").partition(" - at `$")
     path = path.rstrip("`").replace("[...]", "")
     where = f"{param}{path}" if param else path.lstrip(".")
     if text.startswith("Object missing required field `"):
@@ -228,9 +228,13 @@ def shape_error(error: msgspec.ValidationError, param: str) -> InvalidRequest:
 
 
 def text_of(content: object) -> str:
-    """Return the text of a content field: the string itself, or its text parts joined."""
+    """Return the text of a content field: the string itself, or its text parts joined.
+
+    A part of a kind we do not know may hold anything under these names.
+    """
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return ""
-    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+    texts = [part.get("text") or part.get("refusal") for part in content]
+    return "".join(text for text in texts if isinstance(text, str))

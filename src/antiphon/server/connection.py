@@ -1,14 +1,15 @@
-"""A connection that gives its client ten seconds to say what it wants.
+"""A connection with two deadlines that aiohttp does not have.
 
-aiohttp closes connections that stay silent, but a client that sends one byte of a header now
-and then would be kept for ever. This adds the deadline: from the first byte of a request's
-head to its last.
+A client that sends one byte of a header now and then would be kept for ever: here it has ten
+seconds from the first byte of a request's head to its last. And a client that does not read
+would keep its answer in our memory for ever, also after the handler is done and the connection
+is closing: here it is cut when nothing has left the buffer for the write-stall limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -19,12 +20,28 @@ __all__ = ["GuardedServer"]
 
 
 class _Connection(RequestHandler):
-    __slots__ = ("_head_seconds", "_head_timer")
+    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_wire")
 
-    def __init__(self, manager: web.Server, head_seconds: float, **options: Any) -> None:
+    def __init__(self, manager: web.Server, limits: ServerLimits, **options: Any) -> None:
         super().__init__(manager, **options)
-        self._head_seconds = head_seconds
+        self._limits = limits
         self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # Kept apart from aiohttp's own, which is gone as soon as the connection is closing.
+        self._wire = cast(asyncio.Transport, transport)
+        # We are told to pause as soon as anything is left in the buffer.
+        self._wire.set_write_buffer_limits(high=0)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_progress(self._wire.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall_timer()
 
     def data_received(self, data: bytes) -> None:
         heads = self._request_count
@@ -33,11 +50,30 @@ class _Connection(RequestHandler):
         if self._request_count != heads or not is_idle:
             self._stop_head_timer()
         elif self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._head_seconds, self.force_close)
+            self._head_timer = self._loop.call_later(self._limits.header_seconds, self.force_close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
+        self._stop_stall_timer()
         super().connection_lost(exc)
+
+    def _await_progress(self, size: int) -> None:
+        """Look again after the write-stall limit at a buffer that now has this size."""
+        self._stall_timer = self._loop.call_later(
+            self._limits.write_stall_seconds, self._cut_stalled, size
+        )
+
+    def _cut_stalled(self, before: int) -> None:
+        size = self._wire.get_write_buffer_size()
+        if size < before:
+            self._await_progress(size)
+        else:
+            self._wire.abort()
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -64,7 +100,7 @@ class GuardedServer(web.Server):
         self._limits = limits
 
     def __call__(self) -> RequestHandler:
-        return _Connection(self, self._limits.header_seconds, loop=self._loop, **self._kwargs)
+        return _Connection(self, self._limits, loop=self._loop, **self._kwargs)
 
     def _sized_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any

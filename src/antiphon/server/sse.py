@@ -1,7 +1,7 @@
 """Events to a client's socket: one write per batch, heartbeats in the silence between.
 
-A client that does not read is cut after the write-stall limit; until then it holds the model
-back (the write waits, so nothing is read from upstream).
+A client that does not read holds the model back (the write waits, so nothing is read from
+upstream) until its connection is cut.
 """
 
 from __future__ import annotations
@@ -37,22 +37,21 @@ class SseWriter:
         self._limits = limits
         self._beat = _EVENT if _counts_only_events(request, dialect) else _COMMENT
         self._loop = asyncio.get_running_loop()
-        self._writing_since: float | None = None
+        self._is_writing = False
         self._silent_since = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._beats: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> SseWriter:
         await self._response.prepare(self._request)
-        transport = self._request.transport
-        if transport is not None:
-            transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
+        self._buffer_at_most(self._limits.write_buffer_bytes)
         self._watch()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._buffer_at_most(0)
 
     async def write(self, events: list[Event]) -> None:
         """Send a batch of events in one write; wait while the client is behind."""
@@ -65,26 +64,26 @@ class SseWriter:
         await self._response.write_eof()
 
     async def _send(self, data: bytes) -> None:
-        self._writing_since = self._loop.time()
+        self._is_writing = True
         await self._response.write(data)
-        self._writing_since = None
+        self._is_writing = False
         self._silent_since = self._loop.time()
 
+    def _buffer_at_most(self, size: int) -> None:
+        """Let writes wait when more than this is on its way to the client."""
+        transport = self._request.transport
+        if transport is not None:
+            transport.set_write_buffer_limits(high=size)
+
     def _watch(self) -> None:
-        """Look after the stream now and again: beat in silence, cut what is stuck."""
-        now = self._loop.time()
-        limits = self._limits
-        if self._writing_since is None:
-            if now - self._silent_since >= limits.heartbeat_seconds:
-                task = self._loop.create_task(self._send(self._beat))
-                self._beats.add(task)
-                task.add_done_callback(self._forget_beat)
-        elif now - self._writing_since >= limits.write_stall_seconds:
-            if self._request.transport is not None:
-                self._request.transport.abort()
-            return
-        pause = min(limits.heartbeat_seconds, limits.write_stall_seconds) / 4
-        self._timer = self._loop.call_later(pause, self._watch)
+        """Look after the stream now and again, and beat in silence."""
+        seconds = self._limits.heartbeat_seconds
+        silence = self._loop.time() - self._silent_since
+        if silence >= seconds and not self._is_writing:
+            task = self._loop.create_task(self._send(self._beat))
+            self._beats.add(task)
+            task.add_done_callback(self._forget_beat)
+        self._timer = self._loop.call_later(seconds / 4, self._watch)
 
     def _forget_beat(self, task: asyncio.Task[None]) -> None:
         self._beats.discard(task)

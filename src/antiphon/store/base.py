@@ -9,20 +9,23 @@ Whatever goes wrong inside is raised as `StoreUnavailable`, and then nothing was
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Failure, Response
 
-__all__ = ["History", "KeyRecord", "Store"]
+__all__ = ["MAX_DEPTH", "History", "KeyRecord", "Store"]
+
+# A chain is followed this far; what lies beyond is reported as missing.
+MAX_DEPTH: Final = 100_000
 
 
 class History(msgspec.Struct, frozen=True):
     """The items of a chain of turns, oldest first, and how its head stands.
 
-    `missing` is the id of an ancestor that was deleted: the items are then not all there.
+    `missing` is the id of an ancestor that is gone: the items are then not all there.
     """
 
     items: list[Item]
@@ -49,11 +52,16 @@ class Store(Protocol):
         """Take note of a turn that has begun, with its own input items (all have ids).
 
         Ordered before the `finish` of the same response; need not be durable on return.
+        A second begin of one id changes nothing. Output is stored by `finish` only.
         """
         ...
 
     async def finish(self, owner: str, response: Response) -> None:
-        """Make the final state of a begun response durable. Its output is stored with it."""
+        """Make the final state of a begun response durable. Its output is stored with it.
+
+        Raise StoreUnavailable if the response is not there or has already ended: an end that
+        was stored is never overwritten.
+        """
         ...
 
     async def get(self, owner: str, response_id: str) -> Response | None:
@@ -77,7 +85,10 @@ class Store(Protocol):
         ...
 
     async def recover(self, failure: Failure, now: int) -> int:
-        """End as failed whatever a process that died had left unfinished; return how many."""
+        """End as failed whatever a process that died had left unfinished; return how many.
+
+        The turns of this store, and of others that are alive on the same file, go on.
+        """
         ...
 
     async def sweep(self, before: int) -> int:
@@ -85,7 +96,7 @@ class Store(Protocol):
         ...
 
     async def add_key(self, key: KeyRecord) -> None:
-        """Keep a new key."""
+        """Keep a new key. Raise ValueError if its id is taken."""
         ...
 
     async def find_key(self, key_id: str) -> KeyRecord | None:

@@ -1,0 +1,136 @@
+"""Which call does a fragment belong to?
+
+Servers agree on nothing here. What is taken, beside the form of OpenAI:
+
+    | fragment                                   | belongs to                                 |
+    |--------------------------------------------|--------------------------------------------|
+    | an index                                   | the newest call at that index              |
+    | … with a name and another id (Gemini: all  | a new call: every whole call may come with |
+    |   calls at index 0)                        | index 0                                    |
+    | … with a name, without ids                 | a new call if the old one is whole JSON or |
+    |                                            | of another name; else the name is repeated |
+    | no index, an id                            | the call of that id, or a new one          |
+    | no index, no id, a name                    | as above, against the newest call          |
+    | no index, no id, no name                   | the newest call                            |
+
+A call opens when its name is known; arguments that came before it wait. A whole call said
+twice under one id is one call.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from antiphon.protocol.deltas import CallGrew, CallOpened
+from antiphon.protocol.errors import BackendError
+
+__all__ = ["CallReader"]
+
+_MAX_CALLS: Final = 1024
+
+
+class _Call:
+    __slots__ = ("id", "is_open", "key", "name", "pieces")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.id: str | None = None
+        self.name: str | None = None
+        self.pieces: list[str] = []
+        self.is_open = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether the arguments are a JSON value already, so that no more can come."""
+        try:
+            msgspec.json.decode("".join(self.pieces))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return False
+        return True
+
+    def is_said(self, arguments: str) -> bool:
+        """Say whether these very arguments are all there already."""
+        return self.is_whole and arguments == "".join(self.pieces)
+
+
+class CallReader:
+    """Fragments of tool calls to deltas. Calls are numbered as they appear."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+
+    @property
+    def is_cut(self) -> bool:
+        """Say whether some call has begun its arguments and not ended them."""
+        return any(call.pieces and not call.is_whole for call in self._calls)
+
+    def take(
+        self, index: int | None, call_id: str | None, name: str | None, arguments: str
+    ) -> list[CallOpened | CallGrew]:
+        """Return what a fragment tells. Empty strings mean the same as nothing."""
+        call = self._find(index, call_id, name, arguments)
+        if call is None:
+            if not (call_id or name or arguments):
+                return []
+            call = self._begin()
+        elif name and arguments and call.id == call_id and call.is_said(arguments):
+            return []
+        if index is not None:
+            self._by_index[index] = call
+        call.id = call.id or call_id
+        call.name = call.name or name
+        if arguments:
+            call.pieces.append(arguments)
+        if call.is_open:
+            return [CallGrew(call.key, arguments)] if arguments else []
+        return _open(call)
+
+    def check_named(self) -> None:
+        """Raise BackendError if a call never got a name: nobody could run it."""
+        if any(not call.is_open for call in self._calls):
+            raise BackendError(
+                "the upstream sent a tool call without a name", code="upstream_invalid_response"
+            )
+
+    def _find(
+        self, index: int | None, call_id: str | None, name: str | None, arguments: str
+    ) -> _Call | None:
+        if index is not None:
+            call = self._by_index.get(index)
+        elif call_id:
+            return next((c for c in reversed(self._calls) if c.id == call_id), None)
+        else:
+            call = self._calls[-1] if self._calls else None
+        if call is None or (name and _begins_anew(call, call_id, name, arguments)):
+            return None
+        return call
+
+    def _begin(self) -> _Call:
+        if len(self._calls) >= _MAX_CALLS:
+            raise BackendError(
+                f"the upstream sent more than {_MAX_CALLS} tool calls",
+                code="upstream_invalid_response",
+            )
+        call = _Call(len(self._calls))
+        self._calls.append(call)
+        return call
+
+
+def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
+    if call.id and call_id:
+        return call.id != call_id
+    if call.name is None:
+        return False
+    return call.name != name or (bool(arguments) and call.is_whole)
+
+
+def _open(call: _Call) -> list[CallOpened | CallGrew]:
+    if not call.name:
+        return []
+    call.is_open = True
+    opened = CallOpened(call.key, call.name, call.id)
+    arguments = "".join(call.pieces)
+    return [opened, CallGrew(call.key, arguments)] if arguments else [opened]

@@ -1,0 +1,382 @@
+"""Chat completions as they come over the wire: bytes in, deltas out, no I/O.
+
+Invariants, whatever the bytes:
+
+- what was read before a fault is returned before the fault is raised: `feed`, `end` and
+  `whole` return it and keep the fault in `fault`; they raise only with empty hands;
+- `Stopped` comes once and last, at `[DONE]` or at the end, because usage may follow the
+  finish_reason;
+- an end without a finish_reason and without `[DONE]` is a fault (`upstream_closed`). A
+  finish_reason without `[DONE]` is an end, and so is `[DONE]` without a finish_reason if
+  something was said and no call is cut short.
+
+Only the first choice is read. Fields and parts that we do not know are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from antiphon.backends.chat_calls import CallReader
+from antiphon.backends.chat_wire import (
+    Choice,
+    Chunk,
+    Function,
+    Message,
+    SlowChunk,
+    invalid_answer,
+    read_annotation,
+    read_any,
+    read_arguments,
+    read_chunk,
+    read_reason,
+    read_token,
+    read_usage,
+)
+from antiphon.backends.faults import fault_from_json
+from antiphon.backends.think import ThinkSplitter
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallGrew,
+    Delta,
+    ReasoningGrew,
+    RefusalGrew,
+    Stopped,
+    StopReason,
+    TextGrew,
+    TierUsed,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.protocol.response import Usage
+from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder
+
+__all__ = ["MAX_OUTPUT", "ChatStream", "read_completion"]
+
+MAX_OUTPUT: Final = 32 * 1024 * 1024
+"""How many characters one answer may have, in text, reasoning and arguments together."""
+
+_Channel = Literal["text", "reasoning", "refusal"]
+
+_DONE: Final = b"[DONE]"
+_BRACKET: Final = ord("[")
+_MAX_ANNOTATIONS: Final = 10_000
+
+
+class ChatStream:
+    """The reader of one answer, streamed or whole."""
+
+    def __init__(
+        self, *, think_tags: bool = True, max_line: int = MAX_LINE, max_output: int = MAX_OUTPUT
+    ) -> None:
+        self.fault: BackendError | None = None
+        self.is_done = False
+        self._sse = SseDecoder(max_line)
+        self._think = ThinkSplitter() if think_tags else None
+        self._calls = CallReader()
+        self._room = max_output
+        self._reason: StopReason | None = None
+        self._has_frames = False
+        self._has_spoken = False
+        self._out: list[Delta] = []
+        self._logprobs: list[dict[str, Any]] = []
+        self._annotations: set[bytes] = set()
+        self._usage: Usage | None = None
+        self._tier: str | None = None
+        # First halves of surrogate pairs that a server cut between two chunks, per text.
+        self._halves: dict[_Channel | int, str] = {}
+        self._is_mending = False
+
+    @property
+    def has_reason(self) -> bool:
+        """Say whether the model has stopped, so that only usage and `[DONE]` can follow."""
+        return self._reason is not None
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Return what these bytes of a streamed answer tell."""
+        self._raise_fault()
+        try:
+            for frame in self._sse.feed(data):
+                self._take_frame(frame)
+        except (BackendError, BrokenStream) as error:
+            self._break(error)
+        return self._give()
+
+    def end(self, error: BackendError | None = None) -> list[Delta]:
+        """Return what the end of the stream tells; `error` says how it broke, if it did."""
+        self._raise_fault()
+        try:
+            self._take_rest()
+            if not self.is_done and not self.has_reason:
+                raise error or (
+                    _closed() if self._has_frames else invalid_answer("it has no events")
+                )
+            self._finish()
+        except BackendError as fault:
+            self._break(fault)
+        return self._give()
+
+    def whole(self, body: bytes) -> list[Delta]:
+        """Return what an answer that was not streamed tells."""
+        self._raise_fault()
+        try:
+            chunk = read_chunk(body)
+            self._take_chunk(chunk)
+            if not chunk.choices:
+                raise invalid_answer("it has no choices")
+            self._finish()
+        except BackendError as error:
+            self._break(error)
+        return self._give()
+
+    # One funnel: frame, chunk, choice, message.
+
+    def _take_rest(self) -> None:
+        """Take the last frame. It may be torn: that is how a cut connection looks."""
+        try:
+            for frame in self._sse.end():
+                self._take_frame(frame)
+        except BrokenStream:
+            pass
+        except BackendError as fault:
+            if fault.code != "upstream_invalid_response":
+                raise
+
+    def _take_frame(self, frame: Frame) -> None:
+        data = frame.data
+        self._has_frames = True
+        if self.is_done or not data:
+            return
+        if frame.event == "error":
+            raise fault_from_json(read_any(data))
+        if data[0] == _BRACKET and data.strip() == _DONE:
+            self._finish()
+        else:
+            self._take_chunk(read_chunk(data))
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        self._is_mending = type(chunk) is SlowChunk or bool(self._halves)
+        if chunk.error or chunk.object == "error":
+            self._note_usage(chunk.usage)
+            raise fault_from_json({"error": chunk.error or {"message": chunk.message}})
+        for choice in chunk.choices or ():
+            if choice.index in (0, None):
+                self._take_choice(choice)
+        if chunk.usage is not None:
+            self._note_usage(chunk.usage)
+        if chunk.x_groq is not None and isinstance(chunk.x_groq, dict):
+            self._note_usage(chunk.x_groq.get("usage"))
+        if chunk.service_tier is not None and chunk.service_tier != self._tier:
+            self._note_tier(chunk.service_tier)
+
+    def _take_choice(self, choice: Choice) -> None:
+        message = choice.delta if choice.delta is not None else choice.message
+        if message is not None:
+            if choice.logprobs is not None and message.content:
+                self._note_logprobs(choice.logprobs)
+            self._take_message(message)
+        if choice.usage is not None:
+            self._note_usage(choice.usage)
+        if choice.finish_reason:
+            self._reason = read_reason(choice.finish_reason, choice.error)
+
+    def _take_message(self, message: Message) -> None:
+        # Some servers say the same under both names.
+        thought = message.reasoning_content or message.reasoning
+        if thought:
+            self._grow("reasoning", thought)
+        content = message.content
+        if content:
+            if type(content) is str:
+                self._grow("text", content)
+            else:
+                self._grow_parts(content)
+        if message.refusal:
+            self._grow("refusal", message.refusal)
+        if message.tool_calls or message.function_call is not None:
+            self._grow_calls(message)
+        if message.annotations:
+            self._annotate(message.annotations)
+
+    # What grows.
+
+    def _grow(self, channel: _Channel, text: object) -> None:
+        if not isinstance(text, str):
+            return
+        if self._is_mending:
+            text = self._mend(channel, text)
+        self._room -= len(text)
+        if self._room < 0:
+            raise invalid_answer("it does not end")
+        if text:
+            self._say(channel, text)
+
+    def _grow_parts(self, parts: object) -> None:
+        """Take content in parts, as Mistral sends it."""
+        for part in parts if isinstance(parts, list) else [parts]:
+            if isinstance(part, str):
+                self._grow("text", part)
+            elif isinstance(part, dict):
+                self._grow("text", part.get("text"))
+                thought = part.get("thinking")
+                for piece in thought if isinstance(thought, list) else [thought]:
+                    self._grow("reasoning", piece.get("text") if isinstance(piece, dict) else piece)
+                self._grow("refusal", part.get("refusal"))
+
+    def _grow_calls(self, message: Message) -> None:
+        if self._think is not None:
+            self._say_split(self._think.release())
+        for call in message.tool_calls or ():
+            self._grow_call(call.index, call.id, call.function)
+        if message.function_call is not None:
+            self._grow_call(0, None, message.function_call)
+
+    def _grow_call(self, index: object, call_id: object, function: Function | None) -> None:
+        name = function.name if function is not None else None
+        arguments = read_arguments(function.arguments) if function is not None else ""
+        self._room -= len(arguments)
+        if self._room < 0:
+            raise invalid_answer("it does not end")
+        deltas = self._calls.take(
+            index if type(index) is int else None,
+            str(call_id) if call_id else None,
+            name if isinstance(name, str) and name else None,
+            arguments,
+        )
+        for delta in deltas:
+            if self._is_mending and isinstance(delta, CallGrew):
+                delta = CallGrew(delta.key, self._mend(delta.key, delta.arguments))
+            self._out.append(delta)
+            self._has_spoken = True
+
+    def _annotate(self, annotations: object) -> None:
+        for annotation in annotations if isinstance(annotations, list) else ():
+            if isinstance(annotation, dict):
+                flat = read_annotation(annotation)
+                # Some servers repeat all of them in every chunk.
+                mark = msgspec.json.encode(flat, order="sorted")
+                if mark not in self._annotations:
+                    self._annotations.add(mark)
+                    self._out.append(AnnotationAdded(flat))
+        if len(self._annotations) > _MAX_ANNOTATIONS:
+            raise invalid_answer("its annotations do not end")
+
+    # What is noted.
+
+    def _note_usage(self, raw: object) -> None:
+        usage = read_usage(raw) if isinstance(raw, dict) else None
+        if usage is not None and usage != self._usage:
+            self._usage = usage
+            self._out.append(UsageKnown(usage))
+
+    def _note_tier(self, tier: object) -> None:
+        if isinstance(tier, str):
+            self._tier = tier
+            self._out.append(TierUsed(tier))
+
+    def _note_logprobs(self, logprobs: object) -> None:
+        tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
+        if isinstance(tokens, list):
+            self._logprobs += [read_token(token) for token in tokens if isinstance(token, dict)]
+
+    # What is said.
+
+    def _say(self, channel: _Channel, text: str) -> None:
+        self._has_spoken = True
+        if channel == "text":
+            if self._think is None:
+                self._say_plain(text)
+                return
+            self._say_split(self._think.feed(text))
+            if self._think.is_over:
+                self._think = None
+        else:
+            # A server that separates reasoning itself leaves no tags for us to find.
+            self._stop_splitting()
+            self._out.append(ReasoningGrew(text) if channel == "reasoning" else RefusalGrew(text))
+
+    def _say_plain(self, text: str) -> None:
+        if self._logprobs:
+            self._out.append(TextGrew(text, tuple(self._logprobs)))
+            self._logprobs = []
+        else:
+            self._out.append(TextGrew(text))
+
+    def _say_split(self, deltas: list[TextGrew | ReasoningGrew]) -> None:
+        for delta in deltas:
+            if isinstance(delta, TextGrew):
+                self._say_plain(delta.text)
+            else:
+                self._logprobs = []
+                self._out.append(delta)
+
+    def _stop_splitting(self) -> None:
+        if self._think is not None:
+            self._say_split(self._think.release())
+            self._think = None
+
+    def _mend(self, channel: _Channel | int, text: str) -> str:
+        """Return the text with the halves of characters joined; the last half waits."""
+        text = self._halves.pop(channel, "") + text
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._halves[channel] = text[-1]
+            text = text[:-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    # The end.
+
+    def _finish(self) -> None:
+        if self.is_done:
+            return
+        self._flush()
+        self._calls.check_named()
+        if self._reason is None and (not self._has_spoken or self._calls.is_cut):
+            raise _closed()
+        self._out.append(Stopped(self._reason or "stop"))
+        self.is_done = True
+
+    def _flush(self) -> None:
+        """Tell what was held back for what might have followed it."""
+        for channel in self._halves:
+            if isinstance(channel, int):
+                self._out.append(CallGrew(channel, "\ufffd"))
+            else:
+                self._say(channel, "\ufffd")
+        self._halves = {}
+        self._stop_splitting()
+
+    def _break(self, error: BackendError | BrokenStream) -> None:
+        self._flush()
+        if isinstance(error, BrokenStream):
+            error = invalid_answer(error.message)
+        self.fault = error
+
+    def _raise_fault(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def _give(self) -> list[Delta]:
+        out, self._out = self._out, []
+        if not out:
+            self._raise_fault()
+        return out
+
+
+def read_completion(body: bytes, *, think_tags: bool = True) -> list[Delta]:
+    """Return what a whole completion tells. Raise BackendError if it is none, or failed.
+
+    Whoever wants what a failed answer holds beside its failure asks `ChatStream.whole`.
+    """
+    reader = ChatStream(think_tags=think_tags)
+    deltas = reader.whole(body)
+    if reader.fault is not None:
+        raise reader.fault
+    return deltas
+
+
+def _closed() -> BackendError:
+    return BackendError(
+        "the upstream ended its answer without saying that it is complete", code="upstream_closed"
+    )

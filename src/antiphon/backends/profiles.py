@@ -1,0 +1,164 @@
+"""How chat servers differ, as data.
+
+A profile says what a server takes; nobody branches on a server's name. What a server does not
+take is reported as degraded, never dropped in silence. `generic` is for a server we know
+nothing about: it sends what the chat API has had for long and most servers honour.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+__all__ = ["GENERIC", "PROFILES", "Profile", "profile_for"]
+
+_COMMON: Final = frozenset({"seed", "stop", "logit_bias", "user"})
+_SAMPLERS: Final = _COMMON | {"top_k", "min_p", "repetition_penalty"}
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of chat server takes, and how it wants it."""
+
+    name: str
+    max_tokens_field: str = "max_tokens"
+    system_role: Literal["system", "developer"] = "system"
+    merges_system: bool = True
+    """Whether instructions and leading system messages become one message, the first."""
+    late_system_role: Literal["system", "developer", "user"] = "system"
+    """The role of a system message after the conversation has begun."""
+    images: bool = True
+    files: bool = False
+    """Whether there is a `file` part for what is not text."""
+    reasoning_replay: Literal["none", "reasoning_content", "reasoning"] = "none"
+    """The field of an assistant message that takes the reasoning of earlier turns."""
+    reasoning_effort: bool = True
+    json_schema: bool = True
+    strict_tools: bool = True
+    enforces_required: bool = True
+    """Whether `tool_choice` "required", or a named tool, binds the model."""
+    parallel_tool_calls: bool = True
+    logprobs: bool = True
+    verbosity: bool = False
+    service_tier: bool = False
+    stream_options: bool = True
+    penalties: bool = True
+    think_tags: bool = True
+    """Whether an answer may begin with `<think>` that the server leaves in the text."""
+    extra_fields: frozenset[str] = _SAMPLERS
+    """Fields beyond the Responses API that are passed on."""
+
+
+GENERIC: Final = Profile(name="generic")
+
+PROFILES: Final = {
+    profile.name: profile
+    for profile in (
+        GENERIC,
+        Profile(
+            name="openai",
+            max_tokens_field="max_completion_tokens",
+            system_role="developer",
+            late_system_role="developer",
+            files=True,
+            verbosity=True,
+            service_tier=True,
+            think_tags=False,
+            extra_fields=_COMMON
+            | {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "prediction"},
+        ),
+        Profile(
+            name="vllm",
+            reasoning_replay="reasoning",
+            extra_fields=_SAMPLERS
+            | {
+                "chat_template_kwargs",
+                "ignore_eos",
+                "length_penalty",
+                "min_tokens",
+                "stop_token_ids",
+                "structured_outputs",
+                "thinking_token_budget",
+            },
+        ),
+        Profile(
+            name="llamacpp",
+            reasoning_replay="reasoning_content",
+            reasoning_effort=False,
+            strict_tools=False,
+            # A template without tools drops them, and nothing else makes the model obey.
+            enforces_required=False,
+            extra_fields=_SAMPLERS
+            | {
+                "cache_prompt",
+                "chat_template_kwargs",
+                "grammar",
+                "id_slot",
+                "mirostat",
+                "reasoning_format",
+                "repeat_penalty",
+                "typical_p",
+            },
+        ),
+        Profile(
+            name="ollama",
+            reasoning_replay="reasoning",
+            strict_tools=False,
+            enforces_required=False,
+            parallel_tool_calls=False,
+            extra_fields=_COMMON,
+        ),
+        Profile(
+            name="deepseek",
+            images=False,
+            reasoning_replay="reasoning_content",
+            reasoning_effort=False,
+            json_schema=False,
+            strict_tools=False,
+            parallel_tool_calls=False,
+            extra_fields=frozenset({"stop", "thinking"}),
+        ),
+        Profile(
+            name="mistral",
+            reasoning_effort=False,
+            logprobs=False,
+            stream_options=False,
+            extra_fields=frozenset({"stop", "random_seed", "safe_prompt", "prompt_mode"}),
+        ),
+        Profile(
+            name="openrouter",
+            files=True,
+            reasoning_replay="reasoning",
+            verbosity=True,
+            extra_fields=_SAMPLERS | {"provider", "models", "plugins", "transforms", "top_a"},
+        ),
+        Profile(name="groq", service_tier=True, images=True, extra_fields=_COMMON),
+    )
+}
+
+_HOSTS: Final = {
+    "api.openai.com": "openai",
+    "api.deepseek.com": "deepseek",
+    "api.mistral.ai": "mistral",
+    "openrouter.ai": "openrouter",
+    "api.groq.com": "groq",
+}
+_PORTS: Final = {11434: "ollama"}
+
+
+def profile_for(which: str | None) -> Profile:
+    """Return the profile of a name or of a base URL; the generic one for a URL we do not know.
+
+    Raise KeyError for a name that there is no profile of.
+    """
+    if which is None:
+        return GENERIC
+    if "://" not in which:
+        return PROFILES[which]
+    url = urlsplit(which)
+    try:
+        name = _HOSTS.get(url.hostname or "") or _PORTS.get(url.port or 0)
+    except ValueError:
+        return GENERIC
+    return PROFILES[name] if name else GENERIC

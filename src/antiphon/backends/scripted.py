@@ -1,0 +1,151 @@
+"""A fake model that plays a script, for tests and demonstrations.
+
+A script is what one call of the model does, step by step: deltas, batches of deltas, an error
+to raise, an event to wait for. Without one the model echoes. It is a backend like any other:
+what it cannot honour it reports, and closing the generator early stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from antiphon.backends.base import ModelInfo, Plan
+from antiphon.protocol.deltas import (
+    CallGrew,
+    CallOpened,
+    Degraded,
+    Delta,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.response import Usage
+from antiphon.protocol.tools import function_name
+
+__all__ = ["Script", "ScriptedBackend", "Step", "echo"]
+
+Step = Delta | Sequence[Delta] | BackendError | asyncio.Event
+Script = Iterable[Step]
+
+
+class ScriptedBackend:
+    """Plays `script`: a function from the plan to a script, or one script for each call.
+
+    `plans` are the plans it was given, in order. `stopped_early` counts the calls that were
+    closed before their script had ended; `stopped` is set when that happens.
+    """
+
+    def __init__(
+        self,
+        script: Callable[[Plan], Script] | Sequence[Script] | None = None,
+        *,
+        models: Sequence[str] = ("scripted", "echo"),
+    ) -> None:
+        self.plans: list[Plan] = []
+        self.stopped_early = 0
+        self.stopped = asyncio.Event()
+        self.is_closed = False
+        self._script = echo if script is None else script
+        self._models = models
+
+    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        """Play the next script."""
+        self.plans.append(plan)
+        script = self._next_script(plan)
+        is_over = False
+        try:
+            for step in script:
+                # A real model never answers in the same tick.
+                await asyncio.sleep(0)
+                match step:
+                    case asyncio.Event():
+                        await step.wait()
+                    case BackendError():
+                        is_over = True
+                        raise step
+                    case list() | tuple():
+                        yield step
+                    case _:
+                        yield (step,)  # type: ignore[misc]  # mypy keeps Sequence[Delta] here
+            is_over = True
+        finally:
+            if not is_over:
+                self.stopped_early += 1
+                self.stopped.set()
+
+    def _next_script(self, plan: Plan) -> Script:
+        if callable(self._script):
+            return self._script(plan)
+        if len(self.plans) > len(self._script):
+            raise BackendError(
+                f"the scripted model was called {len(self.plans)} times; "
+                f"write as many scripts as there are calls (there are {len(self._script)})"
+            )
+        return self._script[len(self.plans) - 1]
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """Return the names it answers to."""
+        return [ModelInfo(name) for name in self._models]
+
+    async def close(self) -> None:
+        """Remember that it was closed."""
+        self.is_closed = True
+
+
+def echo(plan: Plan) -> Iterator[Step]:
+    """Say the last user text again, word by word; tokens are words.
+
+    A required tool is called instead: the first allowed one, with the user text as its
+    arguments if that is a JSON object and with `{}` otherwise.
+    """
+    if plan.format is not None:
+        yield Degraded("text.format: the echo model repeats what it hears")
+    text = _last_user_text(plan.items)
+    if plan.policy.mode == "required":
+        names = (function_name(tool) for tool in plan.tools)
+        name = next((name for name in names if name and plan.policy.allows(name)), None)
+        if name is not None:
+            yield from _call(plan, name, text)
+            return
+    words = re.findall(r"\s*\S+|\s+$", text)
+    limit = plan.max_output_tokens
+    spoken = words if limit is None else words[:limit]
+    yield from (TextGrew(word) for word in spoken)
+    yield [_usage(plan, len(spoken)), Stopped("stop" if spoken == words else "length")]
+
+
+def _call(plan: Plan, name: str, text: str) -> Iterator[Step]:
+    arguments = text if _is_object(text) else "{}"
+    yield CallOpened(0, name)
+    yield CallGrew(0, arguments)
+    yield [_usage(plan, len(arguments.split())), Stopped("stop")]
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+def _last_user_text(items: Sequence[Item]) -> str:
+    users = (item for item in reversed(items) if item.get("role") == "user")
+    return text_of(next(users, {}).get("content"))
+
+
+def _usage(plan: Plan, output: int) -> UsageKnown:
+    heard = [plan.instructions or "", *map(_heard, plan.items)]
+    count = sum(len(text.split()) for text in heard)
+    return UsageKnown(Usage(input_tokens=count, output_tokens=output, total_tokens=count + output))
+
+
+def _heard(item: Item) -> str:
+    field = {"function_call": "arguments", "function_call_output": "output"}.get(item_type(item))
+    return text_of(item.get(field or "content"))

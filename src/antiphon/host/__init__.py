@@ -1,0 +1,1 @@
+"""How does a chat application see it? The room of the host; nothing lives here yet."""

@@ -1,0 +1,277 @@
+"""Items that come into being: what the accumulator knows of each, and how it is put together.
+
+A draft holds what was announced, what was streamed and what a done event said, apart, so that
+each can be weighed against the others. Nothing here judges; it joins.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from antiphon.protocol.items import Item, Part
+
+__all__ = [
+    "STREAMED",
+    "Channel",
+    "Draft",
+    "GrowingText",
+    "PartDraft",
+    "call_key",
+    "copy_json",
+    "match_drafts",
+    "merge",
+    "string_of",
+    "substance",
+]
+
+_MAX_PIECES: Final = 1024
+
+copy_json: Final[Callable[[Any], Any]] = msgspec.to_builtins
+
+
+class Channel(NamedTuple):
+    """Where a streamed text belongs: a field of an item, and a kind of part if it has parts."""
+
+    field: str
+    item: str
+    part: str
+    text: str
+    place: str
+
+
+# The fields a known item can stream, and what it holds before anything was said.
+_FIELDS: Final[dict[str, frozenset[str]]] = {
+    "message": frozenset({"content"}),
+    "reasoning": frozenset({"content", "summary"}),
+    "function_call": frozenset({"arguments"}),
+    "custom_tool_call": frozenset({"input"}),
+}
+_ZERO: Final[dict[str, Item]] = {
+    "message": {"role": "assistant", "content": [], "status": "in_progress"},
+    "reasoning": {"summary": []},
+    "function_call": {"call_id": "", "name": "", "arguments": "", "status": "in_progress"},
+    "custom_tool_call": {"call_id": "", "name": "", "input": "", "status": "in_progress"},
+}
+STREAMED: Final = ("content", "summary", "arguments", "input", "name", "call_id")
+_KEPT: Final = ("type", "role", "encrypted_content", *STREAMED)
+
+
+class GrowingText:
+    """A text that grows until its final form is known."""
+
+    def __init__(self) -> None:
+        self._joined: list[str] = []
+        self._pieces: list[str] = []
+        self._final: str | None = None
+
+    @property
+    def value(self) -> str:
+        """The text so far. Surrogates that came in two halves are put together."""
+        if self._final:
+            return self._final
+        text = "".join(self._joined) + "".join(self._pieces)
+        if text.isascii():
+            return text
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def grow(self, piece: str) -> bool:
+        """Add a piece; say whether it was still wanted."""
+        if self._final is not None:
+            return False
+        self._pieces.append(piece)
+        if len(self._pieces) >= _MAX_PIECES:
+            # A million small strings weigh ten times what their text does.
+            self._joined.append("".join(self._pieces))
+            self._pieces.clear()
+        return True
+
+    def close(self, final: str) -> bool:
+        """Set the final form; say whether it agrees with what was known, if anything was."""
+        known = self.value
+        self._final = final or known
+        return not known or known == final
+
+
+class PartDraft:
+    """A part as far as it was told."""
+
+    def __init__(self, index: int, channel: Channel) -> None:
+        self.index = index
+        self.added: Part = {}
+        self.done: Part = {}
+        self.text = GrowingText()
+        self.annotations: dict[int, dict[str, Any]] = {}
+        self.logprobs: list[dict[str, Any]] = []
+        self._channel = channel
+
+    def part(self) -> Part:
+        """Return the part as JSON, a fresh one."""
+        field = self._channel.text
+        part: Part = copy_json(self.done or self.added) or {"type": self._channel.part, field: ""}
+        streamed = self.text.value
+        if streamed and not self.done.get(field):
+            part[field] = streamed
+        if part.get("type") == "output_text":
+            notes = [self.annotations[index] for index in sorted(self.annotations)]
+            part["annotations"] = part.get("annotations") or copy_json(notes)
+            if self.logprobs:
+                part["logprobs"] = part.get("logprobs") or copy_json(self.logprobs)
+        return part
+
+
+class Draft:
+    """An item as far as it was told: announced, streamed, done, or some of these."""
+
+    def __init__(self, kind: str, index: int) -> None:
+        self.kind = kind
+        self.index = index
+        self.id = ""
+        self.call_id = ""
+        self.name = ""
+        self.added: Item = {}
+        self.done: Item = {}
+        self._texts: dict[str, GrowingText] = {}
+        self._parts: dict[tuple[str, str, int], PartDraft] = {}
+        self._latest: dict[tuple[str, str], int] = {}
+        self._end: str | None = None
+
+    def can_stream(self, field: str) -> bool:
+        """Say whether such an item has such a field; of unknown items we know nothing."""
+        return field in _FIELDS.get(self.kind, (field,))
+
+    def fits(self, item: Item) -> bool:
+        """Say whether this may be the same item: same type, no other call_id."""
+        kind, call_id = string_of(item, "type"), string_of(item, "call_id")
+        is_same_call = not call_id or not self.call_id or call_id == self.call_id
+        return is_same_call and (kind or self.kind) == self.kind
+
+    def is_begin_of(self, item: Item) -> bool:
+        """Say whether all that was streamed stands in the item too."""
+        streamed = self.streamed()
+        return all(
+            substance(item.get(field)).startswith(substance(streamed.get(field)))
+            for field in ("content", "summary", "arguments", "input")
+        )
+
+    def has_said(self) -> bool:
+        """Say whether anything but the announcement has arrived."""
+        return any(text.value for text in self._texts.values()) or bool(self._parts)
+
+    def text(self, field: str) -> GrowingText:
+        """Return the growing text of a field that has no parts."""
+        return self._texts.setdefault(field, GrowingText())
+
+    def part(self, channel: Channel, index: int, *, is_new: bool = False) -> PartDraft:
+        """Return the part at this index, opening it if need be; the latest if there is none."""
+        # Open Responses' own example puts output_text parts into reasoning: one family.
+        family = "refusal" if channel.part == "refusal" else "text"
+        if index < 0:
+            index = self._latest.get((channel.field, family), -1) + is_new
+            index = max(index, 0)
+        self._latest[channel.field, family] = index
+        key = (channel.field, family, index)
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = PartDraft(index, channel)
+        return part
+
+    def end(self, status: str) -> None:
+        """Let an item that was never done end with this status."""
+        self._end = status
+
+    def item(self) -> Item:
+        """Return the item as JSON, a fresh one."""
+        if self.done:
+            item = merge(copy_json(self.done), self.streamed())
+        else:
+            item = self.streamed()
+            if self._end is not None and "status" in item:
+                item["status"] = self._end
+        if self.id:
+            item["id"] = self.id
+        if "call_id" in item:
+            item["call_id"] = item["call_id"] or self.id
+        return item
+
+    def streamed(self) -> Item:
+        """Return the item as announced and streamed, leaving out what its done event said."""
+        base: Item = {"type": self.kind} | _ZERO.get(self.kind, {}) | self.added
+        item: Item = copy_json(base)
+        for field, text in self._texts.items():
+            item[field] = text.value or item.get(field, "")
+        for field in ("summary", "content"):
+            parts = self._parts_of(field)
+            if parts:
+                item[field] = parts
+        if self.name:
+            item["name"] = item.get("name") or self.name
+        return item
+
+    def _parts_of(self, field: str) -> list[Part]:
+        parts = [part for key, part in self._parts.items() if key[0] == field]
+        return [part.part() for part in sorted(parts, key=lambda part: part.index)]
+
+
+def match_drafts(items: list[Item], drafts: list[Draft]) -> dict[int, Draft]:
+    """Return which draft each item was: by call or id first, then by type and order."""
+    known = {("", draft.id): draft for draft in drafts if draft.id}
+    known |= {(draft.kind, draft.call_id): draft for draft in drafts if draft.call_id}
+    partners: dict[int, Draft] = {}
+    for place, item in enumerate(items):
+        call = call_key(item)
+        draft = (known.get(call) if call else None) or known.get(("", string_of(item, "id")))
+        if draft is not None and draft.fits(item):
+            partners[place] = draft
+    taken = {id(draft) for draft in partners.values()}
+    spare: dict[str, deque[Draft]] = {}
+    for draft in drafts:
+        if id(draft) not in taken:
+            spare.setdefault(draft.kind, deque()).append(draft)
+    for place, item in enumerate(items):
+        queue = spare.get(string_of(item, "type"))
+        if place not in partners and queue and queue[0].fits(item):
+            partners[place] = queue.popleft()
+    return partners
+
+
+def merge(told: Item, weaker: Item) -> Item:
+    """Return the item as told, with what it leaves out or leaves empty from the weaker word."""
+    left_out = {
+        field: weaker[field]
+        for field in _KEPT
+        if (weaker.get(field) and not told.get(field)) or _says_more(weaker, told, field)
+    }
+    return told | left_out
+
+
+def _says_more(weaker: Item, told: Item, field: str) -> bool:
+    return bool(substance(weaker.get(field))) and not substance(told.get(field))
+
+
+def substance(value: object) -> str:
+    """Return what a field says: the string, or the text of its parts."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return ""
+    return "".join(
+        string_of(part, "text") + string_of(part, "refusal")
+        for part in value
+        if isinstance(part, dict)
+    )
+
+
+def string_of(fields: dict[str, Any], key: str) -> str:
+    """Return a field that should hold a string, or "" if it does not."""
+    value = fields.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def call_key(item: Item) -> tuple[str, str] | None:
+    """Return what makes a call the same call. Its output has the same call_id, another type."""
+    call_id = string_of(item, "call_id")
+    return (string_of(item, "type"), call_id) if call_id else None

@@ -1,0 +1,508 @@
+"""The grammar of an event stream, and a referee who forgives nothing.
+
+`RULES` is the grammar in words; the tables below it are the grammar in data: which state
+event may follow which, what an item looks like when it opens, which event speaks in which
+part, and what may happen to a part when. The referee keeps going after a violation and takes
+the stream at its word from there, so that one mistake is one violation.
+
+It keeps copies, never the event's own objects: a producer that changes an item after it has
+told it is caught. It says nothing about fields that the rules do not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from antiphon.protocol.events import (
+    AnnotationEvent,
+    ArgumentsDelta,
+    ArgumentsDone,
+    ContentPartAdded,
+    ContentPartDone,
+    CustomInputDelta,
+    CustomInputDone,
+    ErrorEvent,
+    Event,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+    SummaryPartAdded,
+    SummaryPartDone,
+    SummaryTextDelta,
+    SummaryTextDone,
+    event_type,
+)
+from antiphon.protocol.items import Item, Part
+
+__all__ = ["RULES", "Referee", "Violation", "judge_stream"]
+
+RULES: Final[dict[str, str]] = {
+    "first": "The first event is response.created.",
+    "lifecycle": "created, then queued at most once, then in_progress at most once, then items.",
+    "sequence": "sequence_number counts 0, 1, 2, … over all events.",
+    "response_id": "The id of the response never changes.",
+    "begin_state": "created and in_progress have status in_progress (queued: queued), no output.",
+    "item_index": "A new item's output_index is the number of items before it.",
+    "item_id": "Every item has an id of its own.",
+    "item_begin": "An item opens empty and in progress; a call with its name and call_id.",
+    "call_id": "Every call has a call_id of its own.",
+    "item_open": "An event inside an item names one that is open, by its id and output_index.",
+    "item_same": "An item is done under the id, type and call_id with which it was added.",
+    "item_end": "A done item is not in progress any more.",
+    "item_equal": "A done item holds exactly the parts or arguments that were told.",
+    "prose_alone": "A message or reasoning item is never open beside another item.",
+    "close_order": "Items are done in the order of their indexes.",
+    "part_index": "A new part's index is the number of parts before it in its item.",
+    "part_begin": "A part opens empty.",
+    "part_open": "An event inside a part names one that has been added.",
+    "part_kind": "A part is of a kind that its item has, and events are of the part's kind.",
+    "part_order": "added, deltas, text done, part done, one part after the other, then item done.",
+    "part_equal": "A done part holds exactly the text and annotations that were told.",
+    "text_equal": "A done text is the concatenation of its deltas.",
+    "annotation_index": "annotation_index counts 0, 1, 2, … in each part.",
+    "items_done": "Every item is done before the terminal event.",
+    "incomplete_item": "Only the last items of an incomplete response, or any of a failed one.",
+    "terminal_state": "Status, completed_at, error and incomplete_details fit the terminal event.",
+    "terminal_usage": "The terminal event tells the usage.",
+    "terminal_output": "The terminal response holds exactly the items that were done.",
+    "terminal_once": "Nothing follows the terminal event.",
+    "terminal_missing": "Every stream has a terminal event.",
+    "error_failed": "An error event is followed by response.failed at once.",
+}
+
+_Begin = ResponseCreated | ResponseQueued | ResponseInProgress
+_Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
+_Grow = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
+_Say = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
+_CallGrow = ArgumentsDelta | CustomInputDelta
+_CallSay = ArgumentsDone | CustomInputDone
+_PartAdded = ContentPartAdded | SummaryPartAdded
+_PartDone = ContentPartDone | SummaryPartDone
+_InPart = _Grow | _Say | _PartAdded | _PartDone | AnnotationEvent
+_InItem = _InPart | _CallGrow | _CallSay
+
+_BEFORE: Final[dict[tuple[str, type[Any]], str]] = {
+    ("new", ResponseCreated): "created",
+    ("created", ResponseQueued): "queued",
+    ("created", ResponseInProgress): "running",
+    ("queued", ResponseInProgress): "running",
+}
+
+_OPENS_WITH: Final[dict[str, Item]] = {
+    "message": {"role": "assistant", "status": "in_progress", "content": []},
+    "reasoning": {"summary": []},
+    "function_call": {"status": "in_progress", "arguments": ""},
+}
+_PROSE: Final = frozenset({"message", "reasoning"})
+_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "message": ("content",),
+    "reasoning": ("summary", "content"),
+}
+
+
+class _Voice(NamedTuple):
+    """Where an event speaks: list and kind of part, field of the part's text, and its index."""
+
+    list: str
+    kind: str
+    text: str
+    place: str
+
+
+_TEXT: Final = _Voice("content", "output_text", "text", "content_index")
+_REFUSAL: Final = _Voice("content", "refusal", "refusal", "content_index")
+_REASONING: Final = _Voice("content", "reasoning_text", "text", "content_index")
+_SUMMARY: Final = _Voice("summary", "summary_text", "text", "summary_index")
+_ARGUMENTS: Final = _Voice("arguments", "arguments", "arguments", "")
+_INPUT: Final = _Voice("input", "input", "input", "")
+
+_VOICES: Final[dict[type[Any], _Voice]] = {
+    OutputTextDelta: _TEXT,
+    OutputTextDone: _TEXT,
+    AnnotationEvent: _TEXT,
+    RefusalDelta: _REFUSAL,
+    RefusalDone: _REFUSAL,
+    ReasoningTextDelta: _REASONING,
+    ReasoningTextDone: _REASONING,
+    SummaryTextDelta: _SUMMARY,
+    SummaryTextDone: _SUMMARY,
+    SummaryPartAdded: _SUMMARY,
+    SummaryPartDone: _SUMMARY,
+    ContentPartAdded: _TEXT,
+    ContentPartDone: _TEXT,
+    ArgumentsDelta: _ARGUMENTS,
+    ArgumentsDone: _ARGUMENTS,
+    CustomInputDelta: _INPUT,
+    CustomInputDone: _INPUT,
+}
+_HOMES: Final = {
+    "output_text": ("message", "content"),
+    "refusal": ("message", "content"),
+    "reasoning_text": ("reasoning", "content"),
+    "summary_text": ("reasoning", "summary"),
+}
+_PART_STEPS: Final[dict[tuple[str, str], str]] = {
+    ("open", "grow"): "open",
+    ("open", "note"): "open",
+    ("open", "say"): "said",
+    ("said", "close"): "closed",
+}
+
+_copy: Final[Callable[[Any], Any]] = msgspec.to_builtins
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A rule that was broken (see `RULES`), and the event that broke it; None for the end."""
+
+    rule: str
+    message: str
+    event: Event | None
+
+
+class _Part:
+    """A part, or the text of a call, as it was told."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.state = "open"
+        self.pieces: list[str] = []
+        self.text = ""
+        self.notes: list[dict[str, Any]] = []
+        self.whole: Part = {}
+
+
+class _Item:
+    """An item as it was added, with its parts by the name of their list."""
+
+    def __init__(self, position: int, index: int, item: Item) -> None:
+        self.position = position
+        self.index = index
+        self.id = item.get("id")
+        self.kind = item.get("type")
+        self.call_id = item.get("call_id")
+        self.lists: dict[str, list[_Part]] = {"content": [], "summary": []}
+        if self.kind == "function_call":
+            self.lists["arguments"] = [_Part("arguments")]
+
+
+class Referee:
+    """Judges one stream, event by event."""
+
+    def __init__(self) -> None:
+        self._found: list[Violation] = []
+        self._event: Event | None = None
+        self._phase = "new"
+        self._due = 0
+        self._response_id: str | None = None
+        self._has_erred = False
+        self._count = 0
+        self._ids: set[str] = set()
+        self._call_ids: set[str] = set()
+        self._open: dict[str, _Item] = {}
+        self._done: dict[int, Item] = {}
+        self._judges: dict[type[Any], Callable[[Any], None]] = {
+            **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
+            **dict.fromkeys((ResponseCompleted, ResponseIncomplete, ResponseFailed), self._end),
+            **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._add_part),
+            **dict.fromkeys((ContentPartDone, SummaryPartDone), self._close_part),
+            **dict.fromkeys((OutputTextDelta, RefusalDelta, ReasoningTextDelta), self._grow),
+            **dict.fromkeys((SummaryTextDelta, ArgumentsDelta, CustomInputDelta), self._grow),
+            **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._say),
+            **dict.fromkeys((SummaryTextDone, ArgumentsDone, CustomInputDone), self._say),
+            AnnotationEvent: self._annotate,
+            OutputItemAdded: self._add_item,
+            OutputItemDone: self._close_item,
+            ErrorEvent: self._err,
+        }
+
+    def judge(self, event: Event) -> list[Violation]:
+        """Return the rules that this event breaks: none, if all is well."""
+        self._found = []
+        self._event = event
+        self._check_place(event)
+        judge = self._judges.get(type(event))
+        if self._phase != "over" and judge is not None:
+            judge(event)
+        return self._found
+
+    def end(self) -> list[Violation]:
+        """Return the rules that a stream breaks by ending here."""
+        self._found = []
+        self._event = None
+        if self._phase != "over":
+            self._object("terminal_missing", f"ended after {self._due} events")
+        if self._has_erred:
+            self._object("error_failed", "ended after the error event")
+        return self._found
+
+    def _object(self, rule: str, message: str) -> None:
+        where = "" if self._event is None else f"{event_type(self._event)}: "
+        self._found.append(Violation(rule, where + message, self._event))
+
+    def _require(self, holds: object, rule: str, message: str) -> None:
+        if not holds:
+            self._object(rule, message)
+
+    # The order of events.
+
+    def _check_place(self, event: Event) -> None:
+        number = event.sequence_number
+        self._require(number == self._due, "sequence", f"{number} where {self._due} was due")
+        self._due = (self._due if number is None else number) + 1
+        self._require(self._phase != "over", "terminal_once", "came after the end")
+        if self._phase == "new" and not isinstance(event, ResponseCreated):
+            self._object("first", "came before response.created")
+            self._phase = "created"
+        if self._has_erred and not isinstance(event, ResponseFailed):
+            self._object("error_failed", "followed an error event")
+        self._has_erred = False
+
+    def _err(self, event: ErrorEvent) -> None:
+        self._has_erred = True
+
+    def _begin(self, event: _Begin) -> None:
+        phase = _BEFORE.get((self._phase, type(event)))
+        self._require(phase, "lifecycle", f"came while the stream was {self._phase}")
+        self._phase = phase or self._phase
+        self._check_response_id(event.response.id)
+        status = "queued" if isinstance(event, ResponseQueued) else "in_progress"
+        told = event.response.status
+        self._require(told == status, "begin_state", f"status is {told}, not {status}")
+        self._require(not event.response.output, "begin_state", "output is not empty")
+
+    def _check_response_id(self, response_id: str) -> None:
+        first = self._response_id or response_id
+        self._require(response_id == first, "response_id", f"{response_id} was {first}")
+        self._response_id = first
+
+    # Items.
+
+    def _add_item(self, event: OutputItemAdded) -> None:
+        item = _Item(self._count, event.output_index, event.item)
+        self._phase = "telling"
+        self._require(
+            item.index == self._count, "item_index", f"{item.index} where {self._count} was due"
+        )
+        self._check_new_ids(item)
+        self._check_opening(event.item)
+        beside = [other.kind for other in self._open.values()]
+        if beside and (item.kind in _PROSE or not _PROSE.isdisjoint(beside)):
+            self._object("prose_alone", f"{item.kind} opened beside {', '.join(map(str, beside))}")
+        self._count += 1
+        self._open[str(item.id)] = item
+
+    def _check_new_ids(self, item: _Item) -> None:
+        is_new = _is_name(item.id) and item.id not in self._ids
+        self._require(is_new, "item_id", f"{item.id!r} is missing or taken")
+        self._ids.add(str(item.id))
+        if item.kind in _CALLS and _is_name(item.call_id):
+            is_new = item.call_id not in self._call_ids
+            self._require(is_new, "call_id", f"{item.call_id!r} is taken")
+            self._call_ids.add(str(item.call_id))
+
+    def _check_opening(self, item: Item) -> None:
+        kind = item.get("type")
+        self._require(_is_name(kind), "item_begin", "the item has no type")
+        for field, value in _OPENS_WITH.get(str(kind), {}).items():
+            told = item.get(field)
+            self._require(told == value, "item_begin", f"{field} is {told!r}, not {value!r}")
+        if kind in _CALLS:
+            is_named = _is_name(item.get("name")) and _is_name(item.get("call_id"))
+            self._require(is_named, "item_begin", "the call lacks its name or call_id")
+        if kind == "reasoning":
+            self._require(not item.get("content"), "item_begin", "content is not empty")
+
+    def _close_item(self, event: OutputItemDone) -> None:
+        item = self._open_at(event.output_index, event.item.get("id"))
+        if item is None:
+            self._object("item_open", f"no item is open at {event.output_index}")
+            return
+        is_first = next(iter(self._open.values())) is item
+        self._require(is_first, "close_order", f"{item.index} is not the first open item")
+        for field, value in (("id", item.id), ("type", item.kind), ("call_id", item.call_id)):
+            told = event.item.get(field)
+            self._require(told == value, "item_same", f"{field} {told!r} was {value!r}")
+        self._check_status(event.item)
+        self._check_whole(item, event.item)
+        del self._open[str(item.id)]
+        self._done[item.position] = _copy(event.item)
+
+    def _open_at(self, index: int, item_id: object) -> _Item | None:
+        """Return the open item at this index: the one of this id, if there are several."""
+        named = self._open.get(str(item_id))
+        if named is not None and named.index == index:
+            return named
+        return next((item for item in self._open.values() if item.index == index), None)
+
+    def _check_status(self, item: Item) -> None:
+        status = item.get("status")
+        if item.get("type") in ("message", "function_call"):
+            is_final = status in ("completed", "incomplete")
+        else:
+            is_final = status != "in_progress"
+        self._require(is_final, "item_end", f"status is {status!r}")
+
+    def _check_whole(self, item: _Item, told: Item) -> None:
+        for name, parts in item.lists.items():
+            closed = "said" if name in ("arguments", "input") else "closed"
+            for part in parts:
+                self._require(part.state == closed, "part_order", f"a part of {name} is open")
+        for name in _LISTS.get(str(item.kind), ()):
+            parts_told = [part.whole for part in item.lists[name] if part.state == "closed"]
+            is_equal = (told.get(name) or []) == parts_told
+            self._require(is_equal, "item_equal", f"{name} is not what was told")
+        for name in ("arguments", "input"):
+            for part in item.lists.get(name, ()):
+                is_equal = part.state != "said" or told.get(name) == part.text
+                self._require(is_equal, "item_equal", f"{name} is not what was told")
+
+    # Parts.
+
+    def _item_of(self, event: _InItem) -> _Item | None:
+        item = self._open.get(event.item_id)
+        if item is None or item.index != event.output_index:
+            self._object("item_open", f"{event.item_id} is not open at {event.output_index}")
+            return item or self._open_at(event.output_index, event.item_id)
+        return item
+
+    def _add_part(self, event: _PartAdded) -> None:
+        item = self._item_of(event)
+        if item is None:
+            return
+        voice = _VOICES[type(event)]
+        parts, index = item.lists[voice.list], getattr(event, voice.place)
+        kind = str(event.part.get("type"))
+        home = _HOMES.get(kind, (item.kind, voice.list))
+        self._require(
+            home == (item.kind, voice.list), "part_kind", f"{kind} in {voice.list} of {item.kind}"
+        )
+        self._require(index == len(parts), "part_index", f"{index} where {len(parts)} was due")
+        is_alone = all(part.state == "closed" for part in parts[-1:])
+        self._require(is_alone, "part_order", "the part before it is open")
+        is_empty = not any(event.part.get(field) for field in ("text", "refusal", "annotations"))
+        self._require(is_empty, "part_begin", "the part is not empty")
+        parts.append(_Part(kind))
+
+    def _part_of(self, event: _InItem, step: str) -> _Part | None:
+        """Return the part this event speaks in, once it has taken the step."""
+        item = self._item_of(event)
+        if item is None:
+            return None
+        part = self._part_at(item, event)
+        if part is None:
+            self._object("part_open", f"item {item.id} has no such part")
+            return None
+        state = _PART_STEPS.get((part.state, step))
+        if state is None:
+            self._object("part_order", f"came while the part was {part.state}")
+            return None
+        part.state = state
+        return part
+
+    def _part_at(self, item: _Item, event: _InItem) -> _Part | None:
+        voice = _VOICES[type(event)]
+        if voice is _INPUT and item.kind == "custom_tool_call":
+            item.lists.setdefault(voice.list, [_Part(voice.kind)])
+        parts = item.lists.get(voice.list, [])
+        index = getattr(event, voice.place) if voice.place else 0
+        if not 0 <= index < len(parts):
+            return None
+        part = parts[index]
+        if not isinstance(event, _PartDone):
+            self._require(part.kind == voice.kind, "part_kind", f"the part is {part.kind}")
+        return part
+
+    def _grow(self, event: _Grow | _CallGrow) -> None:
+        part = self._part_of(event, "grow")
+        if part is not None:
+            part.pieces.append(event.delta)
+
+    def _say(self, event: _Say | _CallSay) -> None:
+        part = self._part_of(event, "say")
+        if part is None:
+            return
+        part.text = getattr(event, _VOICES[type(event)].text)
+        is_equal = part.text == "".join(part.pieces)
+        self._require(is_equal, "text_equal", "the text is not that of its deltas")
+
+    def _annotate(self, event: AnnotationEvent) -> None:
+        part = self._part_of(event, "note")
+        if part is None:
+            return
+        index, due = event.annotation_index, len(part.notes)
+        self._require(index == due, "annotation_index", f"{index} where {due} was due")
+        part.notes.append(_copy(event.annotation))
+
+    def _close_part(self, event: _PartDone) -> None:
+        part = self._part_of(event, "close")
+        if part is None:
+            return
+        part.whole = _copy(event.part)
+        text = event.part.get("refusal" if part.kind == "refusal" else "text")
+        is_equal = event.part.get("type") == part.kind and text == part.text
+        has_notes = (event.part.get("annotations") or []) == part.notes
+        self._require(is_equal and has_notes, "part_equal", "the part is not what was told")
+
+    # The end.
+
+    def _end(self, event: _Terminal) -> None:
+        response = event.response
+        self._check_response_id(response.id)
+        self._check_terminal_state(event)
+        self._require(response.usage is not None, "terminal_usage", "usage is null")
+        self._require(not self._open, "items_done", f"open: {', '.join(self._open)}")
+        self._check_incomplete(response.status)
+        done = [self._done[position] for position in sorted(self._done)]
+        self._require(response.output == done, "terminal_output", "output is not what was done")
+        self._phase = "over"
+
+    def _check_terminal_state(self, event: _Terminal) -> None:
+        response = event.response
+        name = event_type(event).removeprefix("response.")
+        told = (
+            response.status,
+            response.completed_at is not None,
+            response.incomplete_details is not None,
+            response.error is not None,
+        )
+        due = (name, name == "completed", name == "incomplete", name == "failed")
+        for field, value, wanted in zip(
+            ("status", "completed_at", "incomplete_details", "error"), told, due, strict=True
+        ):
+            self._require(value == wanted, "terminal_state", f"{field} does not fit")
+
+    def _check_incomplete(self, status: str) -> None:
+        cut = [n for n, item in self._done.items() if item.get("status") == "incomplete"]
+        if not cut or status == "failed":
+            return
+        # The specification speaks of one; several calls may have been open together.
+        is_last = sorted(cut) == sorted(self._done)[-len(cut) :]
+        self._require(
+            status == "incomplete" and is_last, "incomplete_item", f"incomplete items at {cut}"
+        )
+
+
+def judge_stream(events: Iterable[Event]) -> list[Violation]:
+    """Return all rules that a whole stream breaks."""
+    referee = Referee()
+    found = [violation for event in events for violation in referee.judge(event)]
+    return found + referee.end()
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""

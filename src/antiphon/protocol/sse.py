@@ -1,0 +1,126 @@
+"""Where one frame of an SSE stream ends and the next begins.
+
+Bytes come in split anywhere; frames come out as the SSE standard reads them. Lines end with
+CR, LF or CRLF and nothing else, so U+2028 and its kin stay inside the text. A frame without
+data is not one. Bytes that are no UTF-8 become U+FFFD, as the standard says; the data stays
+bytes, because JSON decoders want bytes. Two liberties: the last frame may lack its blank
+line, and an event larger than `max_line` is a fault. `id` and `retry` are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from antiphon.protocol.errors import BrokenStream
+
+__all__ = ["MAX_LINE", "Frame", "SseDecoder"]
+
+MAX_LINE: Final = 8 * 1024 * 1024
+_BOM: Final = b"\xef\xbb\xbf"
+_BLANK: Final = b"\n\n"
+_UNNAMED: Final = "message"
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One event of the stream: its name, and its data as UTF-8."""
+
+    event: str
+    data: bytes
+
+
+class SseDecoder:
+    """Bytes to frames, with at most `max_line` bytes of an unfinished event in memory.
+
+    The limit holds for a whole event, and so for each of its lines. A decoder that has
+    raised BrokenStream is spent.
+    """
+
+    def __init__(self, max_line: int = MAX_LINE) -> None:
+        self._max_line = max_line
+        self._pending = bytearray()
+        self._bom = _BOM
+        self._ended_in_cr = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
+        searched = max(len(self._pending) - 1, 0)
+        self._pending += self._with_plain_ends(data)
+        end = self._pending.rfind(_BLANK, searched)
+        frames = [] if end < 0 else self._frames(self._take(end))
+        self._check_size(self._pending)
+        return frames
+
+    def end(self) -> list[Frame]:
+        """Return the last frame, if the stream ended without the blank line after it."""
+        return self._frames(self._take(len(self._pending)))
+
+    def _with_plain_ends(self, data: bytes) -> bytes:
+        """Return the data with LF for every line end; a CRLF may be split between two feeds."""
+        if self._ended_in_cr and data:
+            data = data.removeprefix(b"\n")
+            self._ended_in_cr = False
+        if b"\r" not in data:
+            return data
+        self._ended_in_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _take(self, end: int) -> bytes:
+        text = bytes(self._pending[:end])
+        del self._pending[: end + len(_BLANK)]
+        self._check_size(text)
+        if not text.isascii():
+            text = text.decode("utf-8", "replace").encode()
+            text = text.removeprefix(self._bom)
+        self._bom = b""
+        return text
+
+    def _frames(self, text: bytes) -> list[Frame]:
+        return [frame for block in text.split(_BLANK) if (frame := _read_block(block)) is not None]
+
+    def _check_size(self, text: bytes | bytearray) -> None:
+        if len(text) <= self._max_line:
+            return
+        if any(len(block.strip(b"\n")) > self._max_line for block in text.split(_BLANK)):
+            self._pending.clear()
+            raise BrokenStream(
+                f"an event of the stream is longer than {self._max_line} bytes",
+                code="line_too_long",
+            )
+
+
+def _read_block(block: bytes) -> Frame | None:
+    """Return the frame that the lines of one event make, or None if they hold no data.
+
+    Nearly every event is one of two shapes, and those are read without a loop.
+    """
+    lines = block.split(b"\n", 2)
+    if len(lines) == 2 and lines[0][:7] == b"event: " and lines[1][:6] == b"data: ":
+        return Frame(lines[0][7:].decode() or _UNNAMED, lines[1][6:])
+    if len(lines) == 1 and block[:6] == b"data: ":
+        return Frame(_UNNAMED, block[6:])
+    return _read_lines(block)
+
+
+def _read_lines(block: bytes) -> Frame | None:
+    name, data, has_data = b"", bytearray(), False
+    for line in _lines(block):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            name = value
+        elif field == b"data":
+            data += b"\n" + value if has_data else value
+            has_data = True
+    return Frame(name.decode() or _UNNAMED, bytes(data)) if has_data else None
+
+
+def _lines(block: bytes) -> Iterator[bytes]:
+    """Yield line after line: a list of them all could be ten times as large as the block."""
+    start = 0
+    while (end := block.find(b"\n", start)) >= 0:
+        yield block[start:end]
+        start = end + 1
+    yield block[start:]

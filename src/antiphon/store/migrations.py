@@ -1,0 +1,115 @@
+"""What does the database look like, and how does an older one get there?
+
+Migrations are numbered from 1 and never edited once released: `user_version` in the file is
+the number of the last one applied. All missing ones run in one transaction, so a crash leaves
+the old version or the new one. A file of a newer antiphon, or of another program, is refused
+untouched.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from antiphon.protocol.errors import StoreUnavailable
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "ForeignDatabase", "NewerDatabase", "migrate"]
+
+# Written into the header of the file, so that nobody takes it for something else.
+APPLICATION_ID: Final = int.from_bytes(b"anti")
+
+Migration = tuple[str, ...]
+
+# `writer` names the store that works on an unfinished response; NULL means finished.
+# `items.kind` is 0 for input and 1 for output, so the primary key is the order of a history.
+# The bodies come last: a walk along the parents then never reads their overflow pages.
+_FIRST: Final[Migration] = (
+    """CREATE TABLE responses (
+        key INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        id TEXT NOT NULL,
+        parent TEXT,
+        status TEXT NOT NULL,
+        writer TEXT,
+        created_at INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (owner, id)
+    )""",
+    "CREATE INDEX responses_by_time ON responses (created_at)",
+    "CREATE INDEX responses_by_writer ON responses (writer) WHERE writer IS NOT NULL",
+    """CREATE TABLE items (
+        response INTEGER NOT NULL,
+        kind INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        id TEXT,
+        body BLOB NOT NULL,
+        PRIMARY KEY (response, kind, position)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX items_by_id ON items (owner, id)",
+    """CREATE TABLE keys (
+        id TEXT PRIMARY KEY,
+        owner TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        revoked_at INTEGER,
+        name TEXT NOT NULL
+    )""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST,)
+
+
+class NewerDatabase(StoreUnavailable):
+    """The file was written by an antiphon that knows more than this one."""
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(
+            f"the database has version {version} and this antiphon knows versions up to {known}: "
+            "upgrade antiphon, or name another file"
+        )
+        self.version = version
+        self.known = known
+
+
+class ForeignDatabase(StoreUnavailable):
+    """The file is a database of another program."""
+
+    def __init__(self) -> None:
+        super().__init__("the database belongs to another program: name another file")
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring the database to the newest version, or raise and leave it as it is.
+
+    The connection must be in autocommit mode. Several processes may do this at once.
+    """
+    if _version(connection, len(migrations)) == len(migrations):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for migration in migrations[_version(connection, len(migrations)) :]:
+            for statement in migration:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _version(connection: sqlite3.Connection, known: int) -> int:
+    version = _number(connection, "PRAGMA user_version")
+    is_empty = not _number(connection, "SELECT count(*) FROM sqlite_master")
+    if not is_empty and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+        raise ForeignDatabase
+    if version > known:
+        raise NewerDatabase(version, known)
+    return version
+
+
+def _number(connection: sqlite3.Connection, question: str) -> int:
+    return int(connection.execute(question).fetchone()[0])

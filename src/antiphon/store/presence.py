@@ -1,0 +1,94 @@
+"""Which of the stores that share a file are still alive?
+
+Each store holds a lock on a small file of its own beside the database. The system lets go
+of it when the process ends, however it ends, so a lock that can be taken belongs to nobody.
+Without this, a server that starts would end the turns of the one that is still running.
+Where there is no `flock` (Windows), a file that is open cannot be removed, which tells the same.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from glob import escape
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["Presence"]
+
+
+class Presence:
+    """The sign of life of one store. `name` is what it signs its unfinished turns with."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._file = -1
+        while self._file < 0:
+            self.name = secrets.token_hex(8)
+            self._file = _hold(self._path(self.name))
+
+    def is_alive(self, name: str) -> bool:
+        """Say whether the store of this name still runs; remove the sign of one that does not."""
+        return name == self.name or _is_held(self._path(name))
+
+    def clean(self) -> None:
+        """Remove the signs of all stores that are gone."""
+        for path in self._database.parent.glob(f"{escape(self._database.name)}-alive-*"):
+            self.is_alive(path.name.rpartition("-")[2])
+
+    def close(self) -> None:
+        """Be gone."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            _remove(self._path(self.name))
+
+    def _path(self, name: str) -> Path:
+        return self._database.with_name(f"{self._database.name}-alive-{name}")
+
+
+def _hold(path: Path) -> int:
+    """Create the file and lock it; return -1 if somebody cleaned it away in between."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    if _lock(file) and os.fstat(file).st_nlink:
+        return file
+    os.close(file)
+    return -1
+
+
+def _is_held(path: Path) -> bool:
+    """Say whether a process holds the file; remove it if none does.
+
+    It is removed under the lock, or the one who has just created it would lose it.
+    """
+    if sys.platform == "win32":
+        return not _remove(path)
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not (_lock(file) and _remove(path))
+    finally:
+        os.close(file)
+
+
+def _lock(file: int) -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.unlink(missing_ok=True)
+    except PermissionError:
+        return False
+    return True

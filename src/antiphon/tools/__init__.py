@@ -1,0 +1,1 @@
+"""Who runs a call? The room of tools run by the gateway; nothing lives here yet."""

@@ -1,0 +1,1 @@
+"""How do bytes travel? HTTP out of the building, with a limit on every wait and every size."""

@@ -1,0 +1,259 @@
+"""One HTTP exchange: a request goes out, a head comes back, a body is read.
+
+The only module that imports the HTTP client library. Bodies are asked for and taken as they
+are, never decompressed, so that a size limit counts what is really kept in memory; redirects
+are not followed, cookies not kept, proxies of the environment not used. Whatever goes wrong
+on the way becomes a BackendError, and whoever is cancelled leaves no connection behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from antiphon import __version__
+from antiphon.protocol.errors import BackendError
+from antiphon.transport.secret import Secret
+
+__all__ = ["PIECE", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
+
+_MIB: Final = 1024 * 1024
+PIECE: Final = 32 * 1024
+"""The most that one read returns: what one reader does with it keeps the others waiting."""
+
+# Above this size the library warns about bytes and wants a file, which it sends piece by piece.
+_LARGE_BODY: Final = _MIB
+_OWN_HEADERS: Final = {
+    "Accept-Encoding": "identity",
+    "User-Agent": f"antiphon/{__version__}",
+}
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long we wait, in seconds, and how much we take, in bytes.
+
+    `first_byte` runs from the request to the first byte of a streamed body, `idle` between
+    two reads; an answer that is not streamed has `idle` to begin. `wall` ends everything.
+    """
+
+    connect: float = 5.0
+    first_byte: float = 120.0
+    idle: float = 300.0
+    wall: float = 3600.0
+    body: int = 32 * _MIB
+    line: int = 8 * _MIB
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What an answer begins with. Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def content_type(self) -> str:
+        """The media type alone, in lower case; empty if the peer names none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    head: Head
+    body: bytes
+
+
+class Exchange:
+    """A request that was answered: the head is here, the body is still to be read."""
+
+    __slots__ = ("_content", "_response", "head")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        self.head: Final = Head(response.status, headers)
+        self._response = response
+        self._content = response.content
+
+    async def read(self) -> bytes:
+        """Return what has arrived, at most a PIECE; wait if that is nothing. Nothing at the end.
+
+        What came before a reset is returned before the reset is raised. A cancelled read
+        closes the connection.
+        """
+        try:
+            return await self._content.read(PIECE)
+        except (aiohttp.ClientError, OSError) as error:
+            # The library raises at once and would keep to itself what arrived until then; its
+            # public read_nowait() does so too.
+            if rest := self._content._read_nowait(PIECE):
+                return rest
+            self.abort()
+            raise _closed(error) from error
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Close the connection now. A body read to its end has given it back already."""
+        self._response.close()
+
+
+class HttpClient:
+    """Connections to peers, kept and used again. It belongs to the event loop it is used in."""
+
+    def __init__(
+        self,
+        *,
+        key: Secret | None = None,
+        headers: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits: Final = limits or Limits()
+        self._key = key
+        self._headers = {**_OWN_HEADERS, **(headers or {})}
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Exchange:
+        """Send a request and return once its head is back. Connecting is limited, waiting not.
+
+        A body that is compressed although we asked for none that is gets refused.
+        """
+        try:
+            response = await self._open_session().request(
+                method,
+                url,
+                data=io.BytesIO(body) if body and len(body) > _LARGE_BODY else body,
+                headers=self._request_headers(body, headers),
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _unreachable(url, error) from error
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise _unreachable(url, error) from error
+        except aiohttp.ClientResponseError as error:
+            raise BackendError(
+                "the upstream's answer is not HTTP", code="upstream_invalid_response"
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _closed(error) from error
+        exchange = Exchange(response)
+        _check_encoding(exchange)
+        return exchange
+
+    async def fetch(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send a request and return the whole answer, if it fits the limits."""
+        limits = self.limits
+        try:
+            async with asyncio.timeout(limits.wall), asyncio.timeout(limits.idle) as idle:
+                exchange = await self.send(method, url, body=body, headers=headers)
+                return Reply(exchange.head, await _read_all(exchange, limits, idle))
+        except TimeoutError:
+            raise BackendError(
+                "the upstream did not answer in time", code="upstream_timeout", status=504
+            ) from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                # How many requests run at once is decided above us; a pool with a limit would
+                # let them wait here, and count that against the time to connect.
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                headers=self._headers,
+            )
+        if loop is not self._loop:
+            raise RuntimeError("an HttpClient belongs to one event loop; make one for each")
+        return self._session
+
+    def _request_headers(
+        self, body: bytes | None, headers: Mapping[str, str] | None
+    ) -> dict[str, str]:
+        sent: dict[str, str] = {}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        if self._key is not None:
+            sent["Authorization"] = f"Bearer {self._key.reveal()}"
+        return {**sent, **(headers or {})}
+
+
+async def _read_all(exchange: Exchange, limits: Limits, idle: asyncio.Timeout) -> bytes:
+    now = asyncio.get_running_loop().time
+    body = bytearray()
+    while data := await exchange.read():
+        body += data
+        if len(body) > limits.body:
+            exchange.abort()
+            raise BackendError(
+                f"the upstream's answer is longer than {limits.body} bytes",
+                code="upstream_invalid_response",
+            )
+        idle.reschedule(now() + limits.idle)
+    return bytes(body)
+
+
+def _check_encoding(exchange: Exchange) -> None:
+    encoding = exchange.head.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in {"", "identity"}:
+        return
+    exchange.abort()
+    raise BackendError(
+        f"the upstream's answer is compressed ({encoding[:40]}) although we asked for plain bytes",
+        code="upstream_invalid_response",
+    )
+
+
+def _unreachable(url: str, error: Exception) -> BackendError:
+    host = "/".join(url.split("/", 3)[:3]).rpartition("@")[2]
+    return BackendError(
+        f"the upstream at {host} cannot be reached: {_reason(error)}", code="upstream_unreachable"
+    )
+
+
+def _closed(error: Exception) -> BackendError:
+    return BackendError(
+        f"the upstream closed the connection: {_reason(error)}", code="upstream_closed"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Say what happened in a few words, without addresses of ours."""
+    if isinstance(error, TimeoutError):
+        return "no connection in time"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name is not known"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return {
+        aiohttp.ServerDisconnectedError: "it hung up",
+        aiohttp.ClientPayloadError: "its answer is cut off",
+    }.get(type(error), type(error).__name__)

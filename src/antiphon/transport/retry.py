@@ -1,0 +1,78 @@
+"""When to try a request again, and how long to wait first.
+
+The policy is a pure function of what happened: it does not sleep and rolls no dice, so the
+caller passes `jitter` and does the waiting. Nobody retries after the first event has arrived,
+because output that was shown once must not be produced twice. A wait that does not fit the
+caller's budget is not made: the peer's wish is passed on instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+__all__ = ["MAX_ATTEMPTS", "WAIT_BUDGET", "read_retry_after", "retry_delay"]
+
+MAX_ATTEMPTS: Final = 3
+WAIT_BUDGET: Final = 20.0
+_WORTH_RETRYING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+# What was slow, refused or nonsense will be so again, and an empty purse does not fill itself.
+_HOPELESS: Final = frozenset(
+    {
+        "insufficient_quota",
+        "upstream_auth",
+        "upstream_invalid_response",
+        "upstream_refused",
+        "upstream_timeout",
+    }
+)
+
+
+def retry_delay(
+    status: int,
+    attempt: int,
+    retry_after: float | None,
+    jitter: float,
+    *,
+    code: str | None = None,
+    budget: float = WAIT_BUDGET,
+) -> float | None:
+    """Return the seconds to wait before the next attempt, or None to give up.
+
+    `attempt` is the one that just failed, counted from 1; `jitter` is between 0 and 1. The
+    server's own Retry-After wins over our back-off. `budget` is what may still be waited.
+    """
+    if status not in _WORTH_RETRYING or code in _HOPELESS or attempt >= MAX_ATTEMPTS:
+        return None
+    wait = 0.5 * 2.0 ** (attempt - 1) * (1 + jitter) if retry_after is None else retry_after
+    return wait if wait <= budget else None
+
+
+def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds that the peer asks us to wait, or None if it does not say.
+
+    `headers` have lower-case names; `now` is the Unix time that an HTTP date is held against.
+    """
+    seconds = _number(headers.get("retry-after-ms"), scale=0.001)
+    if seconds is None:
+        seconds = _number(headers.get("retry-after"), scale=1.0)
+    if seconds is None:
+        seconds = _until(headers.get("retry-after"), now)
+    return seconds
+
+
+def _number(text: str | None, *, scale: float) -> float | None:
+    try:
+        value = float(text or "") * scale
+    except ValueError:
+        return None
+    return max(value, 0.0) if math.isfinite(value) else None
+
+
+def _until(text: str | None, now: float) -> float | None:
+    try:
+        return max(parsedate_to_datetime(text or "").timestamp() - now, 0.0)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,174 @@
+"""A body that arrives piece by piece, with limits on every wait.
+
+One timer watches a stream, however many pieces it has: it looks at its deadline when it
+fires and sets itself again if there was life in between, so a piece costs no timer of its
+own. Time counts only while we wait for the peer, not while our reader is busy. Status and
+content type are the caller's business: `head` has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from antiphon.protocol.errors import BackendError
+from antiphon.transport.http import PIECE, Exchange, Head, HttpClient, Limits
+
+__all__ = ["ByteStream", "open_stream"]
+
+_GRACE: Final = 0.05
+_LEFTOVER: Final = 64 * 1024
+
+
+async def open_stream(
+    client: HttpClient,
+    url: str,
+    body: bytes,
+    *,
+    headers: Mapping[str, str] | None = None,
+    patience: float | None = None,
+) -> ByteStream:
+    """POST and return the answer as a stream, once its head is here. Close it when done.
+
+    `patience` is the time until the first byte of the body, if it is not that of the limits.
+    """
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    patience = client.limits.first_byte if patience is None else patience
+    try:
+        async with asyncio.timeout(patience):
+            exchange = await client.send("POST", url, body=body, headers=headers)
+    except TimeoutError:
+        raise _late("nothing came back") from None
+    return ByteStream(exchange, client.limits, started, patience)
+
+
+class ByteStream:
+    """The pieces of a streamed body, as they arrive.
+
+    Ends when the body does. A stall, a reset or a cut body raises BackendError. Closing it, or
+    cancelling a read, closes the connection, unless the body was read to its end.
+    """
+
+    def __init__(self, exchange: Exchange, limits: Limits, started: float, patience: float) -> None:
+        self._exchange = exchange
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._wall = started + limits.wall
+        # Until the first piece is here, the wait began with the request.
+        self._patience = patience
+        self._waiting_since: float | None = started
+        self._is_open = True
+        self._has_begun = False
+        self._fault: BackendError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch()
+
+    @property
+    def head(self) -> Head:
+        """Status and headers of the answer."""
+        return self._exchange.head
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._waiting_since is None:
+            self._waiting_since = self._loop.time()
+        try:
+            data = await self._exchange.read()
+            if len(data) == PIECE:
+                # More is waiting, and reading it would wait for nobody: let others run.
+                await asyncio.sleep(0)
+        except BackendError as error:
+            self.close()
+            raise self._fault or error from error
+        except BaseException:
+            self.close()
+            raise
+        if not data:
+            self.close()
+            raise StopAsyncIteration
+        self._waiting_since = None
+        if not self._has_begun:
+            self._has_begun = True
+            self._set_patience(self._limits.idle)
+        return data
+
+    async def read_all(self, limit: int) -> bytes:
+        """Return the rest of the body. Raise BackendError if it is longer than `limit`."""
+        body = bytearray()
+        async for data in self:
+            body += data
+            if len(body) > limit:
+                self.close()
+                raise BackendError(
+                    f"the upstream's answer is longer than {limit} bytes",
+                    code="upstream_invalid_response",
+                )
+        return bytes(body)
+
+    async def finish(self) -> None:
+        """Be done with a stream that has said all it had to say.
+
+        The end of the body usually follows at once, and a connection read to its end can be
+        used again. A peer that keeps the line open after its last word is hung up on.
+        """
+        try:
+            async with asyncio.timeout(_GRACE):
+                await self.read_all(_LEFTOVER)
+        except (TimeoutError, BackendError):
+            pass
+        finally:
+            self.close()
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for anything more: the peer has said what matters."""
+        if seconds < self._patience:
+            self._set_patience(seconds)
+
+    def close(self) -> None:
+        """Stop the peer now. Closing twice does nothing."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._exchange.abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _set_patience(self, seconds: float) -> None:
+        self._patience = seconds
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_open:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Hang up if the wait is over; otherwise look again when it could be."""
+        now = self._loop.time()
+        since = now if self._waiting_since is None else self._waiting_since
+        deadline = min(since + self._patience, self._wall)
+        if deadline > now:
+            self._timer = self._loop.call_at(deadline, self._watch)
+            return
+        self._fault = _late("it takes too long" if now >= self._wall else "it fell silent")
+        self.close()
+
+
+def _late(what: str) -> BackendError:
+    return BackendError(
+        f"the upstream did not answer in time: {what}", code="upstream_timeout", status=504
+    )

@@ -1,0 +1,339 @@
+"""The reader of chat completions: ends, faults, limits, whole answers.
+
+What servers send in streams is in `tests/wire`; here is what needs a reason in words.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from antiphon.backends.chat_stream import ChatStream, read_completion
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallGrew,
+    CallOpened,
+    Delta,
+    ReasoningGrew,
+    RefusalGrew,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.response import InputDetails, OutputDetails, Usage
+
+
+def event(value: object) -> bytes:
+    return b"data: %b\n\n" % json.dumps(value).encode()
+
+
+def chunk(finish_reason: str | None = None, **delta: object) -> bytes:
+    return event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
+
+
+def completion(message: dict[str, Any], finish_reason: str | None = "stop", **more: Any) -> bytes:
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    return json.dumps({"choices": [choice], **more}).encode()
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def read(data: bytes, **settings: Any) -> list[Delta]:
+    reader = ChatStream(**settings)
+    deltas = reader.feed(data)
+    return deltas + reader.end()
+
+
+# The end.
+
+
+def test_stopped_waits_for_the_usage_that_follows_the_reason() -> None:
+    reader = ChatStream()
+    assert reader.feed(chunk("stop", content="a")) == [TextGrew("a")]
+    assert (reader.has_reason, reader.is_done) == (True, False)
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    assert reader.feed(event({"choices": [], "usage": usage}) + DONE) == [
+        UsageKnown(Usage(input_tokens=1, output_tokens=2, total_tokens=3)),
+        Stopped("stop"),
+    ]
+    assert reader.is_done
+    assert reader.end() == []
+
+
+def test_nothing_is_read_behind_the_end_mark() -> None:
+    assert read(chunk("stop", content="a") + DONE + chunk(content="b") + DONE) == [
+        TextGrew("a"),
+        Stopped("stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("stop", "stop"),
+        ("tool_calls", "stop"),
+        ("function_call", "stop"),
+        ("eos", "stop"),
+        ("STOP", "stop"),
+        ("something new", "stop"),
+        ("length", "length"),
+        ("max_tokens", "length"),
+        ("MAX_TOKENS", "length"),
+        ("content_filter", "content_filter"),
+        ("SAFETY", "content_filter"),
+    ],
+)
+def test_reasons_to_stop(reason: str, stop: str) -> None:
+    assert read(chunk(reason) + DONE)[-1] == Stopped(stop)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource", "cancelled"])
+def test_reasons_that_are_faults(reason: str) -> None:
+    reader = ChatStream()
+    assert reader.feed(chunk(content="a") + chunk(reason)) == [TextGrew("a")]
+    assert reader.fault is not None
+    with pytest.raises(BackendError, match=reason):
+        reader.feed(DONE)
+
+
+def test_an_empty_answer_with_a_reason_is_an_answer() -> None:
+    assert read(chunk("stop")) == [Stopped("stop")]
+
+
+def test_an_end_mark_alone_is_no_answer() -> None:
+    with pytest.raises(BackendError) as caught:
+        read(DONE)
+    assert caught.value.code == "upstream_closed"
+
+
+@pytest.mark.parametrize("data", [b"", b": ping\n\n", b"<html>\n\n</html>"])
+def test_a_stream_without_events_is_invalid(data: bytes) -> None:
+    with pytest.raises(BackendError) as caught:
+        read(data)
+    assert caught.value.code == "upstream_invalid_response"
+
+
+def test_a_broken_connection_gives_its_own_reason_and_what_was_held() -> None:
+    reader = ChatStream()
+    reset = BackendError("reset", code="upstream_closed")
+    reader.feed(chunk(content="<think>a"))
+    assert reader.feed(chunk(content="</th")) == []
+    assert reader.end(reset) == [ReasoningGrew("</th")]
+    assert reader.fault is reset
+
+
+def test_a_connection_that_breaks_after_the_reason_has_said_enough() -> None:
+    reader = ChatStream()
+    reader.feed(chunk("length", content="a"))
+    assert reader.end(BackendError("reset", code="upstream_closed")) == [Stopped("length")]
+    assert reader.fault is None
+
+
+def test_an_error_in_the_last_unfinished_event_is_heard() -> None:
+    reader = ChatStream()
+    reader.feed(chunk(content="a") + event({"error": {"message": "boom"}})[:-2])
+    with pytest.raises(BackendError, match="boom"):
+        reader.end()
+
+
+# Faults.
+
+
+def test_what_was_read_comes_before_the_fault() -> None:
+    reader = ChatStream()
+    assert reader.feed(chunk(content="a") + b"data: {nonsense\n\n") == [TextGrew("a")]
+    for _ in range(2):
+        with pytest.raises(BackendError) as caught:
+            reader.feed(b"")
+        assert caught.value.code == "upstream_invalid_response"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"nonsense", b"[1]", b"1", b"null", b'"text"', b'{"choices":1}', b"[" * 50_000, b"\xff\xfe"],
+)
+def test_what_is_no_chunk_is_invalid(data: bytes) -> None:
+    with pytest.raises(BackendError) as caught:
+        ChatStream().feed(b"data: %b\n\n" % data)
+    assert caught.value.code == "upstream_invalid_response"
+
+
+def test_an_error_of_another_shape_is_still_an_error() -> None:
+    for value in ({"object": "error", "message": "boom"}, {"error": "boom", "choices": 3}):
+        with pytest.raises(BackendError, match="boom"):
+            ChatStream().feed(event(value))
+
+
+# Limits.
+
+
+def test_an_event_over_the_limit_is_a_fault() -> None:
+    with pytest.raises(BackendError) as caught:
+        ChatStream(max_line=1000).feed(b"data: " + b"x" * 2000)
+    assert caught.value.code == "upstream_invalid_response"
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
+def test_an_answer_without_end_is_a_fault(field: str) -> None:
+    reader = ChatStream(max_output=1000)
+    reader.feed(chunk(**{field: "x" * 900}))
+    with pytest.raises(BackendError, match="does not end"):
+        reader.feed(chunk(**{field: "x" * 200}))
+
+
+def test_arguments_without_end_are_a_fault() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "x" * 900}}
+    reader = ChatStream(max_output=1000)
+    reader.feed(chunk(tool_calls=[call]))
+    with pytest.raises(BackendError, match="does not end"):
+        reader.feed(chunk(tool_calls=[call]))
+
+
+# Odd values.
+
+
+def test_a_half_character_that_finds_no_other_half_is_replaced() -> None:
+    data = chunk(content="a\ud83c") + chunk(content="b\ud83c") + chunk("stop") + DONE
+    text = "".join(delta.text for delta in read(data) if isinstance(delta, TextGrew))
+    assert text == "a\ufffdb\ufffd"
+
+
+def test_halves_are_joined_in_reasoning_and_refusals_too() -> None:
+    for field, grew in (("reasoning_content", ReasoningGrew), ("refusal", RefusalGrew)):
+        data = chunk(**{field: "\ud83c"}) + chunk(**{field: "\udf0a"}) + chunk("stop")
+        assert read(data) == [grew("\U0001f30a"), Stopped("stop")]
+
+
+def test_an_infinite_logprob_becomes_the_least_there_is() -> None:
+    tokens = [{"token": "a", "logprob": float("-inf")}]
+    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": tokens}}
+    [delta] = ChatStream().feed(event({"choices": [choice]}))
+    assert isinstance(delta, TextGrew)
+    assert delta.logprobs == (
+        {"token": "a", "logprob": -9999.0, "bytes": [97], "top_logprobs": []},
+    )
+
+
+def test_the_logprobs_of_reasoning_are_not_those_of_the_text() -> None:
+    def weighed(token: str, **delta: str) -> bytes:
+        logprobs = {"content": [{"token": token, "logprob": -1.0, "bytes": None}]}
+        return event({"choices": [{"index": 0, "delta": delta, "logprobs": logprobs}]})
+
+    deltas = ChatStream().feed(weighed("hm", reasoning="hm") + weighed("a", content="a"))
+    assert deltas[0] == ReasoningGrew("hm")
+    assert isinstance(deltas[1], TextGrew)
+    assert [token["token"] for token in deltas[1].logprobs] == ["a"]
+
+
+def test_tags_stay_in_the_text_where_the_profile_says_so() -> None:
+    data = chunk("stop", content="<think>a</think>b")
+    assert read(data, think_tags=False) == [TextGrew("<think>a</think>b"), Stopped("stop")]
+
+
+def test_tags_stay_in_the_text_where_the_server_separates_reasoning_itself() -> None:
+    data = chunk(reasoning_content="hm") + chunk("stop", content="<think> is a tag")
+    assert read(data) == [ReasoningGrew("hm"), TextGrew("<think> is a tag"), Stopped("stop")]
+
+
+def test_a_call_in_the_middle_of_held_text_comes_after_it() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    assert read(chunk(content="<") + chunk(tool_calls=[call]) + chunk("tool_calls")) == [
+        TextGrew("<"),
+        CallOpened(0, "f", "a"),
+        CallGrew(0, "{}"),
+        Stopped("stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "usage"),
+    [
+        (None, None),
+        ({}, None),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, None),
+        ({"prompt_tokens": 5}, Usage(input_tokens=5, total_tokens=5)),
+        (
+            {
+                "prompt_tokens": 5,
+                "completion_tokens": 7.0,
+                "total_tokens": 99,
+                "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
+                "completion_tokens_details": {"reasoning_tokens": 2},
+            },
+            Usage(5, InputDetails(3, 1), 7, OutputDetails(2), 99),
+        ),
+        (
+            {"prompt_tokens": 5, "prompt_cache_hit_tokens": 4},
+            Usage(5, InputDetails(4), 0, total_tokens=5),
+        ),
+        ({"prompt_tokens": 1e999, "completion_tokens": -3}, None),
+        ({"prompt_tokens": "5", "completion_tokens": None}, None),
+    ],
+)
+def test_usage(raw: dict[str, Any] | None, usage: Usage | None) -> None:
+    deltas = ChatStream().feed(event({"choices": [], "usage": raw}) + chunk(content="a"))
+    assert [d.usage for d in deltas if isinstance(d, UsageKnown)] == ([usage] if usage else [])
+
+
+# Whole answers.
+
+
+def test_a_whole_completion_says_what_a_stream_would() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    message = {
+        "role": "assistant",
+        "reasoning_content": "hm",
+        "content": "See.",
+        "tool_calls": [call],
+        "annotations": [{"type": "file_citation", "file_id": "f"}],
+    }
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    assert read_completion(completion(message, "tool_calls", usage=usage)) == [
+        ReasoningGrew("hm"),
+        TextGrew("See."),
+        CallOpened(0, "f", "a"),
+        CallGrew(0, '{"x":1}'),
+        AnnotationAdded({"type": "file_citation", "file_id": "f"}),
+        UsageKnown(Usage(input_tokens=1, output_tokens=2, total_tokens=3)),
+        Stopped("stop"),
+    ]
+
+
+def test_a_whole_completion_may_leave_the_reason_out() -> None:
+    assert read_completion(completion({"content": "<think>a</think>b"}, None)) == [
+        ReasoningGrew("a"),
+        TextGrew("b"),
+        Stopped("stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "upstream_invalid_response"),
+        (b"<html>", "upstream_invalid_response"),
+        (b"{}", "upstream_invalid_response"),
+        (b'{"choices":[]}', "upstream_invalid_response"),
+        (b'{"error":{"message":"no"}}', "upstream_error"),
+        (b'{"choices":[{"message":{"content":null},"finish_reason":null}]}', "upstream_closed"),
+    ],
+)
+def test_what_is_no_completion_is_a_fault(body: bytes, code: str) -> None:
+    with pytest.raises(BackendError) as caught:
+        read_completion(body)
+    assert caught.value.code == code
+
+
+def test_a_whole_answer_that_failed_still_gives_what_it_has() -> None:
+    reader = ChatStream()
+    assert reader.whole(completion({"content": "a"}, "error")) == [TextGrew("a")]
+    assert reader.fault is not None
+
+
+def test_names_and_ids_with_half_characters_are_cleaned() -> None:
+    call = {"index": 0, "id": "a\ud83c", "function": {"name": "f", "arguments": "{}"}}
+    assert ChatStream().feed(chunk(tool_calls=[call]))[0] == CallOpened(0, "f", "a?")

@@ -1,0 +1,133 @@
+"""Items in any order become turns in which every call has its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.backends.history import Turn, arrange
+from antiphon.protocol.items import Item
+
+
+def user(text: str) -> Item:
+    return {"type": "message", "role": "user", "content": text}
+
+
+def assistant(text: str) -> Item:
+    return {"type": "message", "role": "assistant", "content": text}
+
+
+def call(call_id: str, arguments: str = "{}") -> Item:
+    return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": arguments}
+
+
+def output(call_id: str, text: str = "ok") -> Item:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def outline(*items: Item) -> tuple[list[Any], list[str]]:
+    """Return a conversation in short: what was said, and each turn's texts, calls, results."""
+    turns, report = arrange(items)
+    short: list[Any] = []
+    for turn in turns:
+        if isinstance(turn, Turn):
+            calls = [(c.id, c.result[1]["output"] if c.result else None) for c in turn.calls]
+            short.append(([item["content"] for _, item in turn.messages], calls))
+        else:
+            short.append(turn.item.get("content") or turn.item.get("output"))
+    return short, report
+
+
+def test_a_plain_conversation_stays_as_it_is() -> None:
+    assert outline(user("a"), assistant("b"), user("c")) == (["a", (["b"], []), "c"], [])
+
+
+def test_text_and_parallel_calls_are_one_turn() -> None:
+    items = [user("a"), assistant("b"), call("1"), call("2"), output("1", "x"), output("2", "y")]
+    assert outline(*items) == (["a", (["b"], [("1", "x"), ("2", "y")])], [])
+
+
+def test_results_in_another_order_go_to_their_calls() -> None:
+    items = [call("1"), call("2"), output("2", "y"), output("1", "x")]
+    assert outline(*items) == ([([], [("1", "x"), ("2", "y")])], [])
+
+
+def test_calls_after_a_result_are_another_turn() -> None:
+    items = [call("1"), output("1"), call("2"), output("2"), assistant("done")]
+    assert outline(*items) == (
+        [([], [("1", "ok")]), ([], [("2", "ok")]), (["done"], [])],
+        [],
+    )
+
+
+def test_a_late_result_is_moved_behind_its_call() -> None:
+    assert outline(call("1"), user("wait"), assistant("b"), output("1", "x")) == (
+        [([], [("1", "x")]), "wait", (["b"], [])],
+        [],
+    )
+
+
+def test_a_call_without_result_is_reported() -> None:
+    short, report = outline(user("a"), call("1"), user("b"))
+    assert short == ["a", ([], [("1", None)]), "b"]
+    assert report == ["input[1] (function_call): no output was provided for 1"]
+
+
+def test_a_second_result_replaces_the_first_and_is_reported() -> None:
+    short, report = outline(call("1"), output("1", "x"), output("1", "y"))
+    assert short == [([], [("1", "y")])]
+    assert report == ["input[1] (function_call_output): replaced by input[2]"]
+
+
+def test_a_call_sent_again_before_its_result_is_one_call() -> None:
+    # A client that continues a stored response and sends its calls once more.
+    items = [call("1"), call("2"), call("1"), output("1", "x"), call("2"), output("2", "y")]
+    short, report = outline(*items)
+    assert short == [([], [("1", "x"), ("2", "y")])]
+    assert report == [
+        "input[2] (function_call): repeats 1",
+        "input[4] (function_call): repeats 2",
+    ]
+
+
+def test_two_calls_of_one_turn_cannot_share_an_id() -> None:
+    short, report = outline(call("1", '{"a":1}'), call("1", '{"a":2}'), output("1", "x"))
+    assert short == [([], [("1", "x")])]
+    assert report == ["input[1] (function_call): repeats 1"]
+
+
+def test_an_id_used_again_in_a_later_turn_is_another_call() -> None:
+    items = [call("f:0"), output("f:0", "x"), user("more"), call("f:0"), output("f:0", "y")]
+    assert outline(*items) == ([([], [("f:0", "x")]), "more", ([], [("f:0", "y")])], [])
+
+
+def test_an_id_used_again_while_the_old_call_has_no_result_is_another_call() -> None:
+    short, report = outline(call("f:0", "1"), user("no"), call("f:0", "2"), output("f:0", "y"))
+    assert short == [([], [("f:0", None)]), "no", ([], [("f:0", "y")])]
+    assert report == ["input[0] (function_call): no output was provided for f:0"]
+
+
+def test_a_result_without_a_call_is_kept_as_something_said() -> None:
+    short, report = outline(user("a"), output("9", "lost"))
+    assert short == ["a", "lost"]
+    assert report == ["input[1] (function_call_output): there is no call 9"]
+
+
+def test_items_that_chat_does_not_know_are_reported() -> None:
+    short, report = outline(
+        user("a"),
+        {"type": "web_search_call", "id": "ws_1"},
+        {"type": "compaction", "encrypted_content": "x"},
+        {"id": "msg_1"},
+    )
+    assert short == ["a"]
+    assert [line.partition(":")[0] for line in report] == [
+        "input[1] (web_search_call)",
+        "input[2] (compaction)",
+        "input[3] (item_reference)",
+    ]
+
+
+def test_reasoning_belongs_to_the_turn_it_begins() -> None:
+    turns, _ = arrange([user("a"), {"type": "reasoning", "summary": []}, call("1"), output("1")])
+    assert isinstance(turns[1], Turn)
+    assert (len(turns[1].reasoning), len(turns[1].calls)) == (1, 1)

@@ -1,0 +1,117 @@
+"""The fake model: it plays what it is told, and echoes when told nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from antiphon.backends.base import Backend, Plan
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.deltas import (
+    CallGrew,
+    CallOpened,
+    Degraded,
+    Delta,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.tools import ToolPolicy
+
+WEATHER: dict[str, Any] = {"type": "function", "name": "get_weather", "parameters": {}}
+CLOCK: dict[str, Any] = {"type": "function", "name": "get_time", "parameters": {}}
+
+
+def plan_of(text: str, **fields: Any) -> Plan:
+    return Plan(model="scripted", items=[{"role": "user", "content": text}], **fields)
+
+
+async def play(backend: Backend, plan: Plan) -> list[Sequence[Delta]]:
+    return [batch async for batch in backend.stream(plan)]
+
+
+async def said(backend: Backend, plan: Plan) -> list[Delta]:
+    return [delta for batch in await play(backend, plan) for delta in batch]
+
+
+async def test_it_echoes_word_by_word_and_counts_words() -> None:
+    deltas = await said(ScriptedBackend(), plan_of("one  two", instructions="be brief"))
+    *grown, usage, stopped = deltas
+    assert grown == [TextGrew("one"), TextGrew("  two")]
+    assert isinstance(usage, UsageKnown)
+    assert (usage.usage.input_tokens, usage.usage.output_tokens) == (4, 2)
+    assert stopped == Stopped("stop")
+
+
+async def test_the_echo_stops_for_length_at_the_limit() -> None:
+    deltas = await said(ScriptedBackend(), plan_of("a b c", max_output_tokens=2))
+    assert deltas[:2] == [TextGrew("a"), TextGrew(" b")]
+    assert deltas[-1] == Stopped("length")
+
+
+async def test_the_echo_says_that_it_ignores_a_format() -> None:
+    deltas = await said(ScriptedBackend(), plan_of("a", format={"type": "json_object"}))
+    assert isinstance(deltas[0], Degraded)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [('{"city": "Oslo"}', '{"city": "Oslo"}'), ("Oslo", "{}"), ("[1]", "{}")],
+)
+async def test_a_required_tool_is_called_with_the_json_of_the_user(
+    text: str, arguments: str
+) -> None:
+    policy = ToolPolicy("required", frozenset({"get_time"}))
+    deltas = await said(ScriptedBackend(), plan_of(text, tools=[WEATHER, CLOCK], policy=policy))
+    assert deltas[:2] == [CallOpened(0, "get_time"), CallGrew(0, arguments)]
+
+
+async def test_each_call_plays_its_own_script_and_is_remembered() -> None:
+    backend = ScriptedBackend([[[TextGrew("a"), TextGrew("b")]], [Stopped("stop")]])
+    assert await play(backend, plan_of("first")) == [[TextGrew("a"), TextGrew("b")]]
+    assert await play(backend, plan_of("second")) == [(Stopped("stop"),)]
+    assert [plan.items[0]["content"] for plan in backend.plans] == ["first", "second"]
+    with pytest.raises(BackendError, match="called 3 times"):
+        await play(backend, plan_of("third"))
+
+
+async def test_an_error_in_the_script_is_raised_after_what_came_before() -> None:
+    backend = ScriptedBackend([[TextGrew("a"), BackendError("gone", code="upstream_closed")]])
+    seen: list[Sequence[Delta]] = []
+    with pytest.raises(BackendError, match="gone"):
+        async for batch in backend.stream(plan_of("x")):
+            seen.append(batch)
+    assert seen == [(TextGrew("a"),)]
+    assert backend.stopped_early == 0
+
+
+async def test_an_event_holds_the_script_until_it_is_set() -> None:
+    gate = asyncio.Event()
+    stream = ScriptedBackend(lambda _: [TextGrew("a"), gate, TextGrew("b")]).stream(plan_of("x"))
+    assert await anext(stream) == (TextGrew("a"),)
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    gate.set()
+    assert await waiting == (TextGrew("b"),)
+    await stream.aclose()
+
+
+async def test_closing_early_is_noticed() -> None:
+    backend = ScriptedBackend()
+    stream = backend.stream(plan_of("a b c"))
+    await anext(stream)
+    await stream.aclose()
+    assert backend.stopped_early == 1
+    assert backend.stopped.is_set()
+
+
+async def test_it_lists_its_models_and_closes() -> None:
+    backend = ScriptedBackend()
+    assert [info.id for info in await backend.models()] == ["scripted", "echo"]
+    await backend.close()
+    assert backend.is_closed

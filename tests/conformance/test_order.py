@@ -1,0 +1,222 @@
+"""Every kind of turn, told in order: the semantic rules of the protocol on real streams.
+
+Three judges look at each stream: the referee of `antiphon.protocol.grammar`, the independent
+models (every single event), and the stream helper of the official SDK, which raises on what
+it cannot follow.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from openai.types.responses import Response as SdkResponse
+
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.codec import Dialect, decode_event
+from antiphon.protocol.deltas import AnnotationAdded, Delta, Stopped, TextGrew, TierUsed
+from antiphon.protocol.grammar import judge_stream
+from antiphon.testing.gateway import serve_gateway
+from tests.conformance.house import open_house, sdk
+from tests.conformance.judges import Json, event_problems, response_problems
+from tests.conformance.turns import TURNS, Turn
+from tests.conformance.wire import ask, ask_for_events, fetch
+
+# What the two dialects say with different words.
+OWN_WORDS = {"reasoning", "mixed", "failure"}
+LOGPROB = {"token": "Rain", "logprob": -0.1, "bytes": [82, 97, 105, 110], "top_logprobs": []}
+CITATION = {
+    "type": "url_citation",
+    "url": "https://example.org",
+    "title": "An example",
+    "start_index": 0,
+    "end_index": 4,
+}
+ANNOTATED: list[Delta] = [
+    TextGrew("Rain", (LOGPROB,)),
+    AnnotationAdded(CITATION),
+    TextGrew(", they say."),
+    TierUsed("flex"),
+    Stopped("stop"),
+]
+
+both_dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
+every_turn = pytest.mark.parametrize("turn", TURNS.values(), ids=list(TURNS))
+
+
+@every_turn
+@both_dialects
+async def test_the_referee_accepts_the_stream(turn: Turn, dialect: Dialect) -> None:
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, dialect)
+    events = [decode_event(json.dumps(event)) for event in answer.events]
+    assert judge_stream(events) == []
+
+
+@every_turn
+@both_dialects
+async def test_every_event_is_valid(turn: Turn, dialect: Dialect) -> None:
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, dialect)
+    assert _problems(answer.events, dialect) == []
+
+
+@every_turn
+@both_dialects
+async def test_the_end_is_what_is_stored(turn: Turn, dialect: Dialect) -> None:
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, dialect)
+        stored = await fetch(house.base_url, f"/responses/{answer.response['id']}", dialect=dialect)
+    assert stored.json == answer.response
+    assert response_problems(stored.json, dialect) == []
+
+
+@every_turn
+@both_dialects
+async def test_the_end_tells_what_the_model_said(turn: Turn, dialect: Dialect) -> None:
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, dialect)
+    assert answer.events[-1]["type"] == f"response.{turn.status}"
+    assert answer.response["status"] == turn.status
+    assert tuple(item["type"] for item in answer.response["output"]) == turn.kinds
+    assert tuple(map(_said, answer.response["output"])) == turn.says
+    assert answer.response["usage"] is not None
+
+
+@every_turn
+async def test_the_stream_helper_of_the_sdk_follows(turn: Turn) -> None:
+    async with (
+        open_house(turn.script) as house,
+        sdk(house.base_url) as client,
+        client.responses.stream(**turn.request) as stream,
+    ):
+        events: list[Any] = [event async for event in stream]  # one of sixty classes each
+    last = events[-1]
+    assert last.type == f"response.{turn.status}"
+    assert isinstance(last.response, SdkResponse)
+    assert tuple(item.type for item in last.response.output) == turn.kinds
+
+
+@pytest.mark.parametrize("name", [name for name in TURNS if name != "failure"])
+@both_dialects
+async def test_whole_and_streamed_answers_are_equal(name: str, dialect: Dialect) -> None:
+    turn = TURNS[name]
+    async with open_house(turn.script) as house:
+        streamed = await ask_for_events(house.base_url, turn.request, dialect)
+        whole = await ask(house.base_url, turn.request, dialect=dialect)
+    assert response_problems(whole.json, dialect) == []
+    assert _without_identity(whole.json) == _without_identity(streamed.response)
+
+
+async def test_a_failure_without_a_stream_is_an_http_error() -> None:
+    turn = TURNS["failure"]
+    async with open_house(turn.script) as house:
+        answer = await ask(house.base_url, turn.request)
+    assert answer.status == 502
+    assert answer.json["error"]["code"] == "upstream_closed"
+
+
+async def test_raw_reasoning_has_the_name_of_its_dialect() -> None:
+    turn = TURNS["reasoning"]
+    async with open_house(turn.script) as house:
+        openai = await ask_for_events(house.base_url, turn.request, "openai")
+        open_responses = await ask_for_events(house.base_url, turn.request, "open-responses")
+    assert _names(openai.events, "reasoning") == {
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+    }
+    assert _names(open_responses.events, "reasoning") == {
+        "response.reasoning.delta",
+        "response.reasoning.done",
+    }
+
+
+async def test_a_summary_goes_out_on_the_summary_channel_only() -> None:
+    turn = TURNS["summary"]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request)
+    assert _names(answer.events, "reasoning") == {
+        f"response.reasoning_summary_{what}"
+        for what in ("part.added", "text.delta", "text.done", "part.done")
+    }
+    assert "content" not in answer.response["output"][0]
+
+
+async def test_interleaved_arguments_reach_their_own_calls() -> None:
+    turn = TURNS["interleaved calls"]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request)
+    indexes = [
+        event["output_index"]
+        for event in answer.events
+        if event["type"] == "response.function_call_arguments.delta"
+    ]
+    assert indexes[:4] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("length", "max_output_tokens"), ("content filter", "content_filter")]
+)
+async def test_an_incomplete_response_says_why(name: str, reason: str) -> None:
+    turn = TURNS[name]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request)
+    assert answer.response["incomplete_details"] == {"reason": reason}
+    assert answer.response["output"][-1]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("name", sorted(set(TURNS) - OWN_WORDS))
+async def test_elsewhere_one_stream_serves_both_dialects(name: str) -> None:
+    turn = TURNS[name]
+    async with open_house(turn.script) as house:
+        openai = await ask_for_events(house.base_url, turn.request, "openai")
+        open_responses = await ask_for_events(house.base_url, turn.request, "open-responses")
+    assert _problems(openai.events, "open-responses") == []
+    assert _problems(open_responses.events, "openai") == []
+
+
+@both_dialects
+async def test_notes_on_a_text_are_told_in_order(dialect: Dialect) -> None:
+    async with serve_gateway(ScriptedBackend([ANNOTATED])) as gateway:
+        answer = await ask_for_events(gateway.base_url, {"input": "Rain?"}, dialect)
+    assert _problems(answer.events, dialect) == []
+    assert judge_stream([decode_event(json.dumps(event)) for event in answer.events]) == []
+    (part,) = answer.response["output"][0]["content"]
+    assert part["annotations"] == [CITATION]
+    assert part["logprobs"] == [LOGPROB]
+    assert answer.response["service_tier"] == "flex"
+
+
+@both_dialects
+async def test_a_failure_is_an_error_event_and_then_the_end(dialect: Dialect) -> None:
+    turn = TURNS["failure"]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, dialect)
+    error, failed = answer.events[-2:]
+    told = error["error"] if dialect == "open-responses" else error
+    assert error["type"] == "error"
+    assert told["code"] == failed["response"]["error"]["code"] == "upstream_closed"
+    assert told["message"] == failed["response"]["error"]["message"]
+
+
+def _problems(events: list[Json], dialect: Dialect) -> list[str]:
+    return [problem for event in events for problem in event_problems(event, dialect)]
+
+
+def _said(item: Json) -> str:
+    if item["type"] == "function_call":
+        return str(item["arguments"])
+    parts = [*item.get("summary", ()), *item.get("content", ())]
+    return "".join(part.get("text") or part.get("refusal") or "" for part in parts)
+
+
+def _names(events: list[Json], word: str) -> set[str]:
+    return {event["type"] for event in events if f".{word}" in event["type"]}
+
+
+def _without_identity(response: Json) -> Json:
+    """Return the response without what is new in every run: ids and times."""
+    items = [{k: v for k, v in item.items() if k != "id"} for item in response["output"]]
+    rest = {k: v for k, v in response.items() if k not in ("id", "created_at", "completed_at")}
+    return rest | {"output": items}

@@ -1,0 +1,162 @@
+"""The three machines, tied together: for any turn and any split of its bytes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.protocol.codec import Dialect, decode_event, encode_sse, response_object
+from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, TextGrew
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import (
+    ArgumentsDelta,
+    Event,
+    OutputTextDelta,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+)
+from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.protocol.sse import SseDecoder
+from tests.building import build
+from tests.strategies import turns, whole_turns
+
+DIALECTS: st.SearchStrategy[Dialect] = st.sampled_from(["openai", "open-responses"])
+CHANNELS = st.sampled_from(["content", "summary"])
+
+
+def terminal(events: list[Event]) -> Response:
+    last = events[-1]
+    assert isinstance(last, ResponseCompleted | ResponseFailed | ResponseIncomplete)
+    return last.response
+
+
+def accumulate(events: list[Event]) -> ResponseAccumulator:
+    accumulator = ResponseAccumulator()
+    for event in events:
+        accumulator.feed(event)
+    return accumulator
+
+
+def split(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+@given(turns(), CHANNELS)
+def test_the_referee_accepts_whatever_the_builder_builds(turn: list[Delta], channel: Any) -> None:
+    assert judge_stream(build(turn, reasoning_as=channel)) == []
+
+
+@given(turns(), DIALECTS, CHANNELS, st.lists(st.integers(0, 2**32), max_size=12))
+def test_bytes_in_any_split_come_back_as_the_same_response(
+    turn: list[Delta], dialect: Dialect, channel: Any, cuts: list[int]
+) -> None:
+    events = build(turn, reasoning_as=channel)
+    wire = b"".join(encode_sse(event, dialect) for event in events)
+    decoder = SseDecoder()
+    frames = [frame for piece in split(wire, cuts) for frame in decoder.feed(piece)]
+    decoded = [decode_event(frame.data) for frame in frames]
+
+    assert len(decoded) == len(events)
+    accumulator = accumulate(decoded)
+    assert accumulator.deviations == []
+    assert response_object(accumulator.finish(), dialect) == response_object(
+        terminal(events), dialect
+    )
+
+
+@given(turns())
+def test_nothing_the_model_said_is_lost_or_doubled(turn: list[Delta]) -> None:
+    events = build(turn)
+    said = [event.delta for event in events if isinstance(event, OutputTextDelta)]
+    meant = [delta.text for delta in turn if isinstance(delta, TextGrew) and delta.text]
+    calls = [delta for delta in turn if isinstance(delta, CallOpened)]
+    made = [item for item in terminal(events).output if item["type"] == "function_call"]
+
+    if terminal(events).status != "failed":
+        assert "".join(said) == "".join(meant)
+        assert [item["name"] for item in made] == [call.name for call in calls]
+    assert terminal(events).output_text == "".join(said)
+
+
+@given(whole_turns())
+def test_every_call_has_exactly_its_own_arguments(turn: list[Delta]) -> None:
+    events = build(turn)
+    made = [item for item in terminal(events).output if item["type"] == "function_call"]
+    keys = [delta.key for delta in turn if isinstance(delta, CallOpened)]
+    meant = {
+        key: "".join(d.arguments for d in turn if isinstance(d, CallGrew) and d.key == key)
+        for key in keys
+    }
+    empty = {"completed": "{}", "incomplete": ""}
+    assert [item["arguments"] for item in made] == [
+        meant[key] or empty[item["status"]] for key, item in zip(keys, made, strict=True)
+    ]
+
+
+def calls_of(response: Response) -> list[tuple[str, str, str]]:
+    def call(item: Item) -> tuple[str, str, str]:
+        return item["call_id"], item["name"], item["arguments"]
+
+    return [call(item) for item in response.output if item["type"] == "function_call"]
+
+
+@given(whole_turns(), st.data())
+def test_on_a_damaged_stream_each_call_arrives_exactly_once(
+    turn: list[Delta], data: st.DataObject
+) -> None:
+    """Events may be repeated, or lost: all but the last, which carries the whole response."""
+    events = build(turn)
+    repeats = data.draw(st.lists(st.integers(0, len(events) - 1), max_size=4))
+    losses = data.draw(st.sets(st.integers(0, max(len(events) - 2, 0)), max_size=4))
+    damaged = [
+        copy
+        for index, event in enumerate(events)
+        if index not in losses
+        for copy in [event] * (1 + repeats.count(index))
+    ]
+    assert calls_of(accumulate(damaged).finish()) == calls_of(terminal(events))
+
+
+@given(whole_turns(), st.data())
+def test_a_terminal_event_without_output_is_filled_from_what_was_streamed(
+    turn: list[Delta], data: st.DataObject
+) -> None:
+    events = build(turn)
+    last = events[-1]
+    assert isinstance(last, ResponseCompleted | ResponseFailed | ResponseIncomplete)
+    whole = terminal(events)
+    empty = type(last)(
+        sequence_number=last.sequence_number,
+        response=Response(id=whole.id, status=whole.status, usage=whole.usage),
+    )
+    deltas = [
+        index
+        for index, event in enumerate(events)
+        if isinstance(event, OutputTextDelta | ArgumentsDelta)
+    ]
+    # The deltas may be lost too: the done events carry what they said.
+    lost = data.draw(st.sets(st.sampled_from(deltas))) if deltas else set()
+    damaged = [event for index, event in enumerate(events[:-1]) if index not in lost]
+    response = accumulate([*damaged, empty]).finish()
+
+    assert calls_of(response) == calls_of(whole)
+    assert response.output_text == whole.output_text
+
+
+@given(turns(), st.integers(0, 200))
+def test_a_stream_without_its_end_is_never_taken_for_whole(turn: list[Delta], cut: int) -> None:
+    events = build(turn)
+    accumulator = accumulate(events[: min(cut, len(events) - 1)])
+    try:
+        accumulator.finish()
+    except BrokenStream:
+        return
+    raise AssertionError("a cut stream was taken for a whole one")

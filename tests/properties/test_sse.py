@@ -1,0 +1,120 @@
+"""SSE: however the bytes are split, the frames are the same."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.protocol.codec import decode_event, encode_sse
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import OutputTextDelta
+from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder
+from tests.strategies import texts
+
+PIECES = [
+    *(
+        b"\r",
+        b"\n",
+        b"\r\n",
+        b"\n\n",
+        b"\r\r",
+        b":",
+        b" ",
+        b"data",
+        b"data:",
+        b"data: x",
+        b"data: ",
+    ),
+    *(b"event: a", b"event:", b"id: 1", b": note", b"\xef\xbb\xbf", b"\xff", b"\xf0\x9f\x98\x80"),
+    *("\u2028".encode(), "\u0085".encode(), b'{"a":1}', b"\x00"),
+]
+
+
+def streams() -> st.SearchStrategy[bytes]:
+    """Bytes that look like SSE, more or less."""
+    return st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join)
+
+
+@st.composite
+def split_streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    """A stream, and the same stream in chunks, some of them empty."""
+    stream = draw(streams())
+    cuts = sorted(draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    edges = [0, *cuts, len(stream)]
+    return stream, [stream[a:b] for a, b in pairwise(edges)]
+
+
+def read(chunks: list[bytes], max_line: int = MAX_LINE) -> list[Frame]:
+    decoder = SseDecoder(max_line)
+    frames = [frame for chunk in chunks for frame in decoder.feed(chunk)]
+    return frames + decoder.end()
+
+
+def is_too_long(chunks: list[bytes]) -> bool:
+    try:
+        read(chunks, max_line=12)
+    except BrokenStream:
+        return True
+    return False
+
+
+def read_by_the_book(stream: bytes) -> list[Frame]:
+    """Read as the standard is written, line by line, and slowly."""
+    text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    frames, name, data = [], "", []
+    for line in [*lines, ""]:
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            data.append(value)
+        elif field == "event":
+            name = value
+        elif not line:
+            if data:
+                frames.append(Frame(name or "message", "\n".join(data).encode()))
+            name, data = "", []
+    return frames
+
+
+@given(split_streams())
+def test_any_split_gives_the_same_frames(case: tuple[bytes, list[bytes]]) -> None:
+    stream, chunks = case
+    assert read(chunks) == read([stream])
+
+
+@given(streams())
+def test_one_byte_at_a_time_gives_the_same_frames(stream: bytes) -> None:
+    assert read([bytes([byte]) for byte in stream]) == read([stream])
+
+
+@given(split_streams())
+def test_frames_are_what_the_standard_says(case: tuple[bytes, list[bytes]]) -> None:
+    stream, chunks = case
+    assert read(chunks) == read_by_the_book(stream)
+
+
+@given(split_streams())
+def test_any_split_finds_the_same_events_too_long(case: tuple[bytes, list[bytes]]) -> None:
+    stream, chunks = case
+    assert is_too_long(chunks) == is_too_long([stream])
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_decoder(stream: bytes) -> None:
+    read([stream])
+
+
+@given(st.lists(texts(), max_size=5), st.integers(1, 50))
+def test_encoded_events_come_back(words: list[str], size: int) -> None:
+    events = [
+        OutputTextDelta(
+            sequence_number=number, item_id="msg_1", output_index=0, content_index=0, delta=word
+        )
+        for number, word in enumerate(words)
+    ]
+    stream = b"".join(encode_sse(event) for event in events)
+    chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert [decode_event(frame.data) for frame in read(chunks)] == events

@@ -1,0 +1,535 @@
+"""The accumulator: a whole stream is told back, and a damaged one is repaired by its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.protocol.accumulator import MAX_DEVIATIONS, ResponseAccumulator
+from antiphon.protocol.codec import decode_event, read_event
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+
+ARGUMENTS = '{"city":"Ulm"}'
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    """One event as a JSON object, not yet numbered."""
+    return {"type": f"response.{kind}", **fields}
+
+
+def created() -> dict[str, Any]:
+    return event("created", response={"id": "r", "status": "in_progress"})
+
+
+def end(*output: Item, kind: str = "completed", **fields: Any) -> dict[str, Any]:
+    return event(kind, response={"id": "r", "status": kind, "output": list(output), **fields})
+
+
+def message_item(text: str | None, item_id: str = "m", status: str = "completed") -> Item:
+    part: Item = {"type": "output_text", "text": text, "annotations": []}
+    content = [] if text is None else [part]
+    return {
+        "id": item_id,
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": content,
+    }
+
+
+def message(text: str = "hello", item_id: str = "m", index: int = 0) -> list[dict[str, Any]]:
+    """A message from added to done, its text in two deltas."""
+    place: dict[str, Any] = {"item_id": item_id, "output_index": index, "content_index": 0}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    begun = message_item(None, item_id, "in_progress")
+    return [
+        event("output_item.added", output_index=index, item=begun),
+        event("content_part.added", part=part, **place),
+        event("output_text.delta", delta=text[:2], **place),
+        event("output_text.delta", delta=text[2:], **place),
+        event("output_text.done", text=text, **place),
+        event("content_part.done", part=part | {"text": text}, **place),
+        event("output_item.done", output_index=index, item=message_item(text, item_id)),
+    ]
+
+
+def call_item(
+    call_id: str = "c", item_id: str = "fc", arguments: str = ARGUMENTS, **fields: Any
+) -> Item:
+    base = {"id": item_id, "type": "function_call", "status": "completed", "call_id": call_id}
+    return base | {"name": "weather", "arguments": arguments} | fields
+
+
+def call(call_id: str = "c", item_id: str = "fc", index: int = 0) -> list[dict[str, Any]]:
+    """A call from added to done, its arguments in two deltas."""
+    place: dict[str, Any] = {"item_id": item_id, "output_index": index}
+    begun = call_item(call_id, item_id, "", status="in_progress")
+    return [
+        event("output_item.added", output_index=index, item=begun),
+        event("function_call_arguments.delta", delta=ARGUMENTS[:3], **place),
+        event("function_call_arguments.delta", delta=ARGUMENTS[3:], **place),
+        event("function_call_arguments.done", arguments=ARGUMENTS, **place),
+        event("output_item.done", output_index=index, item=call_item(call_id, item_id)),
+    ]
+
+
+def numbered(events: list[dict[str, Any]]) -> list[Event]:
+    """The events, counted from 0 where they have no number yet."""
+    return [read_event({"sequence_number": n} | fields) for n, fields in enumerate(events)]
+
+
+def collect(*events: dict[str, Any]) -> ResponseAccumulator:
+    """An accumulator that has seen these events."""
+    accumulator = ResponseAccumulator()
+    for told in numbered(list(events)):
+        accumulator.feed(told)
+    return accumulator
+
+
+def output_of(*events: dict[str, Any]) -> list[Item]:
+    return collect(*events).finish().output
+
+
+def without(events: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    """The events but for those of some types."""
+    return [told for told in events if told["type"] not in {f"response.{kind}" for kind in kinds}]
+
+
+def test_a_whole_stream_is_told_back_without_a_word() -> None:
+    whole = [created(), *message(), *call(index=1), end(message_item("hello"), call_item())]
+    accumulator = collect(*whole)
+    assert accumulator.finish().output == [message_item("hello"), call_item()]
+    assert accumulator.deviations == []
+
+
+def test_the_response_grows_while_it_is_told() -> None:
+    accumulator = collect(created(), *message()[:3])
+    response = accumulator.response
+    assert response is not None
+    assert response.output == [message_item("he", status="in_progress")]
+
+
+def test_there_is_no_response_before_it_has_a_name() -> None:
+    assert ResponseAccumulator().response is None
+
+
+def test_what_was_handed_out_does_not_change_later() -> None:
+    accumulator = collect(created(), *message()[:3])
+    early = accumulator.response
+    accumulator.feed(read_event(message()[3] | {"sequence_number": 4}))
+    assert isinstance(early, Response)
+    assert early.output_text == "he"
+
+
+# The end.
+
+
+def test_a_stream_without_an_end_is_broken() -> None:
+    with pytest.raises(BrokenStream):
+        collect(created(), *message()).finish()
+
+
+def test_a_stream_that_ends_in_an_error_says_which() -> None:
+    error = {"type": "error", "code": "overloaded", "message": "too much", "param": None}
+    with pytest.raises(BrokenStream, match="too much") as caught:
+        collect(created(), error).finish()
+    assert caught.value.code == "overloaded"
+
+
+@pytest.mark.parametrize("kind", ["failed", "incomplete"])
+def test_a_response_that_ended_badly_is_still_a_response(kind: str) -> None:
+    assert collect(created(), *message(), end(kind=kind)).finish().output_text == "hello"
+
+
+def test_what_follows_the_end_is_passed_over() -> None:
+    accumulator = collect(created(), end(), *message())
+    assert accumulator.finish().output == []
+    assert accumulator.deviations != []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "counts"),
+    [
+        ("completed", "in_progress", "completed"),
+        ("completed", "incomplete", "incomplete"),
+        ("failed", "completed", "failed"),
+        ("completed", "cancelled", "cancelled"),
+        ("incomplete", "strange", "incomplete"),
+    ],
+)
+def test_the_worse_of_name_and_status_counts(kind: str, status: str, counts: str) -> None:
+    told = event(kind, response={"id": "r", "status": status})
+    assert collect(created(), told).finish().status == counts
+
+
+def test_the_last_id_of_the_response_wins_and_is_noted() -> None:
+    accumulator = collect(created(), end() | {"response": {"id": "other", "status": "completed"}})
+    assert accumulator.finish().id == "other"
+    assert accumulator.deviations == ["response r goes on as other"]
+
+
+# What is missing.
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["output_item.added"],
+        ["content_part.added"],
+        ["output_text.delta"],
+        ["output_text.done"],
+        ["content_part.done"],
+        ["output_item.done"],
+        ["output_item.added", "content_part.added", "output_item.done"],
+        ["output_item.added", "content_part.added", "output_text.done", "content_part.done"],
+        ["output_text.done", "content_part.done", "output_item.done"],
+        ["content_part.added", "output_text.delta", "output_text.done", "content_part.done"],
+        ["output_text.delta", "content_part.done", "output_item.done"],
+        ["output_text.delta", "output_text.done", "output_item.done"],
+    ],
+)
+def test_a_message_survives_the_loss_of_events(kinds: list[str]) -> None:
+    assert output_of(created(), *without(message(), *kinds), end()) == [message_item("hello")]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["output_item.added"],
+        ["function_call_arguments.delta"],
+        ["function_call_arguments.done"],
+        ["output_item.done"],
+        ["function_call_arguments.delta", "function_call_arguments.done"],
+        ["function_call_arguments.delta", "output_item.done"],
+        ["function_call_arguments.done", "output_item.done"],
+        ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done"],
+    ],
+)
+def test_a_call_survives_the_loss_of_events(kinds: list[str]) -> None:
+    assert output_of(created(), *without(call(), *kinds), end()) == [call_item()]
+
+
+def test_a_stream_without_created_is_read_and_noted() -> None:
+    accumulator = collect(*message(), end())
+    assert accumulator.finish().output == [message_item("hello")]
+    assert "no response.created" in accumulator.deviations
+
+
+def test_a_lone_terminal_event_is_a_response() -> None:
+    assert output_of(end(message_item("hello"))) == [message_item("hello")]
+
+
+def test_a_delta_before_its_item_is_kept() -> None:
+    added, part, *rest = message()
+    assert output_of(created(), rest[0], added, part, rest[1], end()) == [message_item("hello")]
+
+
+def test_an_item_that_was_never_done_ends_as_the_response_did() -> None:
+    [item] = output_of(created(), *call()[:2], end(kind="incomplete"))
+    assert item["status"] == "incomplete"
+
+
+def test_a_name_that_only_the_arguments_tell_is_taken() -> None:
+    done = call()[3] | {"name": "weather"}
+    [item] = output_of(created(), done, end())
+    assert (item["name"], item["arguments"]) == ("weather", ARGUMENTS)
+
+
+def test_a_call_without_call_id_is_called_by_its_id() -> None:
+    done = call()[-1]
+    del done["item"]["call_id"]
+    [item] = output_of(created(), call()[1], done, end())
+    assert item["arguments"] == ARGUMENTS
+
+
+# What comes twice.
+
+
+def test_every_event_told_twice_changes_nothing() -> None:
+    whole = [created(), *message(), *call(index=1), end(message_item("hello"), call_item())]
+    twice = [told for told in whole for _ in range(2)]
+    assert output_of(*twice) == [message_item("hello"), call_item()]
+
+
+def test_deltas_told_again_under_their_old_numbers_are_not_counted_twice() -> None:
+    told = [created(), *without(message(), "output_text.done", "content_part.done")[:4]]
+    again = [fields | {"sequence_number": n} for n, fields in enumerate(told)]
+    assert output_of(*again, *again, end())[0]["content"][0]["text"] == "hello"
+
+
+def test_equal_deltas_under_new_numbers_are_two_deltas() -> None:
+    added, part, delta = message("hello")[:3]
+    assert output_of(created(), added, part, delta, delta, end())[0]["content"][0]["text"] == "hehe"
+
+
+def test_equal_deltas_of_a_server_that_numbers_all_alike_are_two_deltas() -> None:
+    alike = [fields | {"sequence_number": 0} for fields in [created(), *message()[:3]]]
+    assert output_of(*alike, alike[-1], end())[0]["content"][0]["text"] == "hehe"
+
+
+def test_deltas_after_the_text_is_done_are_not_counted() -> None:
+    added, part, one, two, done, *_ = message()
+    assert output_of(created(), added, part, one, two, done, one, two, end()) == [
+        message_item("hello")
+    ]
+
+
+def test_a_call_confirmed_under_a_new_id_is_one_call() -> None:
+    accumulator = collect(created(), *call(), *call(item_id="other", index=1), end())
+    assert accumulator.finish().output == [call_item()]
+    assert "call c came again as item other" in accumulator.deviations
+
+
+def test_a_call_done_under_a_new_id_is_one_call() -> None:
+    done = call(item_id="other")[-1]
+    assert output_of(created(), *call()[:-1], done, end()) == [call_item()]
+
+
+def test_a_call_that_the_terminal_response_holds_twice_is_one_call() -> None:
+    told = end(call_item(), call_item(item_id="other"))
+    assert output_of(created(), *call(), told) == [call_item()]
+
+
+def test_two_calls_under_one_item_id_stay_two() -> None:
+    told = end(call_item("c"), call_item("d"))
+    assert output_of(created(), *call("c"), *call("d", index=1), told) == [
+        call_item("c"),
+        call_item("d"),
+    ]
+
+
+def test_a_call_and_its_output_are_two_items() -> None:
+    answer = {"id": "o", "type": "function_call_output", "call_id": "c", "output": "rain"}
+    told = event("output_item.done", output_index=1, item=answer)
+    assert output_of(created(), *call(), told, end()) == [call_item(), answer]
+
+
+# What is in the wrong place.
+
+
+def test_calls_told_side_by_side_keep_their_arguments() -> None:
+    one, two = call("c", "fc"), call("d", "fd", 1)
+    mixed = [told for pair in zip(one, two, strict=True) for told in pair]
+    assert output_of(created(), *mixed, end()) == [call_item("c"), call_item("d", "fd")]
+
+
+def test_items_that_are_all_at_index_0_keep_their_order() -> None:
+    told = [created(), *message(), *call(), *message("later", "n"), end()]
+    assert [item["id"] for item in output_of(*told)] == ["m", "fc", "n"]
+
+
+def test_items_are_sorted_by_their_index() -> None:
+    told = [created(), *call(index=1), *message(index=0), end()]
+    assert [item["id"] for item in output_of(*told)] == ["m", "fc"]
+
+
+def test_deltas_under_a_foreign_id_go_to_the_item_at_their_index() -> None:
+    foreign = [told | {"item_id": "x"} if "item_id" in told else told for told in message()]
+    accumulator = collect(created(), *without(foreign, "output_item.done"), end())
+    assert accumulator.finish().output == [message_item("hello")]
+    assert accumulator.deviations != []
+
+
+def test_an_item_done_under_a_foreign_id_is_the_one_at_its_index() -> None:
+    done = message(item_id="x")[-1]
+    assert output_of(created(), *message()[:-1], done, end()) == [message_item("hello")]
+
+
+def test_another_message_done_at_a_taken_index_is_another_message() -> None:
+    done = message("other text", item_id="x")[-1]
+    output = output_of(created(), *message()[:4], done, end())
+    assert [item["content"][0]["text"] for item in output] == ["hello", "other text"]
+
+
+@pytest.mark.parametrize("absent", ["item_id", "output_index", "content_index"])
+def test_events_without_a_place_go_to_the_latest_item(absent: str) -> None:
+    lost = [{key: value for key, value in told.items() if key != absent} for told in message()]
+    assert output_of(created(), *lost, end()) == [message_item("hello")]
+
+
+def test_arguments_without_id_and_index_go_to_the_latest_call() -> None:
+    deltas = [told | {"item_id": None, "output_index": None} for told in call(index=1)[1:4]]
+    told = [created(), *message(), call(index=1)[0], *deltas, end()]
+    assert output_of(*told) == [message_item("hello"), call_item()]
+
+
+def test_parts_may_begin_at_any_index() -> None:
+    shifted = [
+        told | {"content_index": 3} if "content_index" in told else told for told in message()
+    ]
+    assert output_of(created(), *without(shifted, "output_item.done"), end()) == [
+        message_item("hello")
+    ]
+
+
+def test_text_and_refusal_at_one_index_are_two_parts() -> None:
+    refusal = event("refusal.done", refusal="no", item_id="m", output_index=0, content_index=0)
+    [item] = output_of(created(), *message()[:-1], refusal, end())
+    assert [part["type"] for part in item["content"]] == ["output_text", "refusal"]
+
+
+# What disagrees.
+
+
+def test_the_done_text_wins_over_its_deltas() -> None:
+    done = message("hellO")[4]
+    accumulator = collect(created(), *message()[:4], done, end())
+    assert accumulator.finish().output_text == "hellO"
+    assert accumulator.deviations != []
+
+
+def test_the_terminal_response_wins_over_the_stream() -> None:
+    accumulator = collect(created(), *message(), end(message_item("bye")))
+    assert accumulator.finish().output == [message_item("bye")]
+    assert "content of item m is not what was streamed" in accumulator.deviations
+
+
+@pytest.mark.parametrize("told", [message_item(None), message_item("")])
+def test_an_empty_word_never_wins_over_a_full_one(told: Item) -> None:
+    assert output_of(created(), *message(), end(told)) == [message_item("hello")]
+
+
+def test_empty_arguments_at_the_end_do_not_erase_the_streamed_ones() -> None:
+    assert output_of(created(), *call(), end(call_item(arguments=""))) == [call_item()]
+
+
+def test_an_item_that_the_terminal_response_forgot_is_kept() -> None:
+    accumulator = collect(created(), *message(), *call(index=1), end(call_item()))
+    assert accumulator.finish().output == [message_item("hello"), call_item()]
+    assert "the terminal response lacks item m" in accumulator.deviations
+
+
+def test_an_item_that_said_nothing_and_is_forgotten_is_gone() -> None:
+    told = [created(), message()[0], *call(index=1), end(call_item())]
+    assert output_of(*told) == [call_item()]
+
+
+def test_an_item_that_gets_a_new_id_at_the_end_is_not_doubled() -> None:
+    accumulator = collect(created(), *message(), end(message_item("hello", "new")))
+    assert accumulator.finish().output == [message_item("hello", "new")]
+    assert accumulator.deviations == ["item m ends as new"]
+
+
+# What has many names, or none.
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_text"])
+def test_raw_reasoning_is_read_under_each_name(name: str) -> None:
+    place: dict[str, Any] = {"item_id": "rs", "output_index": 0, "content_index": 0}
+    told = [event(f"{name}.delta", delta=piece, **place) for piece in ("th", "ink")]
+    assert output_of(created(), *told, end()) == [
+        {
+            "id": "rs",
+            "type": "reasoning",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "think"}],
+        }
+    ]
+
+
+@pytest.mark.parametrize("name", ["reasoning_summary", "reasoning_summary_text"])
+def test_a_summary_is_read_under_each_name(name: str) -> None:
+    place: dict[str, Any] = {"item_id": "rs", "output_index": 0, "summary_index": 0}
+    told = event(f"{name}.delta", delta="short", **place)
+    [item] = output_of(created(), told, end())
+    assert item["summary"] == [{"type": "summary_text", "text": "short"}]
+
+
+def test_reasoning_in_a_part_of_the_wrong_type_is_one_part() -> None:
+    place: dict[str, Any] = {"item_id": "rs", "output_index": 0, "content_index": 0}
+    begun = {"id": "rs", "type": "reasoning", "summary": []}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    told = [
+        event("output_item.added", output_index=0, item=begun),
+        event("content_part.added", part=part, **place),
+        event("reasoning.delta", delta="think", **place),
+    ]
+    [item] = output_of(created(), *told, end())
+    assert item["content"] == [part | {"text": "think"}]
+
+
+def test_custom_input_is_collected() -> None:
+    place: dict[str, Any] = {"item_id": "ct", "output_index": 0}
+    begun = {"id": "ct", "type": "custom_tool_call", "call_id": "c", "name": "sh", "input": ""}
+    told = [
+        event("output_item.added", output_index=0, item=begun),
+        event("custom_tool_call_input.delta", delta="l", **place),
+        event("custom_tool_call_input.delta", delta="s", **place),
+    ]
+    [item] = output_of(created(), *told, end())
+    assert item["input"] == "ls"
+
+
+def test_annotations_are_collected_in_order() -> None:
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    notes = [
+        event("output_text.annotation.added", annotation_index=n, annotation={"url": n}, **place)
+        for n in (1, 0, 1)
+    ]
+    [item] = output_of(created(), *message()[:4], *notes, end())
+    assert item["content"][0]["annotations"] == [{"url": 0}, {"url": 1}]
+
+
+def test_logprobs_are_collected() -> None:
+    delta = message()[2] | {"logprobs": [{"token": "he"}]}
+    [item] = output_of(created(), *message()[:2], delta, end())
+    assert item["content"][0]["logprobs"] == [{"token": "he"}]
+
+
+def test_unknown_items_are_told_exactly_as_they_were_done() -> None:
+    begun = {"id": "x", "type": "acme:search", "progress": 0}
+    done = {"id": "x", "type": "acme:search", "hits": [{"deep": [1]}], "status": "completed"}
+    told = [
+        event("output_item.added", output_index=0, item=begun),
+        event("acme.progress", item_id="x"),
+        event("output_item.done", output_index=0, item=done),
+    ]
+    accumulator = collect(created(), *told, end())
+    assert accumulator.finish().output == [done]
+
+
+def test_unknown_parts_are_kept_as_they_are() -> None:
+    part = {"type": "acme:chart", "points": [1, 2]}
+    told = event("content_part.done", part=part, item_id="m", output_index=0, content_index=0)
+    [item] = output_of(created(), message()[0], told, end())
+    assert item["content"] == [part]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [None, {}, {"id": 5}, {"type": ["x"]}, {"type": "message", "content": "text"}],
+)
+def test_nonsense_for_an_item_does_no_harm(item: Item | None) -> None:
+    told = [event(f"output_item.{step}", output_index=0, item=item) for step in ("added", "done")]
+    collect(created(), *told, *call(), end(message_item("x"))).finish()
+
+
+def test_an_emoji_in_two_halves_arrives_whole() -> None:
+    frame = b'{"type":"response.output_text.delta","item_id":"m","output_index":0,"delta":"\\u%b"}'
+    accumulator = collect(created())
+    for half in (b"d83d", b"de00"):
+        accumulator.feed(decode_event(frame % half))
+    accumulator.feed(read_event(end()))
+    assert accumulator.finish().output_text == "\U0001f600"
+
+
+# What is too much.
+
+
+def test_a_long_text_is_collected_whole() -> None:
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    pieces = [event("output_text.delta", delta=f"{n} ", **place) for n in range(5000)]
+    text = collect(created(), *pieces, end()).finish().output_text
+    assert text == "".join(f"{n} " for n in range(5000))
+
+
+def test_the_list_of_deviations_has_an_end() -> None:
+    strays = [
+        event("output_text.delta", delta="x", item_id=f"m{n}", output_index=n, content_index=0)
+        for n in range(MAX_DEVIATIONS * 2)
+    ]
+    assert len(collect(created(), *strays).deviations) == MAX_DEVIATIONS

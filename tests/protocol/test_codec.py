@@ -1,0 +1,346 @@
+"""JSON in and out: what we know is typed, what we do not know survives, in both dialects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.protocol.codec import (
+    DONE,
+    Dialect,
+    decode_event,
+    decode_response,
+    encode_event,
+    encode_item,
+    encode_response,
+    encode_sse,
+    read_event,
+    response_object,
+)
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import (
+    EVENT_CLASSES,
+    ErrorEvent,
+    Event,
+    OutputItemDone,
+    OutputTextDelta,
+    ReasoningTextDelta,
+    ResponseCreated,
+    UnknownEvent,
+)
+from antiphon.protocol.response import Response
+
+DIALECTS: list[Dialect] = ["openai", "open-responses"]
+
+# A value for every field that some event has.
+FIELDS: dict[str, Any] = {
+    "sequence_number": 7,
+    "response": {"id": "resp_1", "status": "in_progress"},
+    "output_index": 1,
+    "item": {"id": "x", "type": "acme:thing", "deep": {"list": [1, None, "a"]}},
+    "item_id": "msg_1",
+    "content_index": 2,
+    "summary_index": 3,
+    "part": {"type": "acme:part", "more": True},
+    "delta": 'a\u2028"\\\U0001f600',
+    "text": "text",
+    "refusal": "no",
+    "arguments": "{}",
+    "input": "ls",
+    "annotation_index": 0,
+    "annotation": {"type": "url_citation", "url": "https://a.example/"},
+    "logprobs": [{"token": "a"}],
+    "message": "broken",
+    "code": "server_error",
+    "param": None,
+}
+
+
+def delta(text: str = "hi", **fields: Any) -> OutputTextDelta:
+    place: dict[str, Any] = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return OutputTextDelta(sequence_number=3, delta=text, **place, **fields)
+
+
+def reasoning() -> ReasoningTextDelta:
+    return ReasoningTextDelta(
+        sequence_number=3, item_id="rs_1", output_index=0, content_index=0, delta="hm"
+    )
+
+
+def object_of(event: Event, dialect: Dialect = "openai") -> dict[str, Any]:
+    """The event as a reader of the wire sees it."""
+    value: dict[str, Any] = msgspec.json.decode(encode_event(event, dialect))
+    return value
+
+
+def fields_of(kind: str) -> dict[str, Any]:
+    """A JSON object for an event of this type, with all of its fields we have a value for."""
+    names = EVENT_CLASSES[kind].__struct_encode_fields__
+    return {"type": kind} | {name: FIELDS[name] for name in names if name in FIELDS}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("kind", [kind for kind in EVENT_CLASSES if kind != "error"])
+def test_every_event_survives_a_round_trip(kind: str, dialect: Dialect) -> None:
+    event = read_event(fields_of(kind))
+    assert decode_event(encode_event(event, dialect)) == event
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("kind", EVENT_CLASSES)
+def test_unknown_fields_of_every_event_survive(kind: str, dialect: Dialect) -> None:
+    told = fields_of(kind) | {"acme": {"a": [1]}}
+    assert object_of(decode_event(msgspec.json.encode(told)), dialect)["acme"] == {"a": [1]}
+
+
+@pytest.mark.parametrize("kind", EVENT_CLASSES)
+def test_the_fast_and_the_slow_way_read_the_same(kind: str) -> None:
+    told = fields_of(kind)
+    assert decode_event(msgspec.json.encode(told)) == read_event(told)
+
+
+def test_text_is_read_like_bytes() -> None:
+    data = encode_event(delta("wörd"))
+    assert decode_event(data.decode()) == decode_event(data)
+
+
+# What we do not know.
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_unknown_events_come_out_as_they_came_in(dialect: Dialect) -> None:
+    told = {"type": "acme:progress", "sequence_number": 4, "deep": {"list": [1, None]}}
+    event = decode_event(msgspec.json.encode(told))
+    assert event == UnknownEvent("acme:progress", told)
+    assert object_of(event, dialect) == told
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"),
+    [({"sequence_number": 4}, 4), ({}, None), ({"sequence_number": "4"}, None)],
+)
+def test_an_unknown_event_may_have_a_number(fields: dict[str, Any], number: int | None) -> None:
+    assert read_event({"type": "acme:x"} | fields).sequence_number == number
+
+
+def test_unknown_items_keep_all_their_fields() -> None:
+    item = {"id": "x", "type": "acme:thing", "nothing": None, "deep": {"list": [1, {"a": 2}]}}
+    event = OutputItemDone(sequence_number=0, output_index=0, item=item)
+    again = decode_event(encode_event(event))
+    assert isinstance(again, OutputItemDone)
+    assert again.item == item
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_unknown_fields_of_a_response_survive(dialect: Dialect) -> None:
+    response = decode_response(b'{"id":"r","acme":{"a":[1]}}')
+    assert response_object(response, dialect)["acme"] == {"a": [1]}
+
+
+def test_unknown_fields_of_a_response_within_an_event_survive() -> None:
+    told = {"type": "response.created", "sequence_number": 0, "response": {"id": "r", "acme": 1}}
+    assert object_of(decode_event(msgspec.json.encode(told)))["response"]["acme"] == 1
+
+
+def test_what_was_kept_never_goes_out_under_our_own_name() -> None:
+    told = fields_of("response.output_text.delta") | {"acme": 1}
+    assert b"$extra" not in encode_event(decode_event(msgspec.json.encode(told)))
+
+
+# What is left out.
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("sequence_number", -1), ("item_id", ""), ("output_index", -1), ("content_index", -1)],
+)
+@pytest.mark.parametrize("is_null", [True, False])
+def test_a_place_that_is_missing_or_null_reads_as_nowhere(
+    field: str, value: object, is_null: bool
+) -> None:
+    told = object_of(delta())
+    del told[field]
+    if is_null:
+        told[field] = None
+    assert getattr(decode_event(msgspec.json.encode(told)), field) == value
+
+
+def test_an_item_that_is_null_reads_as_empty() -> None:
+    event = decode_event(b'{"type":"response.output_item.added","output_index":0,"item":null}')
+    assert object_of(event)["item"] == {}
+
+
+def test_a_response_of_nothing_but_an_id_is_a_response() -> None:
+    assert decode_response(b'{"id":"r"}') == Response(id="r")
+
+
+def test_half_an_emoji_is_read() -> None:
+    event = decode_event(b'{"type":"response.output_text.delta","delta":"\\ud83d"}')
+    assert isinstance(event, OutputTextDelta)
+    assert event.delta == "\ud83d"
+
+
+# The dialects.
+
+
+def test_raw_reasoning_has_a_name_in_each_dialect() -> None:
+    names = [object_of(reasoning(), dialect)["type"] for dialect in DIALECTS]
+    assert names == ["response.reasoning_text.delta", "response.reasoning.delta"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("response.reasoning.delta", "response.reasoning_text.delta"),
+        ("response.reasoning_summary.delta", "response.reasoning_summary_text.delta"),
+    ],
+)
+def test_every_name_of_reasoning_is_read(name: str, kind: str) -> None:
+    assert decode_event(msgspec.json.encode(fields_of(kind) | {"type": name})) == read_event(
+        fields_of(kind)
+    )
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_name_of_a_frame_is_the_type_of_its_event(dialect: Dialect) -> None:
+    name, data, *rest = encode_sse(reasoning(), dialect).split(b"\n")
+    assert rest == [b"", b""]
+    assert name.removeprefix(b"event: ").decode() == object_of(reasoning(), dialect)["type"]
+    assert data == b"data: " + encode_event(reasoning(), dialect)
+
+
+def test_the_frame_of_any_text_is_one_line_of_data() -> None:
+    assert encode_sse(delta("a\r\n\n\u2028b")).count(b"\n") == 3
+
+
+def test_the_end_of_a_stream_is_a_frame() -> None:
+    assert DONE == b"data: [DONE]\n\n"
+
+
+def test_an_error_is_flat_for_openai() -> None:
+    event = ErrorEvent(sequence_number=1, message="broken", code="c", kind="server_error")
+    assert object_of(event) == {
+        "type": "error",
+        "sequence_number": 1,
+        "message": "broken",
+        "code": "c",
+        "param": None,
+    }
+
+
+def test_an_error_is_nested_for_open_responses() -> None:
+    event = ErrorEvent(sequence_number=1, message="broken", code="c", kind="model_error")
+    assert object_of(event, "open-responses") == {
+        "type": "error",
+        "sequence_number": 1,
+        "error": {"type": "model_error", "message": "broken", "code": "c", "param": None},
+    }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": "c", "message": "m", "param": None},
+        {"code": "c", "message": "m"},
+        {"error": {"code": "c", "message": "m", "param": None}},
+        {"error": {"code": "c", "message": "m"}},
+        {"error": {"code": "c", "message": "m"}, "code": "c", "message": "m", "param": None},
+    ],
+)
+def test_every_form_of_an_error_is_read(fields: dict[str, Any]) -> None:
+    assert read_event({"type": "error", "sequence_number": 1} | fields) == ErrorEvent(
+        sequence_number=1, message="m", code="c"
+    )
+
+
+def test_a_nested_error_keeps_its_type() -> None:
+    event = read_event({"type": "error", "error": {"type": "model_error", "message": "m"}})
+    assert isinstance(event, ErrorEvent)
+    assert event.kind == "model_error"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_error_survives_a_round_trip_but_for_its_type(dialect: Dialect) -> None:
+    event = ErrorEvent(sequence_number=1, message="broken", code="c", param="p")
+    again = decode_event(encode_event(event, dialect))
+    assert msgspec.structs.replace(again, kind=msgspec.UNSET) == event
+
+
+@pytest.mark.parametrize("fields", [{}, {"error": None}, {"error": {"message": None}}])
+def test_an_error_that_says_nothing_is_an_error(fields: dict[str, Any]) -> None:
+    event = read_event({"type": "error"} | fields)
+    assert isinstance(event, ErrorEvent)
+    assert event.message == ""
+
+
+def test_open_responses_sees_only_function_tools() -> None:
+    tools = [{"type": "web_search"}, {"type": "function", "name": "f"}]
+    response = Response(id="r", tools=tools)
+    seen = [response_object(response, dialect)["tools"] for dialect in DIALECTS]
+    assert seen == [tools, tools[1:]]
+
+
+def test_open_responses_sees_no_schema_in_the_echo() -> None:
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    response = Response(id="r", text={"format": form, "verbosity": "low"})
+    echoes = [response_object(response, dialect)["text"]["format"] for dialect in DIALECTS]
+    assert [echo["schema"] for echo in echoes] == [{"type": "object"}, None]
+
+
+def test_speaking_a_dialect_does_not_change_the_response() -> None:
+    response = Response(id="r", tools=[{"type": "web_search"}])
+    encode_response(response, "open-responses")
+    assert response.tools == [{"type": "web_search"}]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_required_fields_are_there_and_optional_ones_are_left_out(dialect: Dialect) -> None:
+    body = msgspec.json.decode(encode_response(Response(id="r"), dialect))
+    assert {"completed_at", "usage", "error", "metadata"} <= body.keys()
+    assert not {"conversation", "user", "antiphon", "$extra"} & body.keys()
+
+
+def test_an_item_is_encoded_as_it_is() -> None:
+    assert encode_item({"type": "x", "null": None}) == b'{"type":"x","null":null}'
+
+
+# What cannot be read.
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "invalid_json"),
+        (b"<html>", "invalid_json"),
+        (b'{"type":"response.created"', "invalid_json"),
+        (b'{"type":"\xff"}', "invalid_json"),
+        (b"[" * 100_000, "invalid_json"),
+        (b"[]", "invalid_event"),
+        (b"3", "invalid_event"),
+        (b"{}", "invalid_event"),
+        (b'{"type":3}', "invalid_event"),
+        (b'{"type":"response.output_text.delta"}', "invalid_event"),
+        (b'{"type":"response.output_text.delta","delta":3}', "invalid_event"),
+        (b'{"type":"response.created"}', "invalid_event"),
+        (b'{"type":"response.created","response":[]}', "invalid_event"),
+        (b'{"type":"response.created","response":{}}', "invalid_event"),
+        (b'{"type":"response.output_item.done","item":[]}', "invalid_event"),
+    ],
+)
+def test_what_is_no_event_is_a_broken_stream(data: bytes, code: str) -> None:
+    with pytest.raises(BrokenStream) as caught:
+        decode_event(data)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"id":3}'])
+def test_what_is_no_response_is_a_broken_stream(data: bytes) -> None:
+    with pytest.raises(BrokenStream):
+        decode_response(data)
+
+
+def test_a_created_event_holds_a_response() -> None:
+    event = decode_event(b'{"type":"response.created","sequence_number":0,"response":{"id":"r"}}')
+    assert event == ResponseCreated(sequence_number=0, response=Response(id="r"))

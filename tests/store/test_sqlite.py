@@ -1,0 +1,378 @@
+"""The SQLite store: durable, shared, and honest when the disk or a lock says no."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store import SqliteStore
+from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+@asynccontextmanager
+async def open_at(
+    path: Path, *, patience: float = 5.0, max_bytes: int | None = None
+) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, patience=patience, max_bytes=max_bytes)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def start(script: str, path: Path) -> subprocess.Popen[str]:
+    """Run a script in a process of its own; `sys.argv[1]` is the path."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def names_in(directory: Path) -> list[str]:
+    return [file.name for file in directory.iterdir()]
+
+
+def contents(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+# Durability
+
+
+async def test_everything_is_there_after_reopening(path: Path) -> None:
+    async with open_at(path) as store:
+        ended = await run_turn(store, "r1")
+        await store.add_key(key("k1"))
+    async with open_at(path) as store:
+        assert await store.get(OWNER, "r1") == ended
+        assert await store.find_key("k1") == key("k1")
+
+
+async def test_close_writes_what_is_queued(path: Path) -> None:
+    async with open_at(path) as store:
+        await store.begin(OWNER, opened("r1"), [message("i1")])
+    async with open_at(path) as store:
+        assert ids(await store.input_items(OWNER, "r1")) == ["i1"]
+
+
+WRITE_FOREVER = """
+import asyncio, itertools, sys
+from antiphon.store import SqliteStore
+from tests.store.samples import run_turn
+
+async def write(store, worker):
+    for number in itertools.count():
+        await run_turn(store, f"r{worker}-{number}")
+        print(f"r{worker}-{number}", flush=True)
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await asyncio.gather(*(write(store, worker) for worker in range(8)))
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_acknowledged_survives_a_kill(path: Path) -> None:
+    with start(WRITE_FOREVER, path) as process:
+        assert process.stdout is not None
+        acknowledged = [process.stdout.readline() for _ in range(300)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += process.stdout.readlines()
+    names = [line.strip() for line in acknowledged if line.endswith("\n")]
+    assert len(names) >= 300
+    async with open_at(path) as store:
+        for name in names:
+            history = await store.history(OWNER, name)
+            assert history is not None
+            assert (ids(history.items), history.status) == (
+                [f"in-{name}", f"out-{name}"],
+                "completed",
+            )
+
+
+DIE_IN_MID_TURN = """
+import asyncio, os, signal, sys
+from antiphon.store import SqliteStore
+from tests.store.samples import message, opened
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.begin("alice", opened("r1"), [message("i1")])
+    await store.ping()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_a_dead_process_left_open_ends_as_failed(path: Path) -> None:
+    start(DIE_IN_MID_TURN, path).communicate()
+    async with open_at(path) as store:
+        await store.begin(OWNER, opened("mine"), [])
+        assert await store.recover(FAILURE, now=2_000) == 1
+        assert await store.get(OWNER, "r1") == opened("r1", status="failed", error=FAILURE)
+        assert ids(await store.input_items(OWNER, "r1")) == ["i1"]
+        assert await store.recover(FAILURE, now=2_000) == 0
+        await store.finish(OWNER, opened("mine", status="completed"))
+    assert names_in(path.parent) == ["a.db"]
+
+
+async def test_a_store_that_was_closed_in_mid_turn_counts_as_gone(path: Path) -> None:
+    async with open_at(path) as store:
+        await store.begin(OWNER, opened("r1"), [])
+    async with open_at(path) as store:
+        assert await store.recover(FAILURE, now=2_000) == 1
+
+
+# Sharing
+
+
+async def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
+    async with open_at(path) as one, open_at(path) as other:
+        ended = await run_turn(one, "r1")
+        assert await other.get(OWNER, "r1") == ended
+        await run_turn(other, "r2", "r1")
+        history = await one.history(OWNER, "r2")
+        assert history is not None
+        assert ids(history.items) == ["in-r1", "out-r1", "in-r2", "out-r2"]
+
+
+async def test_recover_leaves_the_turns_of_another_living_store_alone(path: Path) -> None:
+    async with open_at(path) as one, open_at(path) as other:
+        await one.begin(OWNER, opened("r1"), [])
+        await one.ping()
+        assert await other.recover(FAILURE, now=2_000) == 0
+        await one.finish(OWNER, opened("r1", status="completed"))
+
+
+async def test_two_stores_write_at_once(path: Path) -> None:
+    async with open_at(path) as one, open_at(path) as other:
+        await asyncio.gather(
+            *(run_turn((one, other)[number % 2], f"r{number}") for number in range(100))
+        )
+        for number in range(100):
+            assert await one.get(OWNER, f"r{number}") is not None
+
+
+async def test_one_store_serves_several_event_loops(path: Path) -> None:
+    async with open_at(path) as store:
+        await asyncio.gather(
+            *(asyncio.to_thread(asyncio.run, run_turn(store, f"r{n}")) for n in range(4))
+        )
+        assert [await store.get(OWNER, f"r{n}") is not None for n in range(4)] == [True] * 4
+
+
+# Trouble
+
+
+async def test_a_locked_database_fails_in_time_and_recovers(path: Path) -> None:
+    async with open_at(path, patience=0.3) as store:
+        ended = await run_turn(store, "r1")
+        with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+            thief.execute("BEGIN EXCLUSIVE")
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
+                await run_turn(store, "r2")
+            with pytest.raises(StoreUnavailable, match="locked"):
+                await store.ping()
+            assert time.monotonic() - began < 2
+            assert await store.get(OWNER, "r1") == ended
+            thief.execute("ROLLBACK")
+        began = time.monotonic()
+        assert await store.get(OWNER, "r2") is None
+        await run_turn(store, "r3")
+        assert time.monotonic() - began < 1
+
+
+async def test_a_caller_who_comes_late_to_a_lock_waits_no_longer(path: Path) -> None:
+    async with open_at(path, patience=0.5) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+            thief.execute("BEGIN IMMEDIATE")
+
+            async def wait() -> float:
+                began = time.monotonic()
+                with pytest.raises(StoreUnavailable):
+                    await store.delete(OWNER, "r1")
+                return time.monotonic() - began
+
+            first = asyncio.create_task(wait())
+            await asyncio.sleep(0.25)
+            waits = [await wait(), await first]
+        assert all(0.4 < waited < 1.0 for waited in waits)
+
+
+async def test_a_lock_that_is_released_in_time_is_not_noticed(path: Path) -> None:
+    async with open_at(path) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+            thief.execute("BEGIN IMMEDIATE")
+            turn = asyncio.create_task(run_turn(store, "r1"))
+            await asyncio.sleep(0.3)
+            thief.execute("ROLLBACK")
+            await turn
+        assert await store.get(OWNER, "r1") is not None
+
+
+async def test_after_a_failed_write_begin_waits_for_the_disk(path: Path) -> None:
+    async with open_at(path, patience=0.1) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+            thief.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable):
+                await store.ping()
+            with pytest.raises(StoreUnavailable, match="locked"):
+                await store.begin(OWNER, opened("r1"), [])
+            thief.execute("ROLLBACK")
+        await store.begin(OWNER, opened("r1"), [])
+        await store.finish(OWNER, opened("r1", status="completed"))
+
+
+async def test_a_turn_whose_begin_was_lost_cannot_be_finished(path: Path) -> None:
+    async with open_at(path, patience=0.1) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+            thief.execute("BEGIN IMMEDIATE")
+            await store.begin(OWNER, opened("r1"), [])
+            with pytest.raises(StoreUnavailable, match="locked"):
+                await store.ping()
+            thief.execute("ROLLBACK")
+        with pytest.raises(StoreUnavailable, match="not in the store"):
+            await store.finish(OWNER, opened("r1", status="completed"))
+
+
+async def test_a_full_disk_acknowledges_nothing_and_recovers(path: Path) -> None:
+    async with open_at(path, max_bytes=200_000) as store:
+        await run_turn(store, "r1")
+        with pytest.raises(StoreUnavailable, match="no room left"):
+            for number in range(100):
+                await run_turn(store, f"big{number}", metadata={"fill": "x" * 10_000})
+        assert await store.get(OWNER, "r1") is not None
+        left = await store.get(OWNER, f"big{number}")
+        assert left is None or left.status == "in_progress"
+        assert await store.delete(OWNER, "big0") is True
+        await run_turn(store, "r2")
+
+
+async def test_only_the_one_that_does_not_fit_fails(path: Path) -> None:
+    async with open_at(path, max_bytes=300_000) as store:
+        sizes = [10, 1_000_000, 20, 30, 2_000_000, 40]
+        results = await asyncio.gather(
+            *(run_turn(store, f"r{n}", metadata={"fill": "x" * n}) for n in sizes),
+            return_exceptions=True,
+        )
+        assert [isinstance(result, StoreUnavailable) for result in results] == [
+            size > 300_000 for size in sizes
+        ]
+        for size in sizes:
+            assert (await store.get(OWNER, f"r{size}") is not None) == (size < 300_000)
+
+
+WRITE_INTO_A_WALL = """
+import asyncio, resource, sys
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store import SqliteStore
+from tests.store.samples import run_turn
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await run_turn(store, "r1")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        await run_turn(store, "r2", metadata={"fill": "x" * 1_000_000})
+    except StoreUnavailable as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    await run_turn(store, "r3")
+    print([await store.get("alice", name) is not None for name in ("r1", "r2", "r3")])
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs rlimits")
+def test_a_write_error_of_the_system_acknowledges_nothing_and_recovers(path: Path) -> None:
+    process = start(WRITE_INTO_A_WALL, path)
+    answer, _ = process.communicate()
+    assert process.returncode == 0
+    assert "nothing was stored" in answer
+    assert answer.endswith("[True, False, True]\n")
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"not a database, certainly " * 100)
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        SqliteStore(path)
+
+
+def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match=r"file/a\.db"):
+        SqliteStore(tmp_path / "file" / "a.db")
+
+
+# The file
+
+
+async def test_the_file_is_for_us_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "room" / "a.db"
+    async with open_at(path) as store:
+        await run_turn(store, "r1")
+        files = list(path.parent.iterdir())
+        assert len(files) == 4
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+async def test_what_was_deleted_is_not_in_the_file(path: Path) -> None:
+    async with open_at(path) as store:
+        await store.begin(OWNER, opened("r1"), [message("i1", "SECRET" * 1_000)])
+        await store.finish(OWNER, opened("r1", status="completed", metadata={"a": "SECRET"}))
+        assert await store.delete(OWNER, "r1") is True
+    assert b"SECRET" not in contents(path)
+
+
+async def test_the_names_of_strange_files_are_no_patterns(tmp_path: Path) -> None:
+    start(DIE_IN_MID_TURN, tmp_path / "[a]?*.db").communicate()
+    async with open_at(tmp_path / "[a]?*.db") as store:
+        assert await store.recover(FAILURE, now=1) == 1
+    assert names_in(tmp_path) == ["[a]?*.db"]
+
+
+async def test_a_conversation_grows_by_what_is_new(path: Path) -> None:
+    sizes = []
+    async with open_at(path) as store:
+        for turn in range(301):
+            await run_turn(store, f"r{turn:04}", f"r{turn - 1:04}" if turn else None)
+            if turn in {100, 200, 300}:
+                with closing(sqlite3.connect(path)) as connection:
+                    sizes.append(_bytes_and_rows(connection))
+    (bytes_1, rows_1), (bytes_2, rows_2), (bytes_3, rows_3) = sizes
+    assert rows_2 - rows_1 == rows_3 - rows_2 == 300
+    assert bytes_3 - bytes_2 == pytest.approx(bytes_2 - bytes_1, rel=0.1)
+    assert (bytes_3 - bytes_2) / 100 < 4_000
+
+
+def _bytes_and_rows(connection: sqlite3.Connection) -> tuple[int, int]:
+    def number(question: str) -> int:
+        return int(connection.execute(question).fetchone()[0])
+
+    pages = number("PRAGMA page_count") - number("PRAGMA freelist_count")
+    rows = number("SELECT count(*) FROM responses") + number("SELECT count(*) FROM items")
+    return pages * number("PRAGMA page_size"), rows
