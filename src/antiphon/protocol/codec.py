@@ -8,6 +8,7 @@ The machines know one language. What differs on the wire is written down here:
     | error event             | flat code, message, param       | nested in `error`          |
     | echo of a json_schema   | the schema                      | null (its schema says so)  |
     | echo of other tools     | as sent                         | function tools only        |
+    | echo of minimal, max    | as sent                         | null (not in its list)     |
     | echo of other efforts   | as sent (minimal, max)          | null                       |
 
 Reading takes every variant. The fast way reads an event of exactly the known fields straight
@@ -182,7 +183,10 @@ def _event_object(event: Event, dialect: Dialect) -> dict[str, Any]:
 
 
 def _speak_open(body: dict[str, Any]) -> None:
-    body["tools"] = [tool for tool in body["tools"] or () if tool.get("type") == "function"]
+    body["tools"] = _functions(body["tools"])
+    choice = body["tool_choice"]
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        body["tool_choice"] = choice | {"tools": _functions(choice.get("tools"))}
     text = body.get("text") or {}
     form = text.get("format") or {}
     if form.get("type") == "json_schema":
@@ -190,6 +194,10 @@ def _speak_open(body: dict[str, Any]) -> None:
     reasoning = body.get("reasoning") or {}
     if reasoning.get("effort") not in _OPEN_EFFORTS:
         body["reasoning"] = reasoning | {"effort": None}
+
+
+def _functions(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [tool for tool in tools or () if tool.get("type") == "function"]
 
 
 def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ that has no shape here passes unchecked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
@@ -142,6 +143,9 @@ _PARTS_OF: Final = {
     "reasoning": ("summary", "content"),
 }
 
+# msgspec's words for a value of the right type that is out of range or not in a list.
+_IS_VALUE: Final = re.compile(r"enum|length|[<>]=? ")
+
 _PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
@@ -222,7 +226,7 @@ def shape_error(error: msgspec.ValidationError, param: str) -> InvalidRequest:
         return InvalidRequest(f"{where} is missing", code="missing_required_parameter", param=where)
     return InvalidRequest(
         f"{where or 'the body'}: {text[:1].lower()}{text[1:]}".replace("`", ""),
-        code="invalid_value" if "enum" in text else "invalid_type",
+        code="invalid_value" if _IS_VALUE.search(text) else "invalid_type",
         param=where or None,
     )
 

@@ -46,6 +46,8 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
+        if self._is_plain(data):
+            return self._frames(data[: -len(_BLANK)])
         searched = max(len(self._pending) - 1, 0)
         self._pending += self._with_plain_ends(data)
         end = self._pending.rfind(_BLANK, searched)
@@ -56,6 +58,18 @@ class SseDecoder:
     def end(self) -> list[Frame]:
         """Return the last frame, if the stream ended without the blank line after it."""
         return self._frames(self._take(len(self._pending)))
+
+    def _is_plain(self, data: bytes) -> bool:
+        """Say whether these are whole events that need no care, as most reads bring them."""
+        return (
+            not self._pending
+            and not self._bom
+            and not self._ended_in_cr
+            and len(data) <= self._max_line
+            and data.endswith(_BLANK)
+            and data.isascii()
+            and b"\r" not in data
+        )
 
     def _with_plain_ends(self, data: bytes) -> bytes:
         """Return the data with LF for every line end; a CRLF may be split between two feeds."""

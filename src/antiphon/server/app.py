@@ -127,9 +127,15 @@ class App:
             response = error_response(
                 BodyTooLarge(f"the body is larger than {self.limits.body_bytes} bytes")
             )
-        except Exception as error:  # noqa: BLE001 - the outermost frame
+        except ConnectionError:
+            raise  # the client has gone; its connection ends here
+        except Exception as error:
             response = error_response(translate(error))
+            if request.writer.output_size > 0:
+                # Half an answer is out: only a broken connection still tells the truth.
+                raise ConnectionError from error
         if not response.prepared:
+            response.headers["Server"] = "antiphon"
             response.headers["x-request-id"] = call.request_id
             if self.is_draining:
                 response.force_close()

@@ -55,7 +55,7 @@ class Auth:
         self._store = store
         self._now = now
         self._require_keys = require_keys
-        self._seen: dict[str, tuple[int, str]] = {}
+        self._seen: dict[bytes, tuple[int, str]] = {}
 
     async def owner(self, request: web.BaseRequest) -> str:
         """Return who asks. Raise Unauthorized or Forbidden."""
@@ -69,7 +69,7 @@ class Auth:
         return await self._owner_of(token)
 
     async def _owner_of(self, token: str) -> str:
-        digest = hashlib.sha256(token.encode()).hexdigest()
+        digest = _digest(token)
         until, owner = self._seen.get(digest, (0, ""))
         if self._now() < until:
             return owner
@@ -119,4 +119,5 @@ def _bearer(request: web.BaseRequest) -> str:
 
 
 def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
+    # A header may hold bytes that are no UTF-8; aiohttp hands them on as halves of characters.
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

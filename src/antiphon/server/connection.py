@@ -14,9 +14,15 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from antiphon.protocol.errors import CallerError, OurFault
+from antiphon.server.errors import error_response
 from antiphon.server.limits import ServerLimits
 
 __all__ = ["GuardedServer"]
+
+
+class _NoHttp(CallerError):
+    code = "invalid_http"
 
 
 class _Connection(RequestHandler):
@@ -51,6 +57,25 @@ class _Connection(RequestHandler):
             self._stop_head_timer()
         elif self._head_timer is None:
             self._head_timer = self._loop.call_later(self._limits.header_seconds, self.force_close)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is not HTTP. aiohttp would log the offending line, with any key in it."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("half an answer is out, and there is no other half")
+        error = (
+            _NoHttp("the request cannot be read as HTTP/1.1")
+            if status < 500
+            else OurFault("the gateway broke")
+        )
+        response = error_response(error)
+        response.force_close()
+        return response
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()

@@ -21,6 +21,10 @@ from antiphon.server.sse import SseWriter
 __all__ = ["ROUTES"]
 
 _MAX_HEADER: Final = 4096
+_LEFT_OUT: Final[dict[str, Item]] = {
+    "output_text": {"annotations": []},
+    "input_image": {"detail": "auto"},
+}
 
 
 async def create(call: Call) -> web.StreamResponse:
@@ -94,6 +98,7 @@ async def _stream(call: Call, turn: Turn, dialect: Dialect) -> web.StreamRespons
         answer.charset = "utf-8"
         answer.headers["Cache-Control"] = "no-cache"
         answer.headers["X-Accel-Buffering"] = "no"
+        answer.headers["Server"] = "antiphon"
         answer.headers["x-request-id"] = call.request_id
         _add_headers(answer, turn)
         async with SseWriter(call.request, answer, dialect, call.app.limits) as writer:
@@ -131,15 +136,18 @@ def _no_response(response_id: str) -> NotFound:
 
 
 def _as_listed(item: Item) -> Item:
-    """Return an item as lists show it: the content of a message is always a list of parts."""
-    content = item.get("content")
-    if item["type"] != "message" or not isinstance(content, str):
+    """Return an item as lists show it: with the fields that a caller may leave out."""
+    kind = item["type"]
+    if kind in ("function_call", "function_call_output"):
+        return {"status": "completed"} | item
+    if kind != "message":
         return item
-    if item["role"] == "assistant":
-        part: Item = {"type": "output_text", "text": content, "annotations": []}
-    else:
-        part = {"type": "input_text", "text": content}
-    return {"status": "completed"} | item | {"content": [part]}
+    content = item["content"]
+    if isinstance(content, str):
+        is_answer = item["role"] == "assistant"
+        content = [{"type": "output_text" if is_answer else "input_text", "text": content}]
+    parts = [_LEFT_OUT.get(part["type"], {}) | part for part in content]
+    return {"status": "completed"} | item | {"content": parts}
 
 
 def _limit(text: str) -> int:
