@@ -2,8 +2,9 @@
 
 `ScriptedUpstream` is a real chat-completions server on loopback that plays a `Script`: what it
 says, and how it misbehaves while saying it. It is public, so that programs built on antiphon
-can be tested against the faults that antiphon is tested against. The fake for tests without
-sockets is `antiphon.backends.scripted`.
+can be tested against the faults that antiphon is tested against. `serve_gateway` runs a whole
+gateway on a free port. The fake model for tests without an upstream is
+`antiphon.backends.scripted`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from antiphon.testing.faults import (
     Stall,
     Status,
 )
+from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.script import Call, Script, echo
 from antiphon.testing.upstream import Received, ScriptedUpstream
 
@@ -48,6 +50,7 @@ __all__ = [
     "ErrorChunk",
     "Fault",
     "Garbage",
+    "Gateway",
     "Gzip",
     "Html",
     "HugeLine",
@@ -63,4 +66,5 @@ __all__ = [
     "Stall",
     "Status",
     "echo",
+    "serve_gateway",
 ]
