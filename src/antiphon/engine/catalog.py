@@ -2,8 +2,9 @@
 
 Every provider's models are served under their own names; where two providers offer the same
 name, the first one configured has it, and `provider/name` always reaches the other. A list
-that was learnt once is kept for a while, and kept beyond that when the provider cannot be
-asked. A provider that cannot list its models is taken at the caller's word.
+that was learnt once is kept for a while, asked for again when a name is not in it, and kept
+beyond that when the provider cannot be asked. A provider that cannot list its models is taken
+at the caller's word.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
 __all__ = ["Catalog", "Route"]
 
 _FRESH_SECONDS: Final = 60.0
+# How soon we ask again: for a name that is not in the list, and after a failure.
+_PATIENCE_SECONDS: Final = 5.0
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -30,12 +33,40 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class _Provider:
+    """A backend and what it said last about its models, or why it did not."""
+
     def __init__(self, name: str, backend: Backend) -> None:
         self.name = name
         self.backend = backend
-        self.models: Sequence[ModelInfo] | None = None
-        self.asked_at = float("-inf")
-        self.lock = asyncio.Lock()
+        self._models: Sequence[ModelInfo] | None = None
+        self._failure: BackendError | None = None
+        self._asked_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def models(self, clock: Callable[[], float], max_age: float) -> Sequence[ModelInfo]:
+        """Return the models, asking anew if what is known is older than `max_age`.
+
+        Raise BackendError if the provider has never told.
+        """
+        async with self._lock:
+            if clock() - self._asked_at >= max_age:
+                await self._ask()
+                self._asked_at = clock()
+        if self._models is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._models
+
+    def age_limit(self) -> float:
+        """Return how old an answer may be before we ask again."""
+        return _FRESH_SECONDS if self._failure is None else _PATIENCE_SECONDS
+
+    async def _ask(self) -> None:
+        try:
+            self._models = await self.backend.models()
+            self._failure = None
+        except BackendError as error:
+            self._failure = error
 
 
 class Catalog:
@@ -74,34 +105,22 @@ class Catalog:
 
     async def route(self, model: str | None) -> Route:
         """Return where this model is. Without a name: the default, else the first of all."""
-        if not model:
-            return await self._default_route()
-        unknown: _Provider | None = None
-        for provider in self._providers:
-            name = model.removeprefix(f"{provider.name}/")
-            try:
-                models = await self._learn(provider)
-            except BackendError:
-                unknown = unknown or provider
-                continue
-            if any(name == known.id for known in models):
-                return Route(provider.backend, name)
-        if unknown is None:
+        model = model or self._default or await self._first_model()
+        route = await self._find(model) or await self._find(model, max_age=_PATIENCE_SECONDS)
+        if route is None:
             raise NotFound(
                 f"The model '{model}' does not exist here. GET /v1/models lists what does.",
                 code="model_not_found",
                 param="model",
             )
-        return Route(unknown.backend, model.removeprefix(f"{unknown.name}/"))
+        return route
 
     async def close(self) -> None:
         """Close every backend."""
         for provider in self._providers:
             await provider.backend.close()
 
-    async def _default_route(self) -> Route:
-        if self._default:
-            return await self.route(self._default)
+    async def _first_model(self) -> str:
         models = await self.models()
         if not models:
             raise InvalidRequest(
@@ -109,22 +128,23 @@ class Catalog:
                 code="missing_required_parameter",
                 param="model",
             )
-        return await self.route(models[0].id)
+        return models[0].id
 
-    async def _learn(self, provider: _Provider) -> Sequence[ModelInfo]:
-        """Return the provider's models, asking at most once a minute."""
-        if self._clock() - provider.asked_at < _FRESH_SECONDS:
-            return self._last_known(provider)
-        async with provider.lock:
-            if self._clock() - provider.asked_at < _FRESH_SECONDS:
-                return self._last_known(provider)
+    async def _find(self, model: str, *, max_age: float | None = None) -> Route | None:
+        """Return who lists this model, else who lists nothing and may have it."""
+        silent: Route | None = None
+        for provider in self._providers:
+            name = model.removeprefix(f"{provider.name}/")
             try:
-                provider.models = await provider.backend.models()
+                models = await self._learn(provider, max_age)
             except BackendError:
-                if provider.models is None:
-                    raise
-            provider.asked_at = self._clock()
-            return self._last_known(provider)
+                silent = silent or Route(provider.backend, name)
+                continue
+            if any(name == known.id for known in models):
+                return Route(provider.backend, name)
+        return silent
 
-    def _last_known(self, provider: _Provider) -> Sequence[ModelInfo]:
-        return provider.models or ()
+    async def _learn(
+        self, provider: _Provider, max_age: float | None = None
+    ) -> Sequence[ModelInfo]:
+        return await provider.models(self._clock, max_age or provider.age_limit())
