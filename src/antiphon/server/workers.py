@@ -121,7 +121,7 @@ class _Parent:
             self._run(index)
             code = 0
         except KeyboardInterrupt:
-            pass
+            code = 0  # told to stop before it had anything to finish
         except BaseException:  # noqa: BLE001 - the outermost frame of this process
             _log.exception("worker %d broke", index)
         finally:

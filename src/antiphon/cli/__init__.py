@@ -1,0 +1,61 @@
+"""How does a person use it? One file per command.
+
+A command's module is imported when it is needed, and imports what it works with only when it
+runs, so that `antiphon --help` answers at once. Whatever goes wrong becomes one sentence on
+stderr; with ANTIPHON_DEBUG=1 it is a traceback instead.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from antiphon import __version__
+from antiphon.cli.errors import CliError
+
+__all__ = ["main"]
+
+_COMMANDS: Final = ("serve", "ask", "check", "keys", "models")
+
+
+class _Root(click.Group):
+    """Finds commands by the name of their module, and turns faults into sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"antiphon.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:  # Any: whatever the command returns, as in click
+        from antiphon.protocol.errors import AntiphonError
+
+        if os.environ.get("ANTIPHON_DEBUG") == "1":
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except AntiphonError as error:
+            raise CliError(error.message) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            raise CliError(
+                f"antiphon broke ({type(error).__name__}: {error}); "
+                "this is a bug, and ANTIPHON_DEBUG=1 shows where"
+            ) from error
+
+
+@click.group(
+    cls=_Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with:  antiphon serve --upstream http://127.0.0.1:11434/v1",
+)
+@click.version_option(__version__, prog_name="antiphon")
+def main() -> None:
+    """The Responses gateway that never lies: any model behind the whole Responses API."""

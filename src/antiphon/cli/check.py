@@ -1,0 +1,174 @@
+"""`antiphon check`: is that a Responses server? A table of what it does right and wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from antiphon.cli.errors import BadSettings, NoServer
+
+if TYPE_CHECKING:
+    from antiphon.cli.check_cases import Case
+    from antiphon.cli.check_run import Result
+    from antiphon.cli.remote import Remote
+    from antiphon.transport.secret import Secret
+
+__all__ = ["command"]
+
+_SHOWN_FINDINGS: Final = 5
+_COLOURS: Final = {"pass": "green", "fail": "red", "skip": "yellow"}
+
+
+@click.command(
+    "check",
+    short_help="Test any Responses server.",
+    epilog="Example:  antiphon check http://127.0.0.1:4680/v1 --only stream --only retrieve",
+)
+@click.argument("url")
+@click.option("--model", "-m", help="Which model to ask.  [default: the first it lists]")
+@click.option("--key-env", metavar="NAME", help="The environment variable that holds the key.")
+@click.option("--only", multiple=True, metavar="NAME", help="Run this case; may be repeated.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one answer may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+def command(
+    url: str,
+    model: str | None,
+    key_env: str | None,
+    only: tuple[str, ...],
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Drive the Responses server at URL through a set of turns and judge its answers.
+
+    Every stream goes before a referee who knows the whole grammar of events; a failure shows
+    the rule that was broken and the event that broke it. Judged is the protocol, never the
+    model's wit. What the server says it does not do is skipped. Exit code 1: a case failed;
+    2: the server cannot be reached.
+    """
+    import asyncio
+
+    from antiphon.cli.address import read_server_url
+    from antiphon.cli.remote import Remote
+    from antiphon.transport.http import Limits
+
+    cases = _chosen(only)
+    remote = Remote(
+        read_server_url(url, "URL"),
+        _key(key_env),
+        # The cases keep the time themselves; these only must not be shorter.
+        Limits(first_byte=timeout + 60, idle=timeout + 60, wall=timeout + 60),
+    )
+    model, results = asyncio.run(_run(remote, cases, model, timeout, as_json=as_json))
+    if as_json:
+        _print_json(remote.base_url, model, results)
+    else:
+        _print_sum(results)
+    if any(result.verdict == "fail" for result in results):
+        raise SystemExit(1)
+
+
+def _chosen(only: Sequence[str]) -> list[Case]:
+    from antiphon.cli.check_cases import CASES
+
+    names = [case.name for case in CASES]
+    for name in only:
+        if name not in names:
+            raise BadSettings(f"there is no case {name!r}; the cases are {', '.join(names)}")
+    return [case for case in CASES if not only or case.name in only]
+
+
+def _key(name: str | None) -> Secret | None:
+    from antiphon.cli.remote import key_from
+
+    if name is None:
+        return None
+    key = key_from(name)
+    if key is None:
+        raise BadSettings(f"--key-env: the environment variable {name} is not set")
+    return key
+
+
+async def _run(
+    remote: Remote, cases: Sequence[Case], model: str | None, timeout: float, *, as_json: bool
+) -> tuple[str | None, list[Result]]:
+    from antiphon.cli.check_run import run_case
+
+    results = []
+    async with remote:
+        listed = await _first_model(remote, timeout)
+        model = model or listed
+        if not as_json:
+            click.echo(f"Checking {remote.base_url}{f' with {model}' if model else ''}")
+        for case in cases:
+            result = await run_case(case, remote, model, timeout)
+            results.append(result)
+            if not as_json:
+                _print_row(result)
+    return model, results
+
+
+async def _first_model(remote: Remote, timeout: float) -> str | None:
+    """Return the first model the server lists, if it lists any; raise if it is not there."""
+    import asyncio
+
+    from antiphon.cli.models import read_models
+    from antiphon.cli.remote import Refused, ServerFault, ServerGone
+
+    try:
+        async with asyncio.timeout(timeout):
+            reply = await remote.fetch("GET", "/models")
+    except TimeoutError:
+        raise NoServer(f"{remote.base_url} did not answer within {timeout:g} s") from None
+    except (ServerGone, ServerFault) as error:
+        raise NoServer(f"{remote.base_url} cannot be checked: {error.message}") from None
+    try:
+        names = read_models(reply)
+    except Refused as error:
+        if error.status in (401, 403):
+            raise NoServer(f"{error.message}; pass --key-env NAME") from None
+        return None
+    except ServerFault:
+        return None
+    return names[0] if names else None
+
+
+def _print_row(result: Result) -> None:
+    verdict = click.style(f"{result.verdict:4}", fg=_COLOURS[result.verdict], bold=True)
+    click.echo(f"{verdict}  {result.name:18}  {result.seconds:6.2f} s  {result.about}")
+    if result.reason:
+        click.echo(f"      {result.reason}")
+    for finding in result.findings[:_SHOWN_FINDINGS]:
+        click.echo(f"      {finding.rule}: {finding.detail}")
+        if finding.event:
+            click.secho(f"        at {finding.event}", dim=True)
+    if len(result.findings) > _SHOWN_FINDINGS:
+        click.echo(f"      … and {len(result.findings) - _SHOWN_FINDINGS} more (--json shows them)")
+
+
+def _counts(results: Sequence[Result]) -> dict[str, int]:
+    verdicts = [result.verdict for result in results]
+    return {
+        "passed": verdicts.count("pass"),
+        "failed": verdicts.count("fail"),
+        "skipped": verdicts.count("skip"),
+    }
+
+
+def _print_sum(results: Sequence[Result]) -> None:
+    click.echo(", ".join(f"{count} {what}" for what, count in _counts(results).items()))
+
+
+def _print_json(base_url: str, model: str | None, results: Sequence[Result]) -> None:
+    import msgspec
+
+    report = {"url": base_url, "model": model, **_counts(results), "results": results}
+    click.echo(msgspec.json.format(msgspec.json.encode(report)))

@@ -1,0 +1,201 @@
+"""What was set, and where? A flag wins over the environment, that over the file, that over us.
+
+Every scalar key has an environment variable: its name in capitals behind `ANTIPHON_`. The file
+is TOML: the one of `--config` or ANTIPHON_CONFIG, else `antiphon.toml` in the working
+directory if there is one. Keys nobody knows are refused by name, in the file, because a typo
+in a limit or a key must not pass as the default. Nothing here opens or starts anything.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from antiphon.cli.errors import BadSettings
+from antiphon.protocol.builder import ReasoningAs
+from antiphon.protocol.codec import Dialect
+from antiphon.server.limits import ServerLimits
+from antiphon.transport.http import Limits
+
+__all__ = [
+    "SCALARS",
+    "TABLES",
+    "Loaded",
+    "LogLevel",
+    "Provider",
+    "Settings",
+    "UpstreamLimits",
+    "load",
+    "variable",
+]
+
+_DEFAULT_FILE: Final = "antiphon.toml"
+_MAX_FILE_BYTES: Final = 1024 * 1024
+_PLAIN: Final = {"int": "a whole number", "float": "a number", "str": "text", " | null": ""}
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class UpstreamLimits(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long we wait for an upstream, in seconds, and how much we take, in bytes."""
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where models are. `path`, `threads` and `context` are for the embedded model."""
+
+    wire_api: Literal["chat", "local", "scripted"] = "chat"
+    base_url: str | None = None
+    env_key: str | None = None
+    """The name of the environment variable that holds the key, never the key itself."""
+    profile: str | None = None
+    path: str | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    context: Annotated[int, msgspec.Meta(ge=256)] | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 4680
+    store: str | None = None
+    upstream: str | None = None
+    upstream_key_env: str | None = None
+    profile: str | None = None
+    default_model: str | None = None
+    dialect: Dialect = "openai"
+    strict: bool = False
+    reasoning_as: ReasoningAs = "content"
+    require_keys: bool = False
+    workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    log_level: LogLevel = "info"
+    limits: ServerLimits = ServerLimits()
+    upstream_limits: UpstreamLimits = UpstreamLimits()
+    providers: dict[str, Provider] = {}
+
+
+TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "limits": ServerLimits,
+    "upstream_limits": UpstreamLimits,
+    "providers": Provider,
+}
+SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)
+
+
+class Loaded(NamedTuple):
+    """The settings, and the file that some of them came from."""
+
+    settings: Settings
+    path: Path | None
+
+
+def variable(key: str) -> str:
+    """Return the environment variable of a key."""
+    return f"ANTIPHON_{key.upper()}"
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], directory: Path) -> Loaded:
+    """Return what is set. Raise BadSettings with the place and the name of what is wrong.
+
+    A flag that was not given is None; the flag `config` names the file.
+    """
+    path = _file_path(flags, environ, directory)
+    layers = _read_file(path) if path else {}
+    layers |= _read_environment(environ)
+    layers |= {key: flags[key] for key in SCALARS if flags.get(key) is not None}
+    return Loaded(msgspec.convert(layers, Settings), path)
+
+
+def _file_path(
+    flags: Mapping[str, Any], environ: Mapping[str, str], directory: Path
+) -> Path | None:
+    named = flags.get("config") or environ.get(variable("config"))
+    if named:
+        return Path(named).expanduser()
+    found = directory / _DEFAULT_FILE
+    return found if found.is_file() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {(error.strerror or '').lower()}") from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise BadSettings(
+            f"{path} is larger than {_MAX_FILE_BYTES} bytes: that is no configuration"
+        )
+    try:
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path} is not TOML: {error}") from None
+    _check_table(table, Settings, str(path))
+    return table
+
+
+def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys that the environment sets; an empty variable sets nothing."""
+    types = _types(Settings)
+    found: dict[str, Any] = {}
+    for key in SCALARS:
+        text = environ.get(variable(key), "")
+        if text:
+            found[key] = _convert(text, types[key], variable(key), strict=False)
+    return found
+
+
+def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
+    """Raise BadSettings for the first key that is not known, or whose value is of no use."""
+    types = _types(struct)
+    for key, value in table.items():
+        if key not in types:
+            close = get_close_matches(key, types, n=1)
+            hint = f" did you mean {close[0]}?" if close else ""
+            raise BadSettings(
+                f"{where}: there is no key {key!r};{hint} the keys are {', '.join(types)}"
+            )
+        if key == "providers" and isinstance(value, dict):
+            for name, provider in value.items():
+                _check_inner(provider, Provider, f"{where}, [providers.{name}]")
+        elif key in TABLES:
+            _check_inner(value, TABLES[key], f"{where}, [{key}]")
+        else:
+            _convert(value, types[key], f"{where}: {key}")
+            if struct in (ServerLimits, UpstreamLimits) and not value > 0:
+                raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
+
+
+def _check_inner(value: object, struct: type[msgspec.Struct], where: str) -> None:
+    if not isinstance(value, dict):
+        raise BadSettings(f"{where} must be a table")
+    _check_table(value, struct, where)
+
+
+def _convert(value: object, kind: Any, where: str, *, strict: bool = True) -> Any:  # any type
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise BadSettings(f"{where} must be {_expected(kind, error)}, not {value!r}") from None
+
+
+def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
+    """Say what a value of this type looks like."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if kind is bool:
+        return "true or false"
+    # What is left are numbers and strings: "Expected `int` >= 1".
+    words = str(error).removeprefix("Expected ").partition(", got")[0].replace("`", "")
+    for name, plain in _PLAIN.items():
+        words = words.replace(name, plain)
+    return words
+
+
+def _types(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}

