@@ -136,6 +136,14 @@ def test_tools_nobody_can_run_are_reported() -> None:
     assert checked.degraded == ["tools[0] (web_search): nobody here can run it"]
 
 
+def test_what_a_function_asks_for_beyond_its_schema_is_reported() -> None:
+    tool = {**_FUNCTION, "defer_loading": True, "output_schema": None}
+
+    assert validate(read_request({"input": "x", "tools": [tool]})).degraded == [
+        "tools[0].defer_loading"
+    ]
+
+
 @pytest.mark.parametrize(
     ("body", "error", "param"),
     [

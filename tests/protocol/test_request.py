@@ -50,6 +50,11 @@ def test_unknown_fields_are_kept_not_refused() -> None:
     assert request.extra == {"client_metadata": {"a": 1}, "top_k": 3}
 
 
+def test_unknown_fields_of_inner_objects_are_kept_under_their_path() -> None:
+    request = read_request({"input": "x", "reasoning": {"effort": "low", "mode": "deep"}})
+    assert request.extra == {"reasoning.mode": "deep"}
+
+
 def test_a_string_is_a_user_message() -> None:
     assert read_request({"input": "hi"}).items == [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}

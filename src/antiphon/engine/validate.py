@@ -7,7 +7,7 @@ loses something is listed in `degraded`, and refused too when the caller asked f
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,6 +19,8 @@ __all__ = ["Checked", "refuse_degraded", "validate"]
 
 # Asking for what we always do is no degradation; asking for the rest is.
 _INCLUDED_ANYWAY: Final = frozenset({"message.output_text.logprobs"})
+
+_TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "strict"})
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -39,6 +41,8 @@ def validate(request: CreateResponse) -> Checked:
             degraded.append(f"tools[{index}] ({tool['type']}): nobody here can run it")
         else:
             functions.append(tool)
+            asked = (name for name, value in tool.items() if value and name not in _TOOL_FIELDS)
+            degraded.extend(f"tools[{index}].{name}" for name in asked)
     _refuse_repeated_names(functions)
     policy = read_policy(request.tool_choice)
     policy = _runnable_policy(policy, request, functions, degraded)
@@ -120,7 +124,6 @@ def _tool_label(tool: Tool) -> str:
 
 def _unhonoured(request: CreateResponse) -> list[str]:
     found = [f"include ({name})" for name in request.include or () if name not in _INCLUDED_ANYWAY]
-    options: dict[str, Any] = request.stream_options or {}
-    if options.get("include_obfuscation"):
+    if request.stream_options and request.stream_options.include_obfuscation:
         found.append("stream_options.include_obfuscation")
     return found

@@ -17,7 +17,14 @@ from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item, check_item, shape_error
 from antiphon.protocol.tools import NAME_PATTERN, Mode, Tool, ToolPolicy
 
-__all__ = ["CreateResponse", "ReasoningRequest", "TextRequest", "read_policy", "read_request"]
+__all__ = [
+    "CreateResponse",
+    "ReasoningRequest",
+    "StreamOptions",
+    "TextRequest",
+    "read_policy",
+    "read_request",
+]
 
 _MAX_TOOLS: Final = 128
 _MAX_SCHEMA_BYTES: Final = 64 * 1024
@@ -48,6 +55,12 @@ class TextRequest(msgspec.Struct, frozen=True):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
+class StreamOptions(msgspec.Struct, frozen=True):
+    """What is asked of the stream itself."""
+
+    include_obfuscation: bool | None = None
+
+
 class CreateResponse(msgspec.Struct, kw_only=True):
     """The body of POST /v1/responses. None means that the caller said nothing."""
 
@@ -75,12 +88,13 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     service_tier: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
     background: bool | None = None
     safety_identifier: _Key | None = None
     prompt_cache_key: _Key | None = None
     user: str | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="$extra")
+    """Fields we do not know, those of inner objects under their path: `reasoning.mode`."""
 
     @property
     def items(self) -> list[Item]:
@@ -94,6 +108,11 @@ class CreateResponse(msgspec.Struct, kw_only=True):
 
 
 _FIELDS: Final = frozenset(CreateResponse.__struct_encode_fields__) - {"$extra"}
+_NESTED: Final[dict[str, type[msgspec.Struct]]] = {
+    "reasoning": ReasoningRequest,
+    "text": TextRequest,
+    "stream_options": StreamOptions,
+}
 
 
 def read_request(body: object) -> CreateResponse:
@@ -106,6 +125,10 @@ def read_request(body: object) -> CreateResponse:
     except msgspec.ValidationError as error:
         raise shape_error(error, "") from None
     request.extra = {key: value for key, value in body.items() if key not in _FIELDS}
+    for name, shape in _NESTED.items():
+        for key, value in (body.get(name) or {}).items():
+            if key not in shape.__struct_fields__:
+                request.extra[f"{name}.{key}"] = value
     for index, item in enumerate(request.items):
         check_item(item, f"input[{index}]")
     for index, tool in enumerate(request.tools or ()):
