@@ -83,7 +83,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        return base",
     ),
     "the first response shares its output with the last": (
-        "output=copy.deepcopy(self._output)",
+        "output=_copy(self._output)",
         "output=self._output",
     ),
     "calls close in the wrong order": (
@@ -151,18 +151,18 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        return self._take()",
     ),
     "usage is missing from the end": (
-        "self._response, status=status, output=copy.deepcopy(self._output)",
-        "self._response, status=status, output=copy.deepcopy(self._output), usage=None",
+        "self._response, status=status, output=_copy(self._output)",
+        "self._response, status=status, output=_copy(self._output), usage=None",
     ),
     "the end comes twice": (
         'self._emit(ResponseCompleted, response=self._snapshot("completed"))',
         '[self._emit(ResponseCompleted, response=self._snapshot("completed")) for _ in "12"]',
     ),
     "a reasoning item is closed as a message": (
-        'base["summary"] = copy.deepcopy(self.summary)',
-        'base["type"] = "message"; base["summary"] = copy.deepcopy(self.summary)',
+        'base["summary"] = _copy(self.summary)',
+        'base["type"] = "message"; base["summary"] = _copy(self.summary)',
     ),
-    "annotations are lost": ("part.annotations.append(copy.deepcopy(annotation))", "pass"),
+    "annotations are lost": ("part.annotations.append(_copy(annotation))", "pass"),
 }
 
 

@@ -376,3 +376,27 @@ def _bytes_and_rows(connection: sqlite3.Connection) -> tuple[int, int]:
     pages = number("PRAGMA page_count") - number("PRAGMA freelist_count")
     rows = number("SELECT count(*) FROM responses") + number("SELECT count(*) FROM items")
     return pages * number("PRAGMA page_size"), rows
+
+
+async def test_another_process_that_comes_and_goes_takes_nothing_with_it(path: Path) -> None:
+    """A second opening of the file used to drop the writer's locks: the journal was deleted."""
+    visit = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]);"
+        "db.execute('PRAGMA journal_mode = WAL');"
+        "print(db.execute(\"select count(*) from responses where status = 'completed'\")"
+        ".fetchone()[0]); db.close()"
+    )
+
+    def visitors_count() -> int:
+        with start(visit, path) as process:
+            output, _ = process.communicate()
+            return int(output)
+
+    async with open_at(path) as store:
+        await run_turn(store, "resp_0")
+        # Reading opens the second connection.
+        assert await store.history(OWNER, "resp_0") is not None
+        for number in range(1, 4):
+            assert await asyncio.to_thread(visitors_count) == number
+            await run_turn(store, f"resp_{number}")
+        assert await asyncio.to_thread(visitors_count) == 4

@@ -24,7 +24,6 @@ Nothing here knows the time or rolls dice: `mint` makes ids, and the times come 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar
 
@@ -87,6 +86,8 @@ _Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded 
 _E = TypeVar("_E", bound=KnownEvent)
 
 _MAX_CALL_ID: Final = 64
+# Fresh lists and dicts all the way down, several times faster than deepcopy.
+_copy: Final[Callable[[Any], Any]] = msgspec.to_builtins
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
@@ -112,8 +113,8 @@ class _OpenPart:
             return {
                 "type": "output_text",
                 "text": text,
-                "annotations": copy.deepcopy(self.annotations),
-                "logprobs": copy.deepcopy(self.logprobs),
+                "annotations": _copy(self.annotations),
+                "logprobs": _copy(self.logprobs),
             }
         return {"type": self.kind, "text": text}
 
@@ -133,10 +134,10 @@ class _OpenProse:
         """Return the item as JSON: a fresh one, shared with nobody."""
         base: Item = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "message":
-            return base | {"role": "assistant", "content": copy.deepcopy(self.content)}
-        base["summary"] = copy.deepcopy(self.summary)
+            return base | {"role": "assistant", "content": _copy(self.content)}
+        base["summary"] = _copy(self.summary)
         if self.content:
-            base["content"] = copy.deepcopy(self.content)
+            base["content"] = _copy(self.content)
         return base
 
 
@@ -237,7 +238,8 @@ class ResponseBuilder:
     @property
     def output(self) -> list[Item]:
         """Return copies of the items that are done."""
-        return copy.deepcopy(self._output)
+        items: list[Item] = _copy(self._output)
+        return items
 
     def start(self) -> list[Event]:
         """Return the events that begin every stream."""
@@ -343,7 +345,7 @@ class ResponseBuilder:
         logprobs: list[dict[str, Any]] = []
         if delta.logprobs:
             part.logprobs.extend(delta.logprobs)
-            logprobs = copy.deepcopy(list(delta.logprobs))
+            logprobs = _copy(list(delta.logprobs))
         self._events.append(
             OutputTextDelta(
                 sequence_number=self._sequence,
@@ -369,24 +371,24 @@ class ResponseBuilder:
 
     def _annotate(self, annotation: dict[str, Any]) -> None:
         prose, part = self._ensure_part("message", "output_text")
-        part.annotations.append(copy.deepcopy(annotation))
+        part.annotations.append(_copy(annotation))
         self._emit(
             AnnotationEvent,
             item_id=prose.id,
             output_index=prose.index,
             content_index=part.index,
             annotation_index=len(part.annotations) - 1,
-            annotation=copy.deepcopy(annotation),
+            annotation=_copy(annotation),
         )
 
     def _pass_item(self, item: Item) -> None:
         self._close_prose("completed")
-        whole = copy.deepcopy(item)
+        whole = _copy(item)
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         index = self._next_index()
-        self._emit(OutputItemAdded, output_index=index, item=copy.deepcopy(whole))
+        self._emit(OutputItemAdded, output_index=index, item=_copy(whole))
         self._output.append(whole)
-        self._emit(OutputItemDone, output_index=index, item=copy.deepcopy(whole))
+        self._emit(OutputItemDone, output_index=index, item=_copy(whole))
 
     def _ensure_part(
         self, item: Literal["message", "reasoning"], kind: str
@@ -433,7 +435,7 @@ class ResponseBuilder:
         place["content_index"] = part.index
         match part.kind:
             case "output_text":
-                logprobs = copy.deepcopy(part.logprobs)
+                logprobs = _copy(part.logprobs)
                 self._emit(OutputTextDone, text=text, logprobs=logprobs, **place)
             case "refusal":
                 self._emit(RefusalDone, refusal=text, **place)
@@ -564,9 +566,7 @@ class ResponseBuilder:
         return self._indexes - 1
 
     def _snapshot(self, status: str) -> Response:
-        return msgspec.structs.replace(
-            self._response, status=status, output=copy.deepcopy(self._output)
-        )
+        return msgspec.structs.replace(self._response, status=status, output=_copy(self._output))
 
     def _emit(self, event: type[_E], **fields: Any) -> None:  # Any: the event's own fields
         self._events.append(event(sequence_number=self._sequence, **fields))

@@ -113,6 +113,8 @@ def encode_item(item: Item) -> bytes:
 
 def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
     """Return the response as JSON."""
+    if dialect == "openai" and response.extra is msgspec.UNSET:
+        return _encode(response)
     return _encode(response_object(response, dialect))
 
 

@@ -7,7 +7,6 @@ listed does not exist. The handlers live in one file per resource.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from antiphon.protocol.errors import (
 )
 from antiphon.server.auth import Auth
 from antiphon.server.errors import error_response, translate
+from antiphon.server.ids import mint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 
@@ -230,4 +230,4 @@ def _request_id(request: web.BaseRequest) -> str:
     given = request.headers.get("x-request-id", "")
     if 0 < len(given) <= 128 and _REQUEST_ID_CHARS.issuperset(given):
         return given
-    return f"req_{secrets.token_hex(16)}"
+    return mint("req")

@@ -13,6 +13,7 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -39,6 +40,7 @@ def new_key(
     return f"{_PREFIX}_{key_id}_{secret}", record
 
 
+@lru_cache(maxsize=256)
 def is_loopback_name(host: str) -> bool:
     """Say whether a host name, with or without a port, can only mean this machine."""
     name = _host_of(f"//{host}")

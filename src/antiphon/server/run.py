@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import signal
 import socket
 import time
@@ -28,11 +27,12 @@ from antiphon.server import health, models, responses
 from antiphon.server.app import App
 from antiphon.server.auth import Auth
 from antiphon.server.connection import GuardedServer
+from antiphon.server.ids import mint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.store.base import Store
 
-__all__ = ["ServerSettings", "make_app", "mint", "recover", "serve", "start_listener"]
+__all__ = ["ServerSettings", "make_app", "recover", "serve", "start_listener"]
 
 _BACKLOG: Final = 1024
 _SWEEP_SECONDS: Final = 3600.0
@@ -49,11 +49,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     require_keys: bool = False
     limits: ServerLimits = ServerLimits()
     worker: str = "0"
-
-
-def mint(prefix: str) -> str:
-    """Return a new id. Nobody can guess it, and no two are alike."""
-    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:

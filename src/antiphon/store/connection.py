@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +30,16 @@ _SENTENCES: Final = {
 
 
 def create_file(path: Path) -> None:
-    """Create the file (0600) and its directory (0700) where they are absent."""
+    """Create the file (0600) and its directory (0700) where they are absent.
+
+    An existing database is never opened here. POSIX drops every lock that a process holds on
+    a file when it closes any descriptor of it: another process would then take itself for the
+    last one, delete the journal, and what we commit from there on would be lost.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # SQLite gives its journal files the mode of the database.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sqlite3.Connection:

@@ -30,6 +30,8 @@ MAX_WAITING: Final = 10_000
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 
 _LINGER: Final = 0.01
+# Beyond `patience`, for a slow disk: a thread that has gone wrong is a 503, not a hang.
+_GRACE: Final = 25.0
 _LOCK_PAUSE: Final = 0.01
 
 _T = TypeVar("_T")
@@ -125,7 +127,11 @@ class _Worker:
         future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._backlog.put(_Job(run, time.monotonic() + self._patience, future), size)
         self._backlog.ring()
-        return await future
+        try:
+            async with asyncio.timeout(self._patience + _GRACE):
+                return await future
+        except TimeoutError:
+            raise StoreUnavailable("the database did not answer in time; try again") from None
 
     async def close(self) -> None:
         """Do what is waiting, then end the thread. Closing twice is fine."""

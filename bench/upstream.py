@@ -1,0 +1,175 @@
+"""A chat completions server that costs next to nothing: every answer is encoded beforehand.
+
+The name of the model says what comes back, so there is nothing to configure:
+
+    | whole   | one JSON completion of 100 tokens                                          |
+    | burst   | a stream of 512 tokens, 16 in each write, as fast as the reader reads      |
+    | paced   | a stream of 100 tokens, one in each write, 25 a second                     |
+
+The usage of `whole` counts four bytes of request to a token, so that a caller can see how much
+was sent. Runs as a process of its own and prints the port it listens on.
+
+    python bench/upstream.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import Final, cast
+
+__all__ = ["BURST_TOKENS", "LAST_WORD", "PACED_TOKENS", "WHOLE_TOKENS", "serve"]
+
+WHOLE_TOKENS: Final = 100
+BURST_TOKENS: Final = 512
+PACED_TOKENS: Final = 100
+LAST_WORD: Final = f"w{WHOLE_TOKENS - 1:04}"
+
+_TOKENS_A_WRITE: Final = 16
+_PACE_SECONDS: Final = 0.04
+_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n"
+
+
+def _frame(payload: bytes) -> bytes:
+    """Return the bytes as one chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+def _event(choices: list[object], **more: object) -> bytes:
+    body = {
+        "id": "chatcmpl-bench",
+        "object": "chat.completion.chunk",
+        "created": 1_760_000_000,
+        "model": "bench",
+        "choices": choices,
+    }
+    return b"data: " + json.dumps(body | more, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _stream(tokens: int, tokens_a_write: int) -> list[bytes]:
+    """Return the writes of a whole streamed answer, head and end included."""
+
+    def choice(delta: dict[str, str], reason: str | None = None) -> list[object]:
+        return [{"index": 0, "delta": delta, "finish_reason": reason}]
+
+    head = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked\r\n")
+    words = [_event(choice({"content": f" w{number:04}"})) for number in range(tokens)]
+    blocks = [
+        _frame(b"".join(words[start : start + tokens_a_write]))
+        for start in range(0, tokens, tokens_a_write)
+    ]
+    usage = {"prompt_tokens": 20, "completion_tokens": tokens, "total_tokens": 20 + tokens}
+    end = _event(choice({}, "stop")) + _event([], usage=usage) + b"data: [DONE]\n\n"
+    return [
+        head + _frame(_event(choice({"role": "assistant"}))),
+        *blocks,
+        _frame(end) + _frame(b""),
+    ]
+
+
+def _json(body: object) -> bytes:
+    data = json.dumps(body, separators=(",", ":")).encode()
+    return _HEAD % (b"application/json", b"Content-Length: %d\r\n" % len(data)) + data
+
+
+def _whole(request_bytes: int) -> bytes:
+    text = "".join(f" w{number:04}" for number in range(WHOLE_TOKENS))
+    message = {"role": "assistant", "content": text}
+    sent = request_bytes // 4
+    return _json(
+        {
+            "id": "chatcmpl-bench",
+            "object": "chat.completion",
+            "created": 1_760_000_000,
+            "model": "bench",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {
+                "prompt_tokens": sent,
+                "completion_tokens": WHOLE_TOKENS,
+                "total_tokens": sent + WHOLE_TOKENS,
+            },
+        }
+    )
+
+
+_STREAMS: Final = {
+    b'"model":"burst"': (_stream(BURST_TOKENS, _TOKENS_A_WRITE), 0.0),
+    b'"model":"paced"': (_stream(PACED_TOKENS, 1), _PACE_SECONDS),
+}
+_MODELS: Final = _json({"object": "list", "data": [{"id": n} for n in ("whole", "burst", "paced")]})
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._writes: Iterator[bytes] = iter(())
+        self._pace = 0.0
+        self._is_paused = False
+        self._is_gone = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, found, rest = self._received.partition(b"\r\n\r\n")
+        if not found:
+            return
+        if head.startswith(b"GET "):
+            self._received = rest
+            self._transport.write(_MODELS)
+            return
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        if len(rest) >= length:
+            self._received = rest[length:]
+            self._answer(rest[:length])
+
+    def _answer(self, body: bytearray) -> None:
+        beginning = bytes(body[:400]).replace(b": ", b":")
+        for model, (writes, pace) in _STREAMS.items():
+            if model in beginning:
+                self._writes, self._pace = iter(writes), pace
+                self._go_on()
+                return
+        self._transport.write(_whole(len(body)))
+
+    def _go_on(self) -> None:
+        """Write once, then let the other streams have their turn."""
+        if self._is_paused or self._is_gone:
+            return
+        data = next(self._writes, None)
+        if data is None:
+            return
+        self._transport.write(data)
+        if self._pace:
+            self._loop.call_later(self._pace, self._go_on)
+        else:
+            self._loop.call_soon(self._go_on)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._go_on()
+
+    def connection_lost(self, _: BaseException | None) -> None:
+        self._is_gone = True
+
+
+async def serve() -> None:
+    """Listen on a free port of this machine until the process is ended."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(_Connection, "127.0.0.1", 0, backlog=1024)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    from processes import run_loop
+
+    run_loop(serve())
