@@ -94,12 +94,12 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "if self._calls and not self._end_whole_calls():",
         "if False:",
     ),
-    "text is dropped from the whole": ("part.pieces.append(delta.text)", "pass"),
+    "text is dropped from the whole": ("part.growing.add(delta.text)", "pass"),
     "text is told twice": (
-        "part.pieces.append(delta.text)",
-        "part.pieces.extend([delta.text, delta.text])",
+        "part.growing.add(delta.text)",
+        "part.growing.add(delta.text * 2)",
     ),
-    "arguments are dropped": ("call.pieces.append(text)", "pass"),
+    "arguments are dropped": ("call.growing.add(text)", "pass"),
     "the message is missing from the final output": (
         "self._output.append(prose.item(status))",
         "pass",

@@ -19,7 +19,7 @@ from antiphon.store.worker import Reader, Writer
 def connect(tmp_path: Path) -> Callable[[], sqlite3.Connection]:
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
-            tmp_path / "a.db", 0.1, isolation_level=None, check_same_thread=False
+            tmp_path / "a.db", timeout=0.1, isolation_level=None, check_same_thread=False
         )
         connection.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT UNIQUE)")
         return connection

@@ -138,9 +138,13 @@ class ChatBackend:
         )
 
     def _redact(self, error: BackendError) -> None:
-        if self._key is not None:
-            error.message = self._key.redact(error.message)
-            error.args = (error.message,)
+        """Take our own key out of whatever the upstream said."""
+        if self._key is None:
+            return
+        error.message = self._key.redact(error.message)
+        error.args = (error.message,)
+        error.code = self._key.redact(error.code) if error.code else error.code
+        error.param = self._key.redact(error.param) if error.param else error.param
 
 
 async def _check_status(wire: ByteStream) -> None:

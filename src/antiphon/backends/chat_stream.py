@@ -55,7 +55,7 @@ from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder
 
 __all__ = ["MAX_OUTPUT", "ChatStream", "read_completion"]
 
-MAX_OUTPUT: Final = 32 * 1024 * 1024
+MAX_OUTPUT: Final = 8 * 1024 * 1024
 """How many characters one answer may have, in text, reasoning and arguments together."""
 
 _Channel = Literal["text", "reasoning", "refusal"]

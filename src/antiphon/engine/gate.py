@@ -40,14 +40,13 @@ class ToolGate:
             case _:
                 return delta
 
-    def check_end(self) -> None:
-        """Raise BackendError if a call was required and none was made."""
-        if self._policy.mode == "required" and not self._passed:
-            raise BackendError(
-                "tool_choice requires a call, and the model made none",
-                code="tool_choice_violated",
-                status=502,
-            )
+    def violation(self) -> BackendError | None:
+        """Return what is wrong with an answer that has ended: a required call was not made."""
+        if self._policy.mode != "required" or self._passed:
+            return None
+        return BackendError(
+            "tool_choice requires a call, and the model made none", code="tool_choice_violated"
+        )
 
     def _why_not(self, name: str) -> str | None:
         if name not in self._names:

@@ -156,29 +156,29 @@ class Turn:
                 yield self._builder.start() + await self._fail(error)
                 return
             await self._begin()
+            trouble: AntiphonError | None = None
             try:
                 yield self._builder.start() + self._feed(first)
                 async for batch in batches:
                     events = self._feed(batch)
                     if events:
                         yield events
-                last = await self._finish()
-            except BackendError as error:
-                last = await self._fail(error)
+            except BackendError as fault:
+                trouble = fault
             except asyncio.CancelledError:
-                if self._interruption is None:
+                trouble = self._interruption
+                if trouble is None:
                     await asyncio.shield(self._cancel())
                     raise
-                last = await self._fail(self._interruption)
             except GeneratorExit:
                 # Nobody will read a last event: the reader left, or was itself interrupted.
                 interruption = self._interruption
                 await asyncio.shield(self._fail(interruption) if interruption else self._cancel())
                 raise
             except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
-                _log.exception("turn %s broke", self.response_id)
-                last = await self._fail(OurFault("the gateway broke; this is our fault"))
-            yield last
+                trouble = self._own_up()
+            # From here on the turn has ended, whoever leaves while that is written down.
+            yield await asyncio.shield(self._conclude(trouble))
 
     def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
         """End the turn now, run by `task`, as failed: its reader still gets a last event."""
@@ -248,13 +248,22 @@ class Turn:
         if self._is_stored:
             await self._engine.store.begin(self._owner, self._response, self._context.own)
 
-    async def _finish(self) -> list[Event]:
+    async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once what they say is durable."""
-        self._gate.check_end()
+        try:
+            return await (self._finish() if error is None else self._fail(error))
+        except Exception:  # noqa: BLE001 - as in `events`
+            return await self._fail(self._own_up())
+
+    def _own_up(self) -> OurFault:
+        _log.exception("turn %s broke", self.response_id)
+        return OurFault("the gateway broke; this is our fault")
+
+    async def _finish(self) -> list[Event]:
         if not self._builder.has_stopped:
-            raise BackendError("the model broke off", code="upstream_closed")
+            return await self._fail(BackendError("the model broke off", code="upstream_closed"))
         events = self._builder.close()
-        problem = self._output_problem()
+        problem = self._gate.violation() or self._output_problem()
         if problem is not None:
             return events + await self._fail(problem)
         self._count()

@@ -48,7 +48,9 @@ def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sql
     `max_bytes` caps what the file may grow to, rounded down to whole pages.
     """
     create_file(path)
-    connection = sqlite3.connect(path, patience, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=patience, isolation_level=None, check_same_thread=False
+    )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

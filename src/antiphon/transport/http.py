@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     first_byte: float = 120.0
     idle: float = 300.0
     wall: float = 3600.0
-    body: int = 32 * _MIB
+    body: int = 16 * _MIB
     line: int = 8 * _MIB
 
 

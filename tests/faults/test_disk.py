@@ -1,0 +1,156 @@
+"""A disk that is full, a database that is locked: a clear 503, nothing promised, then on again."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from antiphon.store.sqlite import SqliteStore
+from antiphon.testing import Script, ScriptedUpstream
+from antiphon.testing.gateway import Gateway
+from tests.asking import Answer, ask, ask_stream, request, terminal
+from tests.faults.house import PATIENCE, open_house, stored, until
+from tests.faults.process import serve_process
+
+BIG = "x" * 40_000
+
+
+@asynccontextmanager
+async def gateway_on(store: SqliteStore, text: str = "an answer") -> AsyncIterator[Gateway]:
+    async with open_house(Script(text=text), store=store) as house:
+        yield house.gateway
+    await store.close()
+
+
+@asynccontextmanager
+async def locked(path: Path) -> AsyncIterator[None]:
+    """Hold the database as another process that writes would."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+async def fill(gateway: Gateway) -> tuple[list[str], Answer]:
+    """Take turns until one is refused; return the ids of those before, and the refusal."""
+    names: list[str] = []
+    for _ in range(200):
+        answer = await ask(gateway, input=BIG)
+        if answer.status != 200:
+            return names, answer
+        names.append(answer.json["id"])
+    raise AssertionError("the disk never fills up")
+
+
+async def test_a_full_disk_is_a_503_and_nothing_is_promised(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "antiphon.db", max_bytes=600_000)
+    async with gateway_on(store) as gateway:
+        names, refused = await fill(gateway)
+        events = await ask_stream(gateway, input=BIG)
+        lost = await request(gateway, "GET", f"/responses/{terminal(events).id}")
+        kept = [await request(gateway, "GET", f"/responses/{name}") for name in names]
+
+    assert names
+    assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
+    assert refused.headers["Retry-After"] == "1"
+    assert terminal(events).status == "failed"
+    assert terminal(events).error is not None
+    assert lost.status == 404
+    assert [answer.json["status"] for answer in kept] == ["completed"] * len(names)
+
+
+async def test_when_there_is_room_again_a_full_disk_is_forgotten(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "antiphon.db", max_bytes=600_000)
+    async with gateway_on(store) as gateway:
+        names, _ = await fill(gateway)
+        for name in names:
+            assert (await request(gateway, "DELETE", f"/responses/{name}")).status == 200
+        answer = await ask(gateway, input=BIG)
+        kept = await request(gateway, "GET", f"/responses/{answer.json['id']}")
+
+    assert (answer.status, kept.status) == (200, 200)
+
+
+async def test_what_is_not_stored_needs_no_disk(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "antiphon.db", max_bytes=600_000)
+    async with gateway_on(store) as gateway:
+        await fill(gateway)
+        answer = await ask(gateway, input=BIG, store=False)
+
+    assert answer.json["status"] == "completed"
+
+
+async def test_a_database_that_is_locked_is_a_503_and_then_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.db"
+    async with gateway_on(SqliteStore(path, patience=0.2)) as gateway:
+        first = (await ask(gateway)).json["id"]
+        async with locked(path):
+            plain = await ask(gateway)
+            streamed = await ask(gateway, stream=True)
+            ready = await request(gateway, "GET", "/../readyz")
+            alive = await request(gateway, "GET", "/../healthz")
+            read = await request(gateway, "GET", f"/responses/{first}")
+        after = await ask(gateway, previous_response_id=first)
+        ready_again = await request(gateway, "GET", "/../readyz")
+
+    assert (plain.status, plain.error["code"]) == (503, "store_unavailable")
+    assert b"response.completed" not in streamed.body
+    assert (ready.status, alive.status, read.status) == (503, 200, 200)
+    assert (after.status, ready_again.status) == (200, 200)
+
+
+async def test_a_lock_in_mid_stream_keeps_the_text_and_promises_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.db"
+    async with gateway_on(SqliteStore(path, patience=0.2), text="one two three") as gateway:
+        async with locked(path):
+            response = terminal(await ask_stream(gateway))
+        answer = await request(gateway, "GET", f"/responses/{response.id}")
+
+    assert (response.status, response.output_text) == ("failed", "one two three")
+    assert response.error is not None
+    assert response.error.code == "store_unavailable"
+    assert answer.status == 404
+
+
+async def test_a_lock_that_is_short_is_not_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.db"
+    async with gateway_on(SqliteStore(path, patience=PATIENCE)) as gateway:
+        async with locked(path):
+            asking = asyncio.create_task(ask(gateway))
+            # The answer is there; only the disk is missing.
+            await until(lambda: bool(gateway.app._turns))
+            assert not asking.done()
+        answer = await asking
+        kept = await stored(gateway, answer.json["id"], "completed")
+
+    assert kept.output == answer.json["output"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sets the limits of another process")
+async def test_a_disk_of_the_system_that_is_full_is_a_503_and_then_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with (
+        ScriptedUpstream(Script(text="an answer")) as upstream,
+        serve_process(tmp_path, upstream.base_url) as process,
+    ):
+        first = (await process.ask()).json["id"]
+        process.limit_files(4096)
+        full = await process.ask(input=BIG)
+        ready = await process.request("GET", "/../readyz")
+        kept = await process.request("GET", f"/responses/{first}")
+        process.limit_files(None)
+        after = await process.ask(input=BIG, previous_response_id=first)
+
+    assert (full.status, full.error["code"]) == (503, "store_unavailable")
+    assert ready.status == 503
+    assert (kept.status, after.status) == (200, 200)
