@@ -25,7 +25,7 @@ import msgspec
 from antiphon.backends.base import ModelInfo, Plan
 from antiphon.backends.chat_request import write_request
 from antiphon.backends.chat_stream import ChatStream
-from antiphon.backends.profiles import Profile
+from antiphon.backends.profiles import PROFILES, Profile
 from antiphon.backends.toolless import (
     candidates,
     plan_arguments,
@@ -57,9 +57,17 @@ _MAX_WAITING: Final = 64
 _BATCH: Final = 64
 # The prompts of earlier turns that are kept beside those in use.
 _CACHE_MIB: Final = 256
-_PROFILE: Final = Profile(name="local", images=False, reasoning_effort=False, think_tags=False)
+_PROFILE: Final = Profile(
+    name="local",
+    images=False,
+    reasoning_effort=False,
+    think_tags=False,
+    extra_fields=PROFILES["llamacpp"].extra_fields,
+)
 # As in the example of the model card.
 _TEMPERATURE: Final = 0.2
+# Without it, one answer in five repeats itself until it is cut off.
+_REPEAT_PENALTY: Final = 1.1
 _TOOLS_NOTE: Final = (
     "tool_choice: the embedded model cannot choose, so a tool is called when the message names it"
 )
@@ -138,6 +146,8 @@ class LocalBackend:
         body, degraded = write_request(asked, _PROFILE)
         if plan.temperature is None:
             body["temperature"] = _TEMPERATURE
+        if plan.format is None:
+            body.setdefault("repeat_penalty", _REPEAT_PENALTY)
         # Without this nothing is heard while a long prompt is read, and nothing can be stopped.
         body["return_progress"] = True
         return body, degraded

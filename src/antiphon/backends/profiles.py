@@ -15,7 +15,7 @@ import msgspec
 __all__ = ["GENERIC", "PROFILES", "Profile", "profile_for"]
 
 _COMMON: Final = frozenset({"seed", "stop", "logit_bias", "user"})
-_SAMPLERS: Final = _COMMON | {"top_k", "min_p", "repetition_penalty"}
+_SAMPLERS: Final = _COMMON | {"top_k", "min_p"}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     penalties: bool = True
     think_tags: bool = True
     """Whether an answer may begin with `<think>` that the server leaves in the text."""
-    extra_fields: frozenset[str] = _SAMPLERS
+    extra_fields: frozenset[str] = _SAMPLERS | {"repetition_penalty"}
     """Fields beyond the Responses API that are passed on."""
 
 
@@ -77,6 +77,7 @@ PROFILES: Final = {
                 "ignore_eos",
                 "length_penalty",
                 "min_tokens",
+                "repetition_penalty",
                 "stop_token_ids",
                 "structured_outputs",
                 "thinking_token_budget",
@@ -131,7 +132,8 @@ PROFILES: Final = {
             files=True,
             reasoning_replay="reasoning",
             verbosity=True,
-            extra_fields=_SAMPLERS | {"provider", "models", "plugins", "transforms", "top_a"},
+            extra_fields=_SAMPLERS
+            | {"repetition_penalty", "provider", "models", "plugins", "transforms", "top_a"},
         ),
         Profile(name="groq", service_tier=True, images=True, extra_fields=_COMMON),
     )
