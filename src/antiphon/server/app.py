@@ -33,6 +33,8 @@ from antiphon.server.metrics import Metrics
 __all__ = ["App", "Call", "Handler", "Route"]
 
 _LAST_WORDS_SECONDS: Final = 2.0
+# No route has more; a path of ten thousand slashes is not worth trying.
+_MAX_STEPS: Final = 8
 _REQUEST_ID_CHARS: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 )
@@ -196,7 +198,7 @@ class App:
 
     def _pattern(self, path: str) -> tuple[str, str]:
         """Return the pattern with one `{id}` that fits this path, and the id."""
-        steps = path.split("/")
+        steps = path.split("/", _MAX_STEPS)
         for index in range(len(steps) - 1, 1, -1):
             pattern = "/".join([*steps[:index], "{id}", *steps[index + 1 :]])
             if pattern in self._routes and steps[index]:

@@ -1,0 +1,154 @@
+"""A real chat-completions server: llama.cpp over HTTP, with a real model behind it.
+
+It runs in a process of its own, through the same library as the embedded model, and the
+gateway reaches it as any upstream. Its template opens `<think>`, so that a grammar can make
+the model think aloud.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from antiphon.backends.chat import ChatBackend
+from antiphon.protocol.events import ReasoningTextDelta
+from antiphon.testing import serve_gateway
+from tests.asking import ask, ask_stream, request, terminal
+
+pytestmark = pytest.mark.slow
+
+SERVER = """
+import sys
+import xllamacpp
+from antiphon.backends.weights import ensure_weights
+
+parameters = xllamacpp.CommonParams()
+parameters.model.path = str(ensure_weights())
+parameters.n_ctx, parameters.n_parallel = 4096, 2
+parameters.fit_params = parameters.warmup = False
+parameters.cpuparams.n_threads = 1
+parameters.verbosity = -1
+parameters.port = 0
+if sys.argv[1]:
+    parameters.chat_template = sys.argv[1]
+server = xllamacpp.Server(parameters)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+    "{% else %}<think>\n{% endif %}{% endif %}"
+)
+THOUGHT = r'root ::= [a-z ]{12,20} "\n</think>\n\nParis."'
+
+
+def run_server(template: str) -> Iterator[str]:
+    """Run llama.cpp's server until the tests are done; yield its base URL."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, template],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        address = next(line for line in process.stdout if line.startswith("http"))
+        yield f"{address.strip()}/v1"
+        assert process.stdin is not None
+        process.stdin.close()
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[str]:
+    yield from run_server("")
+
+
+@pytest.fixture(scope="module")
+def thinking_upstream() -> Iterator[str]:
+    yield from run_server(THINKING)
+
+
+async def test_a_stream_of_real_tokens_is_what_is_stored(upstream: str) -> None:
+    async with serve_gateway(ChatBackend(upstream, profile="llamacpp")) as gateway:
+        response = terminal(
+            await ask_stream(
+                gateway, input="What is the capital of France?", temperature=0, max_output_tokens=40
+            )
+        )
+        stored = await request(gateway, "GET", f"/responses/{response.id}")
+
+    assert response.output_text
+    assert stored.json["output"] == response.output
+    assert response.usage is not None
+    assert response.usage.output_tokens > 3
+    assert not response.antiphon
+
+
+async def test_streamed_and_whole_answers_count_the_same(upstream: str) -> None:
+    body = {"input": "Count to three.", "temperature": 0, "max_output_tokens": 8, "seed": 1}
+    async with serve_gateway(ChatBackend(upstream, profile="llamacpp")) as gateway:
+        streamed = terminal(await ask_stream(gateway, **body))
+        whole = (await ask(gateway, **body)).json
+
+    assert streamed.status == whole["status"] == "incomplete"
+    assert streamed.usage is not None
+    assert streamed.usage.output_tokens == whole["usage"]["output_tokens"] == 8
+    assert streamed.usage.input_tokens == whole["usage"]["input_tokens"]
+
+
+async def test_a_conversation_goes_on_over_previous_response_id(upstream: str) -> None:
+    async with serve_gateway(ChatBackend(upstream, profile="llamacpp")) as gateway:
+        first = (await ask(gateway, input="Say one word.", max_output_tokens=16)).json
+        second = await ask(
+            gateway, input="Another.", previous_response_id=first["id"], max_output_tokens=16
+        )
+
+    assert second.status == 200
+    assert second.json["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+
+
+async def test_a_schema_is_kept_to(upstream: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "name": "place", "schema": schema, "strict": True}
+    async with serve_gateway(ChatBackend(upstream, profile="llamacpp")) as gateway:
+        response = terminal(
+            await ask_stream(gateway, input="The capital of France?", text={"format": form})
+        )
+
+    assert response.status == "completed"
+    assert json.loads(response.output_text)["city"] in ("Paris", "Rome")
+
+
+async def test_genuine_reasoning_arrives_as_reasoning(thinking_upstream: str) -> None:
+    async with serve_gateway(ChatBackend(thinking_upstream, profile="llamacpp")) as gateway:
+        events = await ask_stream(gateway, input="The capital of France?", grammar=THOUGHT)
+
+    response = terminal(events)
+    assert [item["type"] for item in response.output] == ["reasoning", "message"]
+    assert len([event for event in events if isinstance(event, ReasoningTextDelta)]) > 1
+    assert response.output_text.strip() == "Paris."
+    assert "think>" not in json.dumps(response.output)
+
+
+async def test_a_context_that_is_too_long_is_told_or_shortened(upstream: str) -> None:
+    turns = [{"role": "user", "content": "word " * 3000}, {"role": "user", "content": "Hello."}]
+    async with serve_gateway(ChatBackend(upstream, profile="llamacpp")) as gateway:
+        refused = await ask(gateway, input=turns)
+        shortened = await ask(gateway, input=turns, truncation="auto", max_output_tokens=16)
+
+    assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
+    assert shortened.status == 200
+    assert "truncation" in shortened.headers["x-antiphon-degraded"]
