@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.testing import serve_gateway
+from tests.asking import request
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -21,6 +25,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
     missing = [link for link in links if not (page.parent / link).exists()]
     assert missing == []
+
+
+async def test_what_the_readme_says_to_paste_works() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (asked,) = re.findall(r"curl http://127.0.0.1:4680(\S+) .*?-d '(.*?)'", readme, re.DOTALL)
+    (program,) = _examples("README.md")
+    async with serve_gateway(ScriptedBackend(models=["smollm2-135m"])) as gateway:
+        answer = await request(gateway, "POST", asked[0].removeprefix("/v1"), asked[1].encode())
+        local = program.replace("http://127.0.0.1:4680/v1", gateway.base_url)
+        await asyncio.to_thread(exec, f"{local}\nclient.close()", {"print": lambda text: None})
+
+    assert answer.json["status"] == "completed"
 
 
 def _examples(page: str) -> list[str]:
