@@ -329,3 +329,13 @@ async def test_leaving_the_upstream_ends_what_it_is_doing() -> None:
         asking = asyncio.ensure_future(ask(upstream))
         await (await upstream.received()).stalled.wait()
     assert (await asking).error is not None
+
+
+async def test_an_echo_ends_at_its_limit() -> None:
+    async with ScriptedUpstream() as upstream:
+        messages = [{"role": "user", "content": "one two three four"}]
+        answer = await ask(upstream, messages=messages, max_tokens=2, stream=False)
+
+    choice = json.loads(answer.body)["choices"][0]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["content"] == "one two"

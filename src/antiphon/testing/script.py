@@ -100,13 +100,20 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def echo(body: Json) -> Script:
-    """Answer with the last user message; a required tool is called with it if it is JSON."""
+    """Answer with the last user message, as far as max_tokens goes, a word each.
+
+    A required tool is called with it if it is JSON.
+    """
     users = [m for m in body.get("messages", ()) if m.get("role") == "user"]
     text = _text(users[-1].get("content")) if users else ""
     tools = body.get("tools") or ()
     if tools and body.get("tool_choice") not in (None, "auto", "none"):
         arguments = text if text.lstrip().startswith("{") else "{}"
         return Script(calls=[Call(tools[0]["function"]["name"], arguments)])
+    words = _pieces(text)
+    limit = body.get("max_tokens") or body.get("max_completion_tokens") or len(words)
+    if limit < len(words):
+        return Script(text=words[:limit], finish_reason="length")
     return Script(text=text)
 
 
