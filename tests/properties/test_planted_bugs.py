@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from antiphon.protocol import builder as original
+from antiphon.protocol import open_items
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event, encode_sse, response_object
 from antiphon.protocol.deltas import (
@@ -64,8 +65,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
     "wrong index: every item at 0": ("return self._indexes - 1", "return 0"),
     "wrong index: one too high": ("return self._indexes - 1", "return self._indexes"),
     "content_index goes on in the next item": (
-        "part = _OpenPart(kind, len(siblings))",
-        "part = _OpenPart(kind, len(siblings) + len(self._output))",
+        "part = OpenPart(kind, len(siblings))",
+        "part = OpenPart(kind, len(siblings) + len(self._output))",
     ),
     "done without added": (
         'self._emit(OutputItemAdded, output_index=prose.index, item=prose.item("in_progress"))',
@@ -83,8 +84,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        return base",
     ),
     "the first response shares its output with the last": (
-        "output=_copy(self._output)",
-        "output=self._output",
+        "output = copy_json(self._output)",
+        "output = self._output",
     ),
     "calls close in the wrong order": (
         "for key in list(self._calls):",
@@ -151,18 +152,18 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        return self._take()",
     ),
     "usage is missing from the end": (
-        "self._response, status=status, output=_copy(self._output)",
-        "self._response, status=status, output=_copy(self._output), usage=None",
+        "self._response, status=status, output=output",
+        "self._response, status=status, output=output, usage=None",
     ),
     "the end comes twice": (
         'self._emit(ResponseCompleted, response=self._snapshot("completed"))',
         '[self._emit(ResponseCompleted, response=self._snapshot("completed")) for _ in "12"]',
     ),
     "a reasoning item is closed as a message": (
-        'base["summary"] = _copy(self.summary)',
-        'base["type"] = "message"; base["summary"] = _copy(self.summary)',
+        'base["summary"] = copy_json(self.summary)',
+        'base["type"] = "message"; base["summary"] = copy_json(self.summary)',
     ),
-    "annotations are lost": ("part.annotations.append(_copy(annotation))", "pass"),
+    "annotations are lost": ("part.annotations.append(copy_json(annotation))", "pass"),
 }
 
 
@@ -207,10 +208,15 @@ def _round_trip(events: list[Event]) -> list[str]:
 
 
 def _plant(old: str, new: str) -> Builder:
-    source = inspect.getsource(original)
-    assert old in source, "the planted bug no longer applies: write it anew"
+    """Return the builder with this change, made in its own module or in that of open items."""
+    sources = [inspect.getsource(module) for module in (open_items, original)]
+    assert any(old in source for source in sources), "the bug no longer applies: write it anew"
     module = types.ModuleType("planted")
-    exec(source.replace(old, new), module.__dict__)
+    for source in sources:
+        # The items' own classes stay, where the builder's source would import them again.
+        own = {name: module.__dict__[name] for name in open_items.__all__ if name in vars(module)}
+        exec(source.replace(old, new), module.__dict__)
+        module.__dict__.update(own)
     builder: Builder = module.ResponseBuilder
     return builder
 

@@ -74,7 +74,8 @@ from antiphon.protocol.events import (
     SummaryTextDelta,
     SummaryTextDone,
 )
-from antiphon.protocol.items import Item, Part, item_prefix, item_type
+from antiphon.protocol.items import Item, item_prefix, item_type
+from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 
 __all__ = ["Mint", "ReasoningAs", "ResponseBuilder"]
@@ -86,114 +87,11 @@ _Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded 
 _E = TypeVar("_E", bound=KnownEvent)
 
 _MAX_CALL_ID: Final = 64
-_PIECES_TO_A_BLOCK: Final = 1024
-# Fresh lists and dicts all the way down, several times faster than deepcopy.
-_copy: Final[Callable[[Any], Any]] = msgspec.to_builtins
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
 }
 _ItemStatus = Literal["completed", "incomplete"]
-
-
-class _Growing:
-    """A text that grows by many small pieces, which weigh ten times what their text does."""
-
-    __slots__ = ("_blocks", "_pieces")
-
-    def __init__(self) -> None:
-        self._blocks: list[str] = []
-        self._pieces: list[str] = []
-
-    def add(self, piece: str) -> None:
-        """Take one more piece."""
-        self._pieces.append(piece)
-        if len(self._pieces) >= _PIECES_TO_A_BLOCK:
-            self._blocks.append("".join(self._pieces))
-            self._pieces.clear()
-
-    def text(self) -> str:
-        """Return all of it."""
-        return "".join(self._blocks) + "".join(self._pieces)
-
-
-class _OpenPart:
-    """A part that still grows: of which kind, at which index, with what so far."""
-
-    def __init__(self, kind: str, index: int) -> None:
-        self.kind = kind
-        self.index = index
-        self.growing = _Growing()
-        self.annotations: list[dict[str, Any]] = []
-        self.logprobs: list[dict[str, Any]] = []
-
-    def part(self, text: str) -> Part:
-        """Return the part as JSON, with the given text."""
-        if self.kind == "refusal":
-            return {"type": "refusal", "refusal": text}
-        if self.kind == "output_text":
-            return {
-                "type": "output_text",
-                "text": text,
-                "annotations": _copy(self.annotations),
-                "logprobs": _copy(self.logprobs),
-            }
-        return {"type": self.kind, "text": text}
-
-
-class _OpenProse:
-    """The message or reasoning item that is open, and its open part."""
-
-    def __init__(self, kind: Literal["message", "reasoning"], item_id: str, index: int) -> None:
-        self.kind = kind
-        self.id = item_id
-        self.index = index
-        self.content: list[Part] = []
-        self.summary: list[Part] = []
-        self.part: _OpenPart | None = None
-
-    def item(self, status: str) -> Item:
-        """Return the item as JSON: a fresh one, shared with nobody."""
-        base: Item = {"id": self.id, "type": self.kind, "status": status}
-        if self.kind == "message":
-            return base | {"role": "assistant", "content": _copy(self.content)}
-        base["summary"] = _copy(self.summary)
-        if self.content:
-            base["content"] = _copy(self.content)
-        return base
-
-
-class _OpenCall:
-    """A call whose arguments may still grow."""
-
-    def __init__(self, item_id: str, index: int, call_id: str, name: str) -> None:
-        self.id = item_id
-        self.index = index
-        self.call_id = call_id
-        self.name = name
-        self.growing = _Growing()
-        self.is_whole = False
-
-    def item(self, status: str, arguments: str) -> Item:
-        """Return the item as JSON: a fresh one, shared with nobody."""
-        return {
-            "id": self.id,
-            "type": "function_call",
-            "status": status,
-            "call_id": self.call_id,
-            "name": self.name,
-            "arguments": arguments,
-        }
-
-    def check_whole(self) -> bool:
-        """Say whether nothing more can come: the backend said so, or the JSON is complete."""
-        if not self.is_whole:
-            try:
-                msgspec.json.decode(self.growing.text())
-            except msgspec.DecodeError:
-                return False
-            self.is_whole = True
-        return True
 
 
 class ResponseBuilder:
@@ -212,8 +110,8 @@ class ResponseBuilder:
         self._sequence = 0
         self._indexes = 0
         self._output: list[Item] = []
-        self._prose: _OpenProse | None = None
-        self._calls: dict[int, _OpenCall] = {}
+        self._prose: OpenProse | None = None
+        self._calls: dict[int, OpenCall] = {}
         self._held: list[_Prose] = []
         self._call_ids: set[str] = set()
         self._events: list[Event] = []
@@ -260,7 +158,7 @@ class ResponseBuilder:
     @property
     def output(self) -> list[Item]:
         """Return copies of the items that are done."""
-        items: list[Item] = _copy(self._output)
+        items: list[Item] = copy_json(self._output)
         return items
 
     def start(self) -> list[Event]:
@@ -367,7 +265,7 @@ class ResponseBuilder:
         logprobs: list[dict[str, Any]] = []
         if delta.logprobs:
             part.logprobs.extend(delta.logprobs)
-            logprobs = _copy(list(delta.logprobs))
+            logprobs = copy_json(list(delta.logprobs))
         self._events.append(
             OutputTextDelta(
                 sequence_number=self._sequence,
@@ -393,28 +291,28 @@ class ResponseBuilder:
 
     def _annotate(self, annotation: dict[str, Any]) -> None:
         prose, part = self._ensure_part("message", "output_text")
-        part.annotations.append(_copy(annotation))
+        part.annotations.append(copy_json(annotation))
         self._emit(
             AnnotationEvent,
             item_id=prose.id,
             output_index=prose.index,
             content_index=part.index,
             annotation_index=len(part.annotations) - 1,
-            annotation=_copy(annotation),
+            annotation=copy_json(annotation),
         )
 
     def _pass_item(self, item: Item) -> None:
         self._close_prose("completed")
-        whole = _copy(item)
+        whole = copy_json(item)
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         index = self._next_index()
-        self._emit(OutputItemAdded, output_index=index, item=_copy(whole))
+        self._emit(OutputItemAdded, output_index=index, item=copy_json(whole))
         self._output.append(whole)
-        self._emit(OutputItemDone, output_index=index, item=_copy(whole))
+        self._emit(OutputItemDone, output_index=index, item=copy_json(whole))
 
     def _ensure_part(
         self, item: Literal["message", "reasoning"], kind: str
-    ) -> tuple[_OpenProse, _OpenPart]:
+    ) -> tuple[OpenProse, OpenPart]:
         prose = self._prose
         if prose is None or prose.kind != item:
             self._close_prose("completed")
@@ -425,14 +323,14 @@ class ResponseBuilder:
             part = self._open_part(prose, kind)
         return prose, part
 
-    def _open_prose(self, kind: Literal["message", "reasoning"]) -> _OpenProse:
-        self._prose = prose = _OpenProse(kind, self._mint(item_prefix(kind)), self._next_index())
+    def _open_prose(self, kind: Literal["message", "reasoning"]) -> OpenProse:
+        self._prose = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._next_index())
         self._emit(OutputItemAdded, output_index=prose.index, item=prose.item("in_progress"))
         return prose
 
-    def _open_part(self, prose: _OpenProse, kind: str) -> _OpenPart:
+    def _open_part(self, prose: OpenProse, kind: str) -> OpenPart:
         siblings = prose.summary if kind == "summary_text" else prose.content
-        prose.part = part = _OpenPart(kind, len(siblings))
+        prose.part = part = OpenPart(kind, len(siblings))
         place = {"item_id": prose.id, "output_index": prose.index, "part": part.part("")}
         if kind == "summary_text":
             self._emit(SummaryPartAdded, summary_index=part.index, **place)
@@ -440,7 +338,7 @@ class ResponseBuilder:
             self._emit(ContentPartAdded, content_index=part.index, **place)
         return part
 
-    def _close_part(self, prose: _OpenProse) -> None:
+    def _close_part(self, prose: OpenProse) -> None:
         part = prose.part
         if part is None:
             return
@@ -457,7 +355,7 @@ class ResponseBuilder:
         place["content_index"] = part.index
         match part.kind:
             case "output_text":
-                logprobs = _copy(part.logprobs)
+                logprobs = copy_json(part.logprobs)
                 self._emit(OutputTextDone, text=text, logprobs=logprobs, **place)
             case "refusal":
                 self._emit(RefusalDone, refusal=text, **place)
@@ -484,7 +382,7 @@ class ResponseBuilder:
             )
         self._close_prose("completed")
         call_id = self._claim_call_id(delta.call_id)
-        call = _OpenCall(self._mint("fc"), self._next_index(), call_id, delta.name)
+        call = OpenCall(self._mint("fc"), self._next_index(), call_id, delta.name)
         self._calls[delta.key] = call
         self._emit(OutputItemAdded, output_index=call.index, item=call.item("in_progress", ""))
 
@@ -514,7 +412,7 @@ class ResponseBuilder:
         if self._held and self._end_whole_calls():
             self._tell_held()
 
-    def _add_arguments(self, call: _OpenCall, text: str) -> None:
+    def _add_arguments(self, call: OpenCall, text: str) -> None:
         call.growing.add(text)
         self._emit(ArgumentsDelta, item_id=call.id, output_index=call.index, delta=text)
 
@@ -588,7 +486,8 @@ class ResponseBuilder:
         return self._indexes - 1
 
     def _snapshot(self, status: str) -> Response:
-        return msgspec.structs.replace(self._response, status=status, output=_copy(self._output))
+        output = copy_json(self._output)
+        return msgspec.structs.replace(self._response, status=status, output=output)
 
     def _emit(self, event: type[_E], **fields: Any) -> None:  # Any: the event's own fields
         self._events.append(event(sequence_number=self._sequence, **fields))
