@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.server.auth import is_loopback_name, new_key
+from antiphon.protocol.errors import Unauthorized
+from antiphon.server.auth import Auth, is_loopback_name, new_key
 from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import serve_gateway
@@ -115,3 +117,27 @@ async def test_missing_and_foreign_read_alike() -> None:
 )
 def test_loopback_names_are_told_from_others(host: str, is_loopback: bool) -> None:
     assert is_loopback_name(host) is is_loopback
+
+
+async def test_a_revoked_key_works_for_five_seconds_at_most() -> None:
+    store, now = MemoryStore(), [100]
+    key, record = new_key("ann", 1)
+    await store.add_key(record)
+    auth = Auth(store, lambda: now[0], require_keys=True)
+    asked = make_mocked_request("GET", "/v1/models", headers=bearer(key))
+
+    assert await auth.owner(asked) == "ann"
+    await store.revoke_key(record.id, now[0])
+    now[0] += 5
+    with pytest.raises(Unauthorized):
+        await auth.owner(asked)
+
+
+async def test_clients_are_told_what_is_not_worth_trying_again() -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        wrong = await ask(gateway, input=3)
+        missing = await request(gateway, "GET", "/responses/resp_no")
+        fine = await ask(gateway)
+
+    assert wrong.headers["x-should-retry"] == missing.headers["x-should-retry"] == "false"
+    assert "x-should-retry" not in fine.headers
