@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.backends.chat_stream import ChatStream, read_completion
+from antiphon.backends.chat_stream import ChatStream
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -292,7 +292,7 @@ def test_a_whole_completion_says_what_a_stream_would() -> None:
         "annotations": [{"type": "file_citation", "file_id": "f"}],
     }
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
-    assert read_completion(completion(message, "tool_calls", usage=usage)) == [
+    assert ChatStream().whole(completion(message, "tool_calls", usage=usage)) == [
         ReasoningGrew("hm"),
         TextGrew("See."),
         CallOpened(0, "f", "a"),
@@ -304,7 +304,7 @@ def test_a_whole_completion_says_what_a_stream_would() -> None:
 
 
 def test_a_whole_completion_may_leave_the_reason_out() -> None:
-    assert read_completion(completion({"content": "<think>a</think>b"}, None)) == [
+    assert ChatStream().whole(completion({"content": "<think>a</think>b"}, None)) == [
         ReasoningGrew("a"),
         TextGrew("b"),
         Stopped("stop"),
@@ -324,7 +324,7 @@ def test_a_whole_completion_may_leave_the_reason_out() -> None:
 )
 def test_what_is_no_completion_is_a_fault(body: bytes, code: str) -> None:
     with pytest.raises(BackendError) as caught:
-        read_completion(body)
+        ChatStream().whole(body)
     assert caught.value.code == code
 
 

@@ -116,6 +116,13 @@ def test_an_answer_is_held_against_its_format(
         {"$ref": "http://127.0.0.1:9/other.json"},
         {"pattern": "("},
         {"pattern": "(?=a)b"},
+        # Other ways to say a pointer, by which a bomb could pass the scale.
+        {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}},
+        {"$ref": "#/%24defs/a", "$defs": {"a": {}}},
+        {"$ref": "#//a", "": {"a": {}}},
+        {"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}},
+        {"$ref": "urn:a", "$defs": {"a": {"$id": "urn:a"}}},
+        {"$dynamicRef": "#a", "$defs": {"a": {"$dynamicAnchor": "a"}}},
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_and_nothing_is_fetched(
@@ -124,6 +131,26 @@ def test_a_schema_that_cannot_be_used_is_refused_and_nothing_is_fetched(
     with pytest.raises(InvalidRequest) as caught:
         FormatCheck({"type": "json_schema", "schema": schema})
     assert caught.value.param == "text.format.schema"
+
+
+def test_a_schema_may_refer_to_its_own_parts_and_have_an_id() -> None:
+    schema = {"$id": "urn:mine", "$ref": "#/$defs/a", "$defs": {"a": {"type": "array"}}}
+    check = FormatCheck({"type": "json_schema", "schema": schema})
+
+    assert check.problem("[]") is None
+    assert check.problem("{}") is not None
+
+
+def test_an_answer_whose_check_would_double_with_each_level_is_not_checked() -> None:
+    twice = {"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
+    check = FormatCheck({"type": "json_schema", "schema": twice, "strict": True})
+
+    assert check.why_unchecked('{"a":' * 8 + "{}" + "}" * 8) is None
+    assert check.why_unchecked('{"a":' * 60 + "{}" + "}" * 60) is not None
+
+
+def test_json_that_is_nested_beyond_reason_is_no_json() -> None:
+    assert FormatCheck({"type": "json_object"}).problem("[" * 100_000 + "]" * 100_000) is not None
 
 
 _FUNCTION = {"type": "function", "name": "f"}

@@ -363,3 +363,13 @@ def test_text_behind_a_call_without_arguments_is_told() -> None:
     response = final(accepted(CallOpened(0, "a", "call_a"), TextGrew("x"), COUNTED, STOP))
 
     assert [item["type"] for item in response.output] == ["function_call", "message"]
+
+
+def test_arguments_nested_beyond_reason_are_not_whole_and_break_nothing() -> None:
+    deep = "[" * 100_000
+    response = final(
+        accepted(CallOpened(0, "a", "call_a"), CallGrew(0, deep), TextGrew("x"), COUNTED, STOP)
+    )
+
+    assert response.output[0]["arguments"] == deep
+    assert response.output_text == "x"

@@ -319,6 +319,18 @@ async def test_an_answer_is_held_against_its_schema(text: str, strict: bool, sta
         assert "does not match the schema" in response.antiphon.degraded[0]
 
 
+async def test_an_answer_that_cannot_be_checked_is_told_as_unchecked() -> None:
+    twice = {"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
+    form = {"type": "json_schema", "name": "n", "schema": twice, "strict": True}
+    deep = '{"a":' * 60 + "{}" + "}" * 60
+    async with serve_gateway(ScriptedBackend([[TextGrew(deep), STOP]])) as gateway:
+        response = terminal(await ask_stream(gateway, text={"format": form}))
+
+    assert response.status == "completed"
+    assert response.antiphon
+    assert "too deep to check" in response.antiphon.degraded[0]
+
+
 async def test_usage_that_nobody_counted_is_estimated_and_marked() -> None:
     async with serve_gateway(ScriptedBackend([[TextGrew("12345678"), STOP]])) as gateway:
         answer = (await ask(gateway, input="12345678")).json

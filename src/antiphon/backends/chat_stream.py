@@ -53,7 +53,7 @@ from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.response import Usage
 from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder
 
-__all__ = ["MAX_OUTPUT", "ChatStream", "read_completion"]
+__all__ = ["MAX_OUTPUT", "ChatStream"]
 
 MAX_OUTPUT: Final = 8 * 1024 * 1024
 """How many characters one answer may have, in text, reasoning and arguments together."""
@@ -362,18 +362,6 @@ class ChatStream:
         if not out:
             self._raise_fault()
         return out
-
-
-def read_completion(body: bytes, *, think_tags: bool = True) -> list[Delta]:
-    """Return what a whole completion tells. Raise BackendError if it is none, or failed.
-
-    Whoever wants what a failed answer holds beside its failure asks `ChatStream.whole`.
-    """
-    reader = ChatStream(think_tags=think_tags)
-    deltas = reader.whole(body)
-    if reader.fault is not None:
-        raise reader.fault
-    return deltas
 
 
 def _closed() -> BackendError:

@@ -274,10 +274,11 @@ class Turn:
         text = self._builder.answer_text
         if self._form is None or text is None:
             return None
-        problem = self._form.problem(text)
+        unchecked = self._form.why_unchecked(text)
+        problem = unchecked or self._form.problem(text)
         if problem is None:
             return None
-        if self._form.is_binding:
+        if self._form.is_binding and not unchecked:
             return BackendError(problem, code="output_format_violated")
         self._builder.feed(Degraded(problem))
         return None

@@ -18,7 +18,6 @@ from antiphon.protocol.response import Extra, Response
 
 __all__ = [
     "EVENT_CLASSES",
-    "TERMINAL_TYPES",
     "AnnotationEvent",
     "ArgumentsDelta",
     "ArgumentsDone",
@@ -281,7 +280,6 @@ EVENT_CLASSES: Final[dict[str, type[KnownEvent]]] = {
     str(cls.__struct_config__.tag): cls for cls in get_args(KnownEvent)
 }
 _TYPES: Final = {cls: name for name, cls in EVENT_CLASSES.items()}
-TERMINAL_TYPES: Final = frozenset({"response.completed", "response.failed", "response.incomplete"})
 
 
 def event_type(event: Event) -> str:

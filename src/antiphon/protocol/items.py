@@ -17,9 +17,6 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 
 __all__ = [
-    "CALL_TYPES",
-    "KNOWN_ITEM_TYPES",
-    "OUTPUT_TYPES",
     "Item",
     "Part",
     "check_item",
@@ -33,9 +30,6 @@ __all__ = [
 # JSON objects of open shape: Any is what a peer may put there.
 Item = dict[str, Any]
 Part = dict[str, Any]
-
-CALL_TYPES: Final = frozenset({"function_call"})
-OUTPUT_TYPES: Final = frozenset({"function_call_output"})
 
 _MAX_TEXT: Final = 10 * 1024 * 1024
 _MAX_IMAGE: Final = 20 * 1024 * 1024
@@ -135,7 +129,6 @@ _ITEM_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
     "compaction": _Compaction,
     "item_reference": _Reference,
 }
-KNOWN_ITEM_TYPES: Final = frozenset(_ITEM_SHAPES)
 
 _PARTS_OF: Final = {
     "message": ("content",),

@@ -116,7 +116,7 @@ class OpenCall:
         if not self.is_whole:
             try:
                 msgspec.json.decode(self.growing.text())
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
                 return False
             self.is_whole = True
         return True

@@ -15,6 +15,7 @@ import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item, check_item, shape_error
+from antiphon.protocol.schema import check_schema
 from antiphon.protocol.tools import NAME_PATTERN, Mode, Tool, ToolPolicy
 
 __all__ = [
@@ -27,9 +28,6 @@ __all__ = [
 ]
 
 _MAX_TOOLS: Final = 128
-_MAX_SCHEMA_BYTES: Final = 64 * 1024
-_MAX_SCHEMA_DEPTH: Final = 10
-_MAX_SCHEMA_WEIGHT: Final = 20_000
 _MAX_INPUT: Final = 10 * 1024 * 1024
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -160,7 +158,7 @@ def _check_tool(tool: Tool, param: str) -> None:
                 code="invalid_type",
                 param=f"{param}.{field}",
             )
-    _check_schema(tool.get("parameters"), f"{param}.parameters")
+    check_schema(tool.get("parameters"), f"{param}.parameters")
 
 
 def _check_format(text: TextRequest | None) -> None:
@@ -183,84 +181,7 @@ def _check_format(text: TextRequest | None) -> None:
                 code="missing_required_parameter" if field not in form else "invalid_type",
                 param=f"text.format.{field}",
             )
-    _check_schema(form["schema"], "text.format.schema")
-
-
-def _check_schema(schema: dict[str, Any] | None, param: str) -> None:
-    """Refuse schemas that cost more than any real tool: too large, or nested too deep."""
-    if schema is None:
-        return
-    if len(msgspec.json.encode(schema)) > _MAX_SCHEMA_BYTES:
-        raise InvalidRequest(
-            f"{param} is larger than {_MAX_SCHEMA_BYTES // 1024} KiB",
-            code="schema_too_large",
-            param=param,
-        )
-    if _schema_depth(schema) > _MAX_SCHEMA_DEPTH:
-        raise InvalidRequest(
-            f"{param} is nested deeper than {_MAX_SCHEMA_DEPTH} levels",
-            code="schema_too_deep",
-            param=param,
-        )
-    if _SchemaScale(schema).weigh(schema) > _MAX_SCHEMA_WEIGHT:
-        raise InvalidRequest(
-            f"{param} refers to itself too often: over {_MAX_SCHEMA_WEIGHT} schemas when unfolded",
-            code="schema_too_large",
-            param=param,
-        )
-
-
-class _SchemaScale:
-    """Weighs a schema with every local `$ref` unfolded: thirty that each name the next one
-    twice make a thousand million. A reference to itself counts once.
-    """
-
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
-        self._weights: dict[str, int] = {}
-
-    def weigh(self, node: object) -> int:
-        """Return how many JSON values there are, capped a little above the limit."""
-        if isinstance(node, list):
-            return self._cap(1 + sum(self.weigh(child) for child in node))
-        if not isinstance(node, dict):
-            return 1
-        total = 1 + sum(self.weigh(child) for name, child in node.items() if name != "$defs")
-        ref = node.get("$ref")
-        if isinstance(ref, str) and ref.startswith("#"):
-            total += self._weigh_ref(ref)
-        return self._cap(total)
-
-    def _weigh_ref(self, ref: str) -> int:
-        if ref not in self._weights:
-            self._weights[ref] = 1
-            self._weights[ref] = self.weigh(self._resolve(ref)) if len(self._weights) < 256 else 1
-        return self._weights[ref]
-
-    def _resolve(self, ref: str) -> object:
-        node: object = self._root
-        for step in ref.lstrip("#/").split("/"):
-            if step:
-                node = node.get(step) if isinstance(node, dict) else None
-        return node
-
-    def _cap(self, weight: int) -> int:
-        return min(weight, _MAX_SCHEMA_WEIGHT + 1)
-
-
-def _schema_depth(schema: dict[str, Any]) -> int:
-    """Return how many schemas stand inside each other; a level may take two JSON objects."""
-    depth = 0
-    level: list[Any] = [schema]
-    while level:
-        depth += 1
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-    return (depth + 1) // 2
+    check_schema(form["schema"], "text.format.schema")
 
 
 def read_policy(choice: str | dict[str, Any] | None) -> ToolPolicy:
