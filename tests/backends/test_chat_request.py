@@ -445,3 +445,11 @@ def test_the_plan_is_left_as_it_was() -> None:
     before = msgspec.json.encode(items)
     write(items=items, tools=[TOOL])
     assert msgspec.json.encode(items) == before
+
+
+def test_fields_of_parts_that_nobody_reads_are_reported() -> None:
+    part = {"type": "input_text", "text": "x", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    item = {"type": "message", "role": "user", "content": [part]}
+    _, report = write_request(Plan(model="m", items=[item]), GENERIC)
+
+    assert report == ["input[0].content[0].prompt_cache_breakpoint"]

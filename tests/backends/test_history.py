@@ -131,3 +131,11 @@ def test_reasoning_belongs_to_the_turn_it_begins() -> None:
     turns, _ = arrange([user("a"), {"type": "reasoning", "summary": []}, call("1"), output("1")])
     assert isinstance(turns[1], Turn)
     assert (len(turns[1].reasoning), len(turns[1].calls)) == (1, 1)
+
+
+def test_fields_of_items_that_nobody_reads_are_reported() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "x", "odd": None}
+    _, report = arrange([{**call, "namespace": "files"}, output])
+
+    assert report == ["input[0].namespace"]

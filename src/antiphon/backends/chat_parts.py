@@ -48,6 +48,24 @@ _TEXTS: Final = {
     "refusal": "refusal",
 }
 
+# What we read of a part; annotations and logprobs say nothing to a model.
+_FIELDS: Final = frozenset(
+    {
+        "type",
+        "text",
+        "refusal",
+        "annotations",
+        "logprobs",
+        "image_url",
+        "detail",
+        "filename",
+        "file_data",
+        "file_url",
+        "file_id",
+        "video_url",
+    }
+)
+
 
 class PartWriter:
     """Parts of the Responses API to parts of the chat API, with a report of what was lost."""
@@ -65,6 +83,9 @@ class PartWriter:
 
     def _write_part(self, part: Part, where: str) -> ChatPart:
         kind = str(part.get("type"))
+        if not _FIELDS.issuperset(part):
+            unknown = (name for name, value in part.items() if value and name not in _FIELDS)
+            self._report += [f"{where}.{name}" for name in unknown]
         if kind in _TEXTS:
             return _text(str(part.get(_TEXTS[kind]) or ""))
         where = f"{where} ({kind})"

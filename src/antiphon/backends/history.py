@@ -16,10 +16,20 @@ Nothing is lost in silence: what could not be kept, or was made up, is named in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from antiphon.protocol.items import Item, item_type
 
 __all__ = ["Call", "Entry", "Said", "Turn", "arrange"]
+
+# What we read of an item, and the labels (`id`, `status`, `phase`) that say nothing to a model.
+_LABELS: Final = frozenset({"type", "id", "status"})
+_FIELDS: Final = {
+    "message": _LABELS | {"role", "content", "phase"},
+    "function_call": _LABELS | {"call_id", "name", "arguments"},
+    "function_call_output": _LABELS | {"call_id", "output"},
+    "reasoning": _LABELS | {"summary", "content", "encrypted_content"},
+}
 
 Entry = tuple[int, Item]
 """An item and its place in the input, which reports name it by."""
@@ -76,6 +86,10 @@ class _Arranger:
     def take(self, entry: Entry) -> None:
         index, item = entry
         kind = item_type(item)
+        known = _FIELDS.get(kind)
+        if known is not None and not known.issuperset(item):
+            unknown = (name for name, value in item.items() if value and name not in known)
+            self._report += [f"input[{index}].{name}" for name in unknown]
         if kind == "message" and item.get("role") == "assistant":
             self._turn().messages.append(entry)
         elif kind == "message":
