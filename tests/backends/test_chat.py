@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from antiphon.backends import chat
-from antiphon.backends.base import Backend, ModelInfo, Plan
+from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.chat import ChatBackend
-from antiphon.backends.profiles import Profile
+from antiphon.chat.profiles import Profile
 from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
 from antiphon.protocol.errors import BackendError, ContextOverflow
+from antiphon.protocol.plan import Plan
 from antiphon.transport.http import Limits, Secret
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
 
@@ -97,6 +98,7 @@ async def answer_to(*answers: bytes, **fields: Any) -> tuple[list[Delta], Backen
 # Answers.
 
 
+@pytest.mark.requirement("003-flow-5")
 async def test_a_plan_is_posted_and_the_answer_streamed() -> None:
     async with raw_server(Answers(WHOLE)) as server:
         backend: Backend = backend_for(server, key=Secret("sk-1"), headers={"X-Team": "blue"})

@@ -13,7 +13,6 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from antiphon.backends.base import Plan
 from antiphon.backends.local import MODEL, LocalBackend
 from antiphon.backends.weights import SMOLLM2, ensure_weights
 from antiphon.protocol.deltas import (
@@ -26,6 +25,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, ContextOverflow
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import Tool, ToolPolicy
 

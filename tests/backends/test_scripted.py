@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.backends.base import Backend, Plan
+from antiphon.backends.base import Backend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -20,6 +20,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import ToolPolicy
 
 WEATHER: dict[str, Any] = {"type": "function", "name": "get_weather", "parameters": {}}

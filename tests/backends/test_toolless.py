@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from antiphon.backends.base import Plan
 from antiphon.backends.toolless import (
     candidates,
     plan_arguments,
@@ -14,6 +13,7 @@ from antiphon.backends.toolless import (
     plan_words,
     unenforced,
 )
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import Tool, ToolPolicy
 
 

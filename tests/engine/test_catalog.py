@@ -35,6 +35,7 @@ class Clock:
         return self.now
 
 
+@pytest.mark.requirement("003-flow-2")
 async def test_the_first_provider_has_a_name_and_the_prefix_reaches_the_other() -> None:
     one, two = Listing("m", "a"), Listing("m", "b")
     catalog = Catalog({"one": one, "two": two}, Clock())

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from antiphon.backends.base import Plan
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.protocol.deltas import CallGrew, CallOpened, Stopped, TextGrew
 from antiphon.protocol.items import text_of
+from antiphon.protocol.plan import Plan
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -46,6 +46,7 @@ async def say(gateway: Gateway, text: str, previous: str | None) -> str:
     return response_id
 
 
+@pytest.mark.requirement("003-state-1")
 async def test_a_hundred_turns_a_restart_and_a_fork_keep_every_context(tmp_path: Path) -> None:
     names = [f"turn{number}" for number in range(100)]
     ids: list[str] = []
@@ -131,6 +132,7 @@ async def test_list_input_and_unknown_items_are_remembered_whole() -> None:
     assert remembered[1]["content"] == message["content"]
 
 
+@pytest.mark.requirement("003-state-4")
 async def test_a_chain_with_a_hole_is_refused_not_shortened() -> None:
     async with serve_gateway(ScriptedBackend(answering)) as gateway:
         root = await say(gateway, "root", None)
@@ -142,6 +144,7 @@ async def test_a_chain_with_a_hole_is_refused_not_shortened() -> None:
     assert root in answer.error["message"]
 
 
+@pytest.mark.requirement("003-state-4")
 @pytest.mark.parametrize("unknown", ["resp_unknown", "x", ""])
 async def test_an_unknown_parent_is_refused(unknown: str) -> None:
     backend = ScriptedBackend()

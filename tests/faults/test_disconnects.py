@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.backends.base import Plan
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.plan import Plan
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing import Endless, Script, Stall
 from antiphon.testing.gateway import serve_gateway

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.backends.chat_stream import ChatStream
+from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,

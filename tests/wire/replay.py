@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.backends.chat_stream import ChatStream
+from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 

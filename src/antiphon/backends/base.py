@@ -7,47 +7,15 @@ arrived together goes out together, in one write. Closing the generator early st
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
 
 import msgspec
 
 from antiphon.protocol.deltas import Delta
-from antiphon.protocol.items import Item
-from antiphon.protocol.tools import Tool, ToolPolicy
+from antiphon.protocol.plan import Plan
 
-__all__ = ["Backend", "ModelInfo", "Plan"]
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was decided about one call of the model, frozen.
-
-    `items` is the whole context in order: history first, then what is new. None means that
-    the caller left it to the model. `tools` are function tools only, and all of them stay
-    visible to the model whatever `policy` allows.
-    """
-
-    model: str
-    items: Sequence[Item]
-    stream: bool = True
-    instructions: str | None = None
-    tools: Sequence[Tool] = ()
-    policy: ToolPolicy = ToolPolicy()
-    parallel_tool_calls: bool | None = None
-    format: Mapping[str, Any] | None = None
-    """`text.format` when it is not plain text: json_schema or json_object, as on the wire."""
-    verbosity: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    max_output_tokens: int | None = None
-    reasoning_effort: str | None = None
-    logprobs: bool = False
-    top_logprobs: int | None = None
-    service_tier: str | None = None
-    extra: Mapping[str, Any] = {}
-    """Request fields that are not of the protocol. Pass on or report as degraded."""
+__all__ = ["Backend", "ModelInfo"]
 
 
 class ModelInfo(msgspec.Struct, frozen=True):

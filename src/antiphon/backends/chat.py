@@ -16,13 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.backends.base import ModelInfo, Plan
-from antiphon.backends.chat_request import write_request
-from antiphon.backends.chat_stream import ChatStream
-from antiphon.backends.faults import fault_from_body
-from antiphon.backends.profiles import Profile, profile_for
+from antiphon.backends.base import ModelInfo
+from antiphon.chat.faults import fault_from_body
+from antiphon.chat.profiles import Profile, profile_for
+from antiphon.chat.request import write_request
+from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.plan import Plan
 from antiphon.transport.http import Head, HttpClient, Limits, Secret
 from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
 from antiphon.transport.stream import ByteStream, open_stream

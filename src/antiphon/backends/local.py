@@ -22,10 +22,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from antiphon.backends.base import ModelInfo, Plan
-from antiphon.backends.chat_request import write_request
-from antiphon.backends.chat_stream import ChatStream
-from antiphon.backends.profiles import PROFILES, Profile
+from antiphon.backends.base import ModelInfo
 from antiphon.backends.toolless import (
     candidates,
     plan_arguments,
@@ -34,6 +31,9 @@ from antiphon.backends.toolless import (
     unenforced,
 )
 from antiphon.backends.weights import ensure_weights
+from antiphon.chat.profiles import PROFILES, Profile
+from antiphon.chat.request import write_request
+from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -43,6 +43,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import InputDetails, Usage
 from antiphon.protocol.tools import Tool
 

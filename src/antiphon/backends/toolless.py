@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.backends.base import Plan
 from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import Tool, function_name
 
 __all__ = ["candidates", "plan_arguments", "plan_choice", "plan_words", "unenforced"]

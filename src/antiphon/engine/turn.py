@@ -22,17 +22,14 @@ from typing import cast
 
 import msgspec
 
-from antiphon.backends.base import Plan
 from antiphon.engine.catalog import Catalog, Route
-from antiphon.engine.estimate import estimate_usage
 from antiphon.engine.format import FormatCheck
-from antiphon.engine.gate import ToolGate
 from antiphon.engine.history import Context, load_context
-from antiphon.engine.plan import first_response, make_plan
 from antiphon.engine.truncate import drop_oldest
 from antiphon.engine.validate import refuse_degraded, validate
 from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
 from antiphon.protocol.deltas import Degraded, Delta
+from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
@@ -40,7 +37,10 @@ from antiphon.protocol.errors import (
     OurFault,
     StoreUnavailable,
 )
+from antiphon.protocol.estimate import estimate_usage
 from antiphon.protocol.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
+from antiphon.protocol.gate import gate_for
+from antiphon.protocol.plan import Plan, make_plan
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Failure, Response
 from antiphon.store.base import Store
@@ -87,7 +87,7 @@ class Engine:
         response = first_response(
             request, checked, self.mint("resp"), request.model or route.model, self.now()
         )
-        plan = make_plan(request, checked, context, route.model)
+        plan = make_plan(request, checked, context.items, route.model)
         return Turn(self, request, owner, route, plan, context, response, form, strict=strict)
 
 
@@ -125,11 +125,7 @@ class Turn:
         self._interruption: AntiphonError | None = None
         self._store_error: StoreUnavailable | None = None
         self._is_stored = request.store is not False
-        self._gate = ToolGate(
-            plan.policy,
-            parallel=plan.parallel_tool_calls is not False,
-            names=frozenset(tool["name"] for tool in plan.tools),
-        )
+        self._gate = gate_for(plan)
         summary = engine.reasoning_as == "summary" or bool(
             response.reasoning and response.reasoning.summary
         )

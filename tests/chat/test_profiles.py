@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.backends.profiles import GENERIC, PROFILES, profile_for
+from antiphon.chat.profiles import GENERIC, PROFILES, profile_for
 
 
 @pytest.mark.parametrize(

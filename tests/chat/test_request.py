@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.backends.base import Plan
-from antiphon.backends.chat_request import write_request
-from antiphon.backends.profiles import GENERIC, PROFILES, Profile
+from antiphon.chat.profiles import GENERIC, PROFILES, Profile
+from antiphon.chat.request import write_request
 from antiphon.protocol.items import Item
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import ToolPolicy
 
 OPENAI = PROFILES["openai"]
@@ -77,6 +77,7 @@ def test_without_streaming_no_stream_options() -> None:
     assert "stream_options" not in body
 
 
+@pytest.mark.requirement("003-flow-3", "003-input-2", "003-input-5")
 def test_instructions_and_leading_system_messages_become_one() -> None:
     items = [message("developer", "b"), message("system", "c", "d"), message("user", "hi")]
     assert messages(*items, instructions="a") == [
@@ -94,6 +95,7 @@ def test_a_server_may_want_them_apart_and_under_another_name() -> None:
     ]
 
 
+@pytest.mark.requirement("003-input-5")
 def test_a_late_system_message_stays_where_it_is() -> None:
     late = message("system", "b")
     assert messages(message("user", "a"), late)[1] == {"role": "system", "content": "b"}
@@ -103,10 +105,12 @@ def test_a_late_system_message_stays_where_it_is() -> None:
     assert report == ["input[1] (system message): sent as a user message"]
 
 
+@pytest.mark.requirement("003-input-3")
 def test_content_may_be_a_string_and_the_type_may_be_missing() -> None:
     assert messages({"role": "user", "content": "hi"}) == [{"role": "user", "content": "hi"}]
 
 
+@pytest.mark.requirement("003-input-4", "003-content-2")
 def test_an_assistants_parts_and_refusals_are_its_words() -> None:
     parts = [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
     assert messages({"role": "assistant", "content": parts}) == [
@@ -114,6 +118,7 @@ def test_an_assistants_parts_and_refusals_are_its_words() -> None:
     ]
 
 
+@pytest.mark.requirement("003-input-6", "003-input-7")
 def test_calls_and_results() -> None:
     items = [message("user", "hi"), message("assistant", "so"), call("1", '{"a":1}'), call("2", "")]
     items += [output("2", "y"), output("1", "x")]
@@ -178,6 +183,7 @@ def test_images_of_a_result_follow_in_a_user_message() -> None:
 # Parts.
 
 
+@pytest.mark.requirement("003-content-3", "003-content-limits-1")
 def test_images_keep_their_detail() -> None:
     image = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
     assert messages(message("user", "see", image))[0]["content"] == [
@@ -186,6 +192,7 @@ def test_images_keep_their_detail() -> None:
     ]
 
 
+@pytest.mark.requirement("003-content-4", "RFC016-types-2")
 @pytest.mark.parametrize(
     ("part", "what"),
     [
@@ -216,6 +223,7 @@ def data_url(media: str, data: bytes) -> str:
     return f"data:{media};base64,{base64.b64encode(data).decode()}"
 
 
+@pytest.mark.requirement("003-content-4", "003-content-limits-2")
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -234,6 +242,7 @@ def test_a_file_of_text_is_read_to_the_model(name: str, data: str) -> None:
     ]
 
 
+@pytest.mark.requirement("003-content-4", "003-content-limits-2")
 @pytest.mark.parametrize("media", ["application/pdf", "text/plain"])
 def test_any_other_file_goes_as_it_is_where_the_server_takes_files(media: str) -> None:
     data = data_url(media, b"\xff\xfe\x00")
@@ -291,6 +300,7 @@ def test_reasoning_that_led_to_nothing_is_reported() -> None:
 # Tools.
 
 
+@pytest.mark.requirement("003-flow-4")
 def test_tools_keep_their_schema_and_lose_their_nulls() -> None:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
     tools = [
@@ -309,6 +319,9 @@ def test_tools_keep_their_schema_and_lose_their_nulls() -> None:
     assert report == []
 
 
+@pytest.mark.requirement(
+    "003-tool-choice-1", "003-tool-choice-2", "003-tool-choice-3", "003-tool-choice-4"
+)
 @pytest.mark.parametrize(
     ("policy", "choice"),
     [
@@ -332,6 +345,7 @@ def test_without_tools_nothing_is_said_about_them() -> None:
     assert report == []
 
 
+@pytest.mark.requirement("003-ignored-1", "003-ignored-2")
 def test_a_server_without_such_settings_is_reported() -> None:
     _, report = write(
         PLAIN,
@@ -375,6 +389,7 @@ def test_what_a_server_does_anyway_is_not_reported() -> None:
 # The rest.
 
 
+@pytest.mark.requirement("003-ignored-1", "003-ignored-2")
 def test_settings_go_under_the_names_that_the_server_knows() -> None:
     body, report = write(
         OPENAI,

@@ -12,7 +12,7 @@ import binascii
 import re
 from typing import Any, Final
 
-from antiphon.backends.profiles import Profile
+from antiphon.chat.profiles import Profile
 from antiphon.protocol.items import Part
 
 __all__ = ["ChatPart", "PartWriter", "join_text", "only_text"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from antiphon.backends.base import Plan
-from antiphon.backends.chat_parts import ChatPart, PartWriter, join_text, only_text
-from antiphon.backends.history import Call, Entry, Said, Turn, arrange
-from antiphon.backends.profiles import Profile
+from antiphon.chat.parts import ChatPart, PartWriter, join_text, only_text
+from antiphon.chat.profiles import Profile
+from antiphon.chat.turns import Call, Entry, Said, Turn, arrange
 from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import Tool, ToolPolicy
 
 __all__ = ["write_request"]

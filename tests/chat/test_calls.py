@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.backends.chat_calls import CallReader
+from antiphon.chat.calls import CallReader
 from antiphon.protocol.deltas import CallGrew, CallOpened
 from antiphon.protocol.errors import BackendError
 

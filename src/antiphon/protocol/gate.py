@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Degraded, Delta
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import ToolPolicy
 
-__all__ = ["ToolGate"]
+__all__ = ["ToolGate", "gate_for"]
 
 
 class ToolGate:
@@ -56,3 +57,12 @@ class ToolGate:
         if not self._parallel and self._passed:
             return f"parallel_tool_calls: a second call, to '{name}', was suppressed"
         return None
+
+
+def gate_for(plan: Plan) -> ToolGate:
+    """Return the gate that holds an answer to what its plan allows."""
+    return ToolGate(
+        plan.policy,
+        parallel=plan.parallel_tool_calls is not False,
+        names=frozenset(tool["name"] for tool in plan.tools),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.backends.think import ThinkSplitter
+from antiphon.chat.think import ThinkSplitter
 from antiphon.protocol.deltas import ReasoningGrew
 
 

@@ -1,4 +1,8 @@
-"""Everything decided before the model is called: the plan, and the response as it begins."""
+"""The response as it begins: every echo of its request, and nothing said yet.
+
+Both wings begin one: the engine for its caller, the client where the server speaks chat and
+makes no response of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +10,11 @@ from typing import Any
 
 from msgspec import UNSET
 
-from antiphon.backends.base import Plan
-from antiphon.engine.history import Context
-from antiphon.engine.validate import Checked
+from antiphon.protocol.checked import Checked
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Reasoning, Response
 
-__all__ = ["first_response", "make_plan"]
-
-
-def make_plan(request: CreateResponse, checked: Checked, context: Context, model: str) -> Plan:
-    """Return what the backend is to do. `model` is the name the backend knows."""
-    text = request.text
-    form = text.format if text else None
-    reasoning = request.reasoning
-    include = request.include or ()
-    return Plan(
-        model=model,
-        items=context.items,
-        stream=bool(request.stream),
-        instructions=request.instructions or None,
-        tools=checked.tools,
-        policy=checked.policy,
-        parallel_tool_calls=request.parallel_tool_calls,
-        format=form if form and form.get("type") != "text" else None,
-        verbosity=text.verbosity if text else None,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        max_output_tokens=request.max_output_tokens,
-        reasoning_effort=reasoning.effort if reasoning else None,
-        logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
-        top_logprobs=request.top_logprobs,
-        service_tier=request.service_tier,
-        extra=request.extra,
-    )
+__all__ = ["first_response"]
 
 
 def first_response(

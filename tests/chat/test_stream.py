@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.backends.chat_stream import ChatStream
+from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -337,3 +337,44 @@ def test_a_whole_answer_that_failed_still_gives_what_it_has() -> None:
 def test_names_and_ids_with_half_characters_are_cleaned() -> None:
     call = {"index": 0, "id": "a\ud83c", "function": {"name": "f", "arguments": "{}"}}
     assert ChatStream().feed(chunk(tool_calls=[call]))[0] == CallOpened(0, "f", "a?")
+
+
+# Choices.
+
+
+def _choices(*indexes: object, field: str = "delta") -> dict[str, Any]:
+    return {"choices": [{"index": index, field: {"content": f"<{index}>"}} for index in indexes]}
+
+
+@pytest.mark.requirement("22-D2")
+def test_choices_beyond_the_first_of_a_stream_are_counted_once_each_and_not_read() -> None:
+    reader = ChatStream()
+
+    deltas = reader.feed(event(_choices(0, 1)) + event(_choices(2)) + event(_choices(1, 2, 0)))
+    assert reader.skipped_choices == 2
+    deltas += reader.feed(chunk("stop") + DONE)
+
+    assert deltas == [TextGrew("<0>"), TextGrew("<0>"), Stopped("stop")]
+    assert reader.skipped_choices == 2
+
+
+@pytest.mark.requirement("22-D2")
+def test_choices_beyond_the_first_of_a_whole_answer_are_counted() -> None:
+    reader = ChatStream()
+
+    deltas = reader.whole(json.dumps(_choices(0, 1, 2, 3, field="message")).encode())
+
+    assert deltas == [TextGrew("<0>"), Stopped("stop")]
+    assert reader.skipped_choices == 3
+
+
+def test_an_answer_with_one_choice_skips_none() -> None:
+    reader = ChatStream()
+    reader.feed(chunk("stop", content="a") + DONE)
+    assert reader.skipped_choices == 0
+
+
+def test_an_index_that_is_no_number_is_another_choice() -> None:
+    reader = ChatStream()
+    reader.feed(event(_choices(0, "b", ["c"])) + chunk("stop") + DONE)
+    assert reader.skipped_choices == 1

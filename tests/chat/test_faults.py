@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from antiphon.backends.faults import fault_from_body, fault_from_json, has_error
+from antiphon.chat.faults import fault_from_body, fault_from_json, has_error
 from antiphon.protocol.errors import ContextOverflow
 
 

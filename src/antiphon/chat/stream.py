@@ -10,7 +10,8 @@ Invariants, whatever the bytes:
   finish_reason without `[DONE]` is an end, and so is `[DONE]` without a finish_reason if
   something was said and no call is cut short.
 
-Only the first choice is read. Fields and parts that we do not know are passed over.
+Only the first choice is read; how many more there were is counted. Fields and parts that we
+do not know are passed over.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from antiphon.backends.chat_calls import CallReader
-from antiphon.backends.chat_wire import (
+from antiphon.chat.calls import CallReader
+from antiphon.chat.faults import fault_from_json
+from antiphon.chat.think import ThinkSplitter
+from antiphon.chat.wire import (
     Choice,
     Chunk,
     Function,
@@ -35,8 +38,6 @@ from antiphon.backends.chat_wire import (
     read_token,
     read_usage,
 )
-from antiphon.backends.faults import fault_from_json
-from antiphon.backends.think import ThinkSplitter
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -63,6 +64,7 @@ _Channel = Literal["text", "reasoning", "refusal"]
 _DONE: Final = b"[DONE]"
 _BRACKET: Final = ord("[")
 _MAX_ANNOTATIONS: Final = 10_000
+_MAX_CHOICES: Final = 1024
 
 
 class ChatStream:
@@ -83,6 +85,7 @@ class ChatStream:
         self._out: list[Delta] = []
         self._logprobs: list[dict[str, Any]] = []
         self._annotations: set[bytes] = set()
+        self._other_choices: set[int] = set()
         self._usage: Usage | None = None
         self._tier: str | None = None
         # First halves of surrogate pairs that a server cut between two chunks, per text.
@@ -93,6 +96,11 @@ class ChatStream:
     def has_reason(self) -> bool:
         """Say whether the model has stopped, so that only usage and `[DONE]` can follow."""
         return self._reason is not None
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many choices beyond the first the answer has had, as far as it was read."""
+        return len(self._other_choices)
 
     def feed(self, data: bytes) -> list[Delta]:
         """Return what these bytes of a streamed answer tell."""
@@ -164,6 +172,8 @@ class ChatStream:
         for choice in chunk.choices or ():
             if choice.index in (0, None):
                 self._take_choice(choice)
+            else:
+                self._skip_choice(choice.index)
         if chunk.usage is not None:
             self._note_usage(chunk.usage)
         if chunk.x_groq is not None and isinstance(chunk.x_groq, dict):
@@ -181,6 +191,11 @@ class ChatStream:
             self._note_usage(choice.usage)
         if choice.finish_reason:
             self._reason = read_reason(choice.finish_reason, choice.error)
+
+    def _skip_choice(self, index: object) -> None:
+        if len(self._other_choices) < _MAX_CHOICES:
+            # Whatever is no number is one other choice.
+            self._other_choices.add(index if type(index) is int else -1)
 
     def _take_message(self, message: Message) -> None:
         # Some servers say the same under both names.

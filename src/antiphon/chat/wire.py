@@ -2,7 +2,7 @@
 
 What is read here is taken on trust as little as possible: a field of the wrong type counts
 as absent, and only what is no completion at all is a fault. Nothing here knows what came
-before: which call, which half of a character, which end is the business of `chat_stream`.
+before: which call, which half of a character, which end is the business of `stream`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.backends.faults import fault_from_json, has_error
+from antiphon.chat.faults import fault_from_json, has_error
 from antiphon.protocol.deltas import StopReason
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage

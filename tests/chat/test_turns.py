@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.backends.history import Turn, arrange
+from antiphon.chat.turns import Turn, arrange
 from antiphon.protocol.items import Item
 
 
