@@ -1,9 +1,28 @@
 """antiphon: the Responses gateway that never lies.
 
-`import antiphon` is cheap: it binds the version and nothing else. The rooms are imported by
-name (`antiphon.protocol`, `antiphon.server`, …); `antiphon.testing` holds the public fakes.
+`import antiphon` is cheap: it binds the version and nothing else. `antiphon.Client`,
+`antiphon.AsyncClient` and `antiphon.Provider` are imported when they are first used. The rooms
+are imported by name (`antiphon.client`, `antiphon.host`, `antiphon.server`, …);
+`antiphon.testing` holds the public fakes.
 """
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.client import AsyncClient, Client
+    from antiphon.host import Provider
+
+__all__ = ["AsyncClient", "Client", "Provider", "__version__"]
 
 __version__ = "0.1.0"
+
+_ROOMS = {"AsyncClient": "client", "Client": "client", "Provider": "host"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+    return getattr(import_module(f"antiphon.{_ROOMS[name]}"), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def read_by_the_book(stream: bytes) -> list[Frame]:
     return frames
 
 
+@pytest.mark.requirement("22-C1")
 @given(split_streams())
 def test_any_split_gives_the_same_frames(case: tuple[bytes, list[bytes]]) -> None:
     stream, chunks = case
@@ -118,3 +120,20 @@ def test_encoded_events_come_back(words: list[str], size: int) -> None:
     stream = b"".join(encode_sse(event) for event in events)
     chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
     assert [decode_event(frame.data) for frame in read(chunks)] == events
+
+
+def plain_streams() -> st.SearchStrategy[bytes]:
+    """Mostly events of two lines, as servers send them, with something odd in between."""
+    plain = [b"event: a\ndata: x\n\n", b"event: b\ndata: \n\n", b"event: c\n\n", b"data: y\n\n"]
+    odd = [b"data: 1\ndata: 2\n\n", b"event: d\ndata:z\n\n", b": note\n", b"\n", b"id: 1\n"]
+    return st.lists(st.sampled_from(plain + odd), max_size=12).map(b"".join)
+
+
+@given(st.one_of(split_streams(), plain_streams().map(lambda stream: (stream, [stream]))))
+def test_the_data_alone_is_the_data_of_the_frames(case: tuple[bytes, list[bytes]]) -> None:
+    _, chunks = case
+    whole, alone = SseDecoder(), SseDecoder()
+    for chunk in chunks:
+        frames = whole.feed(chunk)
+        assert alone.feed_data(chunk) == [frame.data for frame in frames if frame.data]
+    assert alone.end() == whole.end()

@@ -175,6 +175,7 @@ def test_the_last_id_of_the_response_wins_and_is_noted() -> None:
 # What is missing.
 
 
+@pytest.mark.requirement("RFC22-item-events", "RFC22-part-events", "RFC22-text-events")
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -196,6 +197,7 @@ def test_a_message_survives_the_loss_of_events(kinds: list[str]) -> None:
     assert output_of(created(), *without(message(), *kinds), end()) == [message_item("hello")]
 
 
+@pytest.mark.requirement("RFC22-item-events", "RFC22-call-events")
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -228,6 +230,7 @@ def test_a_delta_before_its_item_is_kept() -> None:
     assert output_of(created(), rest[0], added, part, rest[1], end()) == [message_item("hello")]
 
 
+@pytest.mark.requirement("RFC22-item-events")
 def test_an_item_that_was_never_done_ends_as_the_response_did() -> None:
     [item] = output_of(created(), *call()[:2], end(kind="incomplete"))
     assert item["status"] == "incomplete"
@@ -311,6 +314,7 @@ def test_a_call_and_its_output_are_two_items() -> None:
 # What is in the wrong place.
 
 
+@pytest.mark.requirement("RFC22-call-events")
 def test_calls_told_side_by_side_keep_their_arguments() -> None:
     one, two = call("c", "fc"), call("d", "fd", 1)
     mixed = [told for pair in zip(one, two, strict=True) for told in pair]
@@ -417,6 +421,7 @@ def test_an_item_that_gets_a_new_id_at_the_end_is_not_doubled() -> None:
 # What has many names, or none.
 
 
+@pytest.mark.requirement("RFC22-reasoning-events")
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_text"])
 def test_raw_reasoning_is_read_under_each_name(name: str) -> None:
     place: dict[str, Any] = {"item_id": "rs", "output_index": 0, "content_index": 0}
@@ -431,6 +436,7 @@ def test_raw_reasoning_is_read_under_each_name(name: str) -> None:
     ]
 
 
+@pytest.mark.requirement("RFC22-reasoning-events")
 @pytest.mark.parametrize("name", ["reasoning_summary", "reasoning_summary_text"])
 def test_a_summary_is_read_under_each_name(name: str) -> None:
     place: dict[str, Any] = {"item_id": "rs", "output_index": 0, "summary_index": 0}
@@ -464,6 +470,7 @@ def test_custom_input_is_collected() -> None:
     assert item["input"] == "ls"
 
 
+@pytest.mark.requirement("RFC22-text-events")
 def test_annotations_are_collected_in_order() -> None:
     place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
     notes = [
@@ -492,6 +499,7 @@ def test_unknown_items_are_told_exactly_as_they_were_done() -> None:
     assert accumulator.finish().output == [done]
 
 
+@pytest.mark.requirement("RFC22-part-events")
 def test_unknown_parts_are_kept_as_they_are() -> None:
     part = {"type": "acme:chart", "points": [1, 2]}
     told = event("content_part.done", part=part, item_id="m", output_index=0, content_index=0)

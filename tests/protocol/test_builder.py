@@ -55,6 +55,7 @@ def accepted(*deltas: Delta, **options: object) -> list[Event]:
     return events
 
 
+@pytest.mark.requirement("003-comparison-5", "003-output-1", "003-streaming-1", "003-streaming-3")
 def test_a_plain_answer_is_told_in_the_order_of_the_specification() -> None:
     events = accepted(TextGrew("Hello "), TextGrew("there"), COUNTED, STOP)
 
@@ -78,6 +79,7 @@ def test_empty_text_opens_nothing() -> None:
     assert final(accepted(TextGrew(""), COUNTED, STOP)).output == []
 
 
+@pytest.mark.requirement("003-comparison-3", "003-output-2")
 def test_reasoning_text_and_calls_are_items_of_their_own_in_order() -> None:
     response = final(
         accepted(
@@ -94,6 +96,7 @@ def test_reasoning_text_and_calls_are_items_of_their_own_in_order() -> None:
     assert response.output[2]["arguments"] == '{"at":1}'
 
 
+@pytest.mark.requirement("003-streaming-4")
 def test_interleaved_calls_keep_their_arguments_apart_and_close_in_order() -> None:
     events = accepted(
         CallOpened(0, "a", "call_a"),
@@ -195,6 +198,7 @@ def test_a_call_without_arguments_gets_an_empty_object() -> None:
     assert response.output[0]["arguments"] == "{}"
 
 
+@pytest.mark.requirement("003-ids-4")
 @pytest.mark.parametrize("wished", [None, "", "x" * 65, "call_a"])
 def test_a_call_id_that_cannot_serve_is_replaced(wished: str | None) -> None:
     response = final(
@@ -236,6 +240,7 @@ def test_a_call_opened_twice_under_one_key_fails_the_response() -> None:
     )
 
 
+@pytest.mark.requirement("003-ignored-3")
 def test_reasoning_goes_to_the_summary_channel_when_asked() -> None:
     events = accepted(ReasoningGrew("hm"), COUNTED, STOP, reasoning_as="summary")
 
@@ -324,6 +329,7 @@ def test_a_cancelled_turn_keeps_what_there_was() -> None:
     assert response.output[0]["status"] == "incomplete"
 
 
+@pytest.mark.requirement("003-ignored-1")
 def test_what_is_noted_stands_in_the_last_response() -> None:
     response = final(
         accepted(Degraded("verbosity"), Degraded("verbosity"), TierUsed("flex"), COUNTED, STOP)

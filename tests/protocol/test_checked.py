@@ -15,6 +15,7 @@ _FUNCTION = {"type": "function", "name": "f"}
 _SEARCH = {"type": "web_search"}
 
 
+@pytest.mark.requirement("003-flow-4", "003-tools")
 def test_tools_nobody_can_run_are_reported() -> None:
     checked = check_request(
         read_request({"input": "x", "tools": [{"type": "web_search"}, _FUNCTION]})
@@ -32,6 +33,7 @@ def test_what_a_function_asks_for_beyond_its_schema_is_reported() -> None:
     ]
 
 
+@pytest.mark.requirement("003-tools")
 @pytest.mark.parametrize(
     "body",
     [
@@ -63,6 +65,7 @@ def test_a_choice_among_tools_is_narrowed_to_those_that_can_be_run() -> None:
     assert "tool_choice (web_search): nobody here can run it" in checked.degraded
 
 
+@pytest.mark.requirement("003-ignored-1")
 def test_what_is_asked_of_the_answer_and_never_given_is_reported() -> None:
     body = {
         "input": "x",

@@ -27,6 +27,7 @@ from antiphon.protocol.events import (
     OutputItemDone,
     OutputTextDelta,
     ReasoningTextDelta,
+    ResponseCompleted,
     ResponseCreated,
     UnknownEvent,
 )
@@ -81,6 +82,7 @@ def fields_of(kind: str) -> dict[str, Any]:
     return {"type": kind} | {name: FIELDS[name] for name in names if name in FIELDS}
 
 
+@pytest.mark.requirement("RFC016-types")
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("kind", [kind for kind in EVENT_CLASSES if kind != "error"])
 def test_every_event_survives_a_round_trip(kind: str, dialect: Dialect) -> None:
@@ -190,6 +192,7 @@ def test_raw_reasoning_has_a_name_in_each_dialect() -> None:
     assert names == ["response.reasoning_text.delta", "response.reasoning.delta"]
 
 
+@pytest.mark.requirement("RFC22-reasoning-events")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -239,6 +242,7 @@ def test_an_error_is_nested_for_open_responses() -> None:
     }
 
 
+@pytest.mark.requirement("RFC016-types-6")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -295,6 +299,7 @@ def test_speaking_a_dialect_does_not_change_the_response() -> None:
     assert response.tools == [{"type": "web_search"}]
 
 
+@pytest.mark.requirement("RFC016-types-3")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_required_fields_are_there_and_optional_ones_are_left_out(dialect: Dialect) -> None:
     body = msgspec.json.decode(encode_response(Response(id="r"), dialect))
@@ -309,6 +314,7 @@ def test_an_item_is_encoded_as_it_is() -> None:
 # What cannot be read.
 
 
+@pytest.mark.requirement("22-C1")
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -344,3 +350,39 @@ def test_what_is_no_response_is_a_broken_stream(data: bytes) -> None:
 def test_a_created_event_holds_a_response() -> None:
     event = decode_event(b'{"type":"response.created","sequence_number":0,"response":{"id":"r"}}')
     assert event == ResponseCreated(sequence_number=0, response=Response(id="r"))
+
+
+def test_counts_that_a_server_leaves_open_are_not_given() -> None:
+    usage = {"input_tokens": 5, "output_tokens": None, "input_tokens_details": None}
+    body = {"id": "resp_1", "usage": usage, "output": None, "model": None, "status": None}
+
+    response = decode_response(msgspec.json.encode(body))
+
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (5, 0)
+    assert response.usage.input_tokens_details.cached_tokens == 0
+    assert (response.output, response.model) == ([], "")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_counts_we_do_not_know_survive(dialect: Dialect) -> None:
+    usage = {
+        "input_tokens": 5,
+        "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0, "image_tokens": 2},
+        "output_tokens": 7,
+        "output_tokens_details": {"reasoning_tokens": 3, "acme": {"a": 1}},
+        "total_tokens": 12,
+        "cost": 0.25,
+    }
+    event = {
+        "type": "response.completed",
+        "sequence_number": 3,
+        "response": {"id": "resp_1", "usage": usage},
+    }
+
+    read = decode_event(msgspec.json.encode(event))
+
+    assert isinstance(read, ResponseCompleted)
+    again = msgspec.json.decode(encode_event(read, dialect))
+    assert again["response"]["usage"] == usage
+    assert msgspec.json.decode(encode_response(read.response, dialect))["usage"] == usage

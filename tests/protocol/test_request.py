@@ -20,6 +20,7 @@ def test_explicit_nulls_mean_nothing_was_said() -> None:
     assert request.tools is None
 
 
+@pytest.mark.requirement("RFC016-types-2")
 @pytest.mark.parametrize(
     "body",
     [
@@ -54,12 +55,14 @@ def test_unknown_fields_of_inner_objects_are_kept_under_their_path() -> None:
     assert request.extra == {"reasoning.mode": "deep"}
 
 
+@pytest.mark.requirement("003-comparison-1", "003-input-1")
 def test_a_string_is_a_user_message() -> None:
     assert read_request({"input": "hi"}).items == [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
     ]
 
 
+@pytest.mark.requirement("003-flow-1")
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -135,6 +138,9 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
         assert caught.value.param == param
 
 
+@pytest.mark.requirement(
+    "003-tool-choice-1", "003-tool-choice-2", "003-tool-choice-3", "003-tool-choice-4"
+)
 @pytest.mark.parametrize(
     ("choice", "policy"),
     [

@@ -58,6 +58,7 @@ def test_a_later_byte_order_mark_is_text() -> None:
     assert data_of(b"data: x\n\n", b"\xef\xbb\xbfdata: y\n\n") == [b"x"]
 
 
+@pytest.mark.requirement("22-C1")
 def test_comments_say_nothing() -> None:
     assert data_of(b": ping\n\n:\n\ndata: x\n: in between\n\n") == [b"x"]
 
@@ -70,6 +71,7 @@ def test_an_event_without_data_lends_its_name_to_nobody() -> None:
     assert read(b"event: a\n\ndata: x\n\n") == [Frame("message", b"x")]
 
 
+@pytest.mark.requirement("22-C1")
 def test_the_space_after_the_colon_is_optional_and_only_one_is_eaten() -> None:
     assert data_of(b"data:x\n\ndata:  y\n\n") == [b"x", b" y"]
 
@@ -90,6 +92,7 @@ def test_unknown_fields_are_passed_over() -> None:
     assert data_of(b"datax: no\n data: no\nid: 7\ndata: x\n\n") == [b"x"]
 
 
+@pytest.mark.requirement("22-C1")
 @pytest.mark.parametrize("tail", [b"", b"\n", b"\r"])
 def test_the_last_event_may_lack_its_blank_line(tail: bytes) -> None:
     assert data_of(b"data: 1\n\ndata: [DONE]" + tail) == [b"1", b"[DONE]"]

@@ -1,1 +1,29 @@
-"""How do we ask? The room of the client; nothing lives here yet."""
+"""How do we ask? A client for any Responses server: ours, OpenAI's, vLLM's, Vercel's.
+
+`AsyncClient` and `Client` are the same thing with and without an event loop. They speak the
+protocol themselves, without an SDK. What can go wrong stands in `antiphon.client.errors`.
+"""
+
+from __future__ import annotations
+
+from antiphon.client.client import AsyncClient
+from antiphon.client.conversation import ConversationCache, Thread
+from antiphon.client.resources import Deleted, ItemPage, Model
+from antiphon.client.settings import Timeouts
+from antiphon.client.stream import AsyncStream
+from antiphon.client.sync import Client, Stream
+from antiphon.client.tool_limits import ToolLimits
+
+__all__ = [
+    "AsyncClient",
+    "AsyncStream",
+    "Client",
+    "ConversationCache",
+    "Deleted",
+    "ItemPage",
+    "Model",
+    "Stream",
+    "Thread",
+    "Timeouts",
+    "ToolLimits",
+]

@@ -5,15 +5,16 @@ Damage is repaired by these rules, and each repair is noted in `deviations`:
 - The more final word wins: terminal response over item done, item done over part done, part
   done over text done, text done over deltas. But a word that is empty never wins over one
   that is not. What only the weaker word holds is kept.
-- An item is found by its id; a call also by its call_id, under whatever id it comes again; an
-  event with a foreign id by its output_index, if only one item was opened there; one without
-  an id by the latest open item of its kind. What is found nowhere opens an item that nobody
-  announced. So neither a missing `added` nor a missing `created` loses anything, and no call
-  is told twice.
+- An item is found by its id; an event with a foreign id by its output_index, if only one item
+  was opened there; one without an id by the latest open item of its kind. What is found
+  nowhere opens an item that nobody announced. So neither a missing `added` nor a missing
+  `created` loses anything.
+- A call is also found by its call_id, under whatever id it comes again. Told anew with the
+  same payload it is the same call and counts once; with another payload it is another call.
 - Parts are found by their index and kind; one without an index is the latest of its kind.
   Indexes only sort: gaps and wrong starts do no harm, equal ones keep the order of arrival.
 - A delta that comes again under its old sequence number is not counted twice, nor is one for
-  a text that is final already.
+  a text that is final already, nor an annotation at the place of another.
 - Items of the terminal response are matched with the streamed ones by id, call_id, then type
   and order. A streamed item it lacks is kept if it was done or said anything.
 - An item that was never done ends as the response did. If the name and the status of the
@@ -26,8 +27,8 @@ A stream without a terminal event is broken, however much of it arrived.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -38,7 +39,9 @@ from antiphon.protocol.drafts import (
     GrowingText,
     PartDraft,
     call_key,
+    call_payload,
     copy_json,
+    fold_calls,
     match_drafts,
     merge,
     string_of,
@@ -126,6 +129,10 @@ class ResponseAccumulator:
 
     def __init__(self) -> None:
         self.deviations: list[str] = []
+        self.touched = Draft("", -1)
+        """The item that the latest event inside an item was about."""
+        self.settled: list[tuple[Item, Draft | None]] = []
+        """At the end: each item of the output, and the streamed one that it was."""
         self._marks = array("q")
         self._begun: Response | None = None
         self._ended: Response | None = None
@@ -136,7 +143,7 @@ class ResponseAccumulator:
         self._by_index: dict[int, Draft] = {}
         self._crowded: set[int] = set()
         self._latest: dict[str, Draft] = {}
-        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+        self._handlers: dict[type[Any], Callable[[Any], bool | None]] = {
             **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
             **dict.fromkeys((ResponseCompleted, ResponseIncomplete, ResponseFailed), self._end),
             **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._add_part),
@@ -163,16 +170,36 @@ class ResponseAccumulator:
         output = [draft.item() for draft in self._ordered()]
         return msgspec.structs.replace(self._begun, output=output)
 
-    def feed(self, event: Event) -> None:
-        """Take the next event. Never raises, whatever the event says."""
+    def feed(self, event: Event) -> bool:
+        """Take the next event; say whether it counted. Never raises, whatever the event says.
+
+        What does not count has changed nothing: a repetition, a delta for a text that is
+        final, an unknown event, anything after the end.
+        """
         if self._ended is not None:
             self._deviate(f"{event_type(event)} after the terminal event")
-            return
+            return False
         if self._is_repeat(event):
-            return
+            return False
         handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+        return handler is not None and handler(event) is not False
+
+    def feed_all(self, events: Sequence[Event]) -> None:
+        """Take events as `feed` does one by one, but runs of text faster.
+
+        Most events of a stream are the next piece of the very text that the last one grew.
+        """
+        grown: OutputTextDelta | None = None
+        text = GrowingText()
+        for event in events:
+            if grown is not None and self._is_next(event, grown):
+                self._marks.append(hash((event.item_id, event.delta)))
+                text.grow(event.delta)
+                continue
+            has_counted = self.feed(event)
+            grown = None
+            if has_counted and isinstance(event, OutputTextDelta):
+                grown, text = event, self._text_for(event)
 
     def finish(self) -> Response:
         """Return the response. Raise BrokenStream if the stream had no terminal event."""
@@ -198,7 +225,8 @@ class ResponseAccumulator:
             self._deviate("no response.created")
         self._check_response_id(event.response)
         status = self._final_status(event)
-        output = self._settle(event.response.output, status)
+        self.settled = self._settle(event.response.output, status)
+        output = [item for item, _ in self.settled]
         self._ended = msgspec.structs.replace(event.response, status=status, output=output)
 
     def _note_error(self, event: ErrorEvent) -> None:
@@ -226,6 +254,7 @@ class ResponseAccumulator:
         else:
             draft.added = copy_json(event.item)
         self._register(draft, event.item)
+        self.touched = draft
 
     def _close_item(self, event: OutputItemDone) -> None:
         draft = self._find(event.output_index, event.item, is_final=True)
@@ -233,25 +262,24 @@ class ResponseAccumulator:
             self._deviate(f"item {string_of(event.item, 'id')} done but never added")
             draft = self._open(event.output_index, string_of(event.item, "type"))
         self._register(draft, event.item)
+        self.touched = draft
         told: Item = copy_json(event.item)
         if draft.done:
             self._deviate(f"item {draft.id} done again")
-            draft.done = merge(draft.done, told)
-            return
-        self._compare(draft.id, told, draft.streamed())
-        draft.done = told
+        else:
+            self._compare(draft.id, told, draft.streamed())
+        draft.close(told)
 
     def _find(self, index: int, item: Item, *, is_final: bool) -> Draft | None:
         item_id = string_of(item, "id")
-        call = call_key(item)
-        draft = self._by_call.get(call) if call else None
-        if draft is not None:
-            if item_id != draft.id:
-                self._deviate(f"call {string_of(item, 'call_id')} came again as item {item_id}")
-            return draft
         draft = self._by_id.get(item_id)
         if draft is not None and draft.fits(item):
             return draft
+        call = call_key(item)
+        draft = self._by_call.get(call) if call else None
+        if draft is not None:
+            is_same = _is_told_again(draft, index, item, is_final=is_final)
+            return draft if is_same else None
         draft = self._by_index.get(index)
         if draft is None or draft.done or not draft.fits(item):
             return None
@@ -281,10 +309,12 @@ class ResponseAccumulator:
         call = call_key(item)
         if call:
             draft.call_id = call[1]
-            self._by_call[call] = draft
+            first = self._by_call.setdefault(call, draft)
+            if item_id != first.id:
+                self._deviate(f"call {draft.call_id} came again as item {item_id}")
 
     def _ordered(self) -> list[Draft]:
-        return sorted(self._drafts, key=lambda draft: draft.index)
+        return fold_calls(sorted(self._drafts, key=lambda draft: draft.index))
 
     # What is inside an item.
 
@@ -293,6 +323,7 @@ class ResponseAccumulator:
         if draft is not None and draft.can_stream(channel.field):
             if draft.index != event.output_index:
                 self._deviate(f"item {draft.id} is at {draft.index}, not {event.output_index}")
+            self.touched = draft
             return draft
         self._deviate(f"{event_type(event)} for unknown item {event.item_id!r}")
         draft = self._guess(event, channel)
@@ -301,6 +332,7 @@ class ResponseAccumulator:
             draft.id = event.item_id
         if event.item_id:
             self._by_id.setdefault(event.item_id, draft)
+        self.touched = draft
         return draft
 
     def _guess(self, event: _InItem, channel: Channel) -> Draft | None:
@@ -325,14 +357,19 @@ class ResponseAccumulator:
             return draft.text(channel.field)
         return draft.part(channel, getattr(event, channel.place)).text
 
-    def _grow(self, event: _TextDelta | _CallDelta) -> None:
-        if not self._text_for(event).grow(event.delta):
-            self._deviate(f"{event_type(event)} for a text that is done")
+    def _grow(self, event: _TextDelta | _CallDelta) -> bool:
+        text = self._text_for(event)
+        sealed = self.touched.sealed
+        if not (sealed and _CHANNELS[type(event)].field in sealed) and text.grow(event.delta):
+            return True
+        self._deviate(f"{event_type(event)} for a text that is done")
+        return False
 
-    def _grow_output(self, event: OutputTextDelta) -> None:
-        self._grow(event)
-        if event.logprobs:
+    def _grow_output(self, event: OutputTextDelta) -> bool:
+        is_wanted = self._grow(event)
+        if is_wanted and event.logprobs:
             self._part_for(event).logprobs.extend(copy_json(event.logprobs))
+        return is_wanted
 
     def _close_text(self, event: _TextDone | CustomInputDone | ArgumentsDone) -> None:
         final: str = getattr(event, _CHANNELS[type(event)].text)
@@ -344,10 +381,13 @@ class ResponseAccumulator:
         if event.name:
             self._draft_for(event, _ARGUMENTS).name = event.name
 
-    def _annotate(self, event: AnnotationEvent) -> None:
+    def _annotate(self, event: AnnotationEvent) -> bool:
         notes = self._part_for(event).annotations
         index = event.annotation_index if event.annotation_index >= 0 else len(notes)
-        notes.setdefault(index, copy_json(event.annotation))
+        if index in notes:
+            return False
+        notes[index] = copy_json(event.annotation)
+        return True
 
     def _add_part(self, event: ContentPartAdded | SummaryPartAdded) -> None:
         channel = _channel_of_part(event)
@@ -369,11 +409,17 @@ class ResponseAccumulator:
         if said and said != event.part.get(channel.text):
             self._deviate(f"part {part.index} of item {draft.id} is not what was streamed")
         part.done = copy_json(event.part)
+        final = string_of(event.part, channel.text)
+        if final:
+            part.text.close(final)
 
     # The end.
 
-    def _settle(self, told: list[Item], status: str) -> list[Item]:
-        """Return the output: what the terminal response tells, and what it forgot."""
+    def _settle(self, told: list[Item], status: str) -> list[tuple[Item, Draft | None]]:
+        """Return the output: what the terminal response tells, and what it forgot.
+
+        Each item comes with its draft, if it was streamed.
+        """
         drafts = self._ordered()
         for draft in drafts:
             draft.end("completed" if status == "completed" else "incomplete")
@@ -381,31 +427,36 @@ class ResponseAccumulator:
         if not whole and drafts:
             self._deviate("the terminal response lacks the output")
         partners = match_drafts(whole, drafts)
-        output = [
-            self._confirm(item, partner) if (partner := partners.get(place)) else item
+        output: list[tuple[Item, Draft | None]] = [
+            (self._confirm(item, partner), partner)
+            if (partner := partners.get(place))
+            else (item, None)
             for place, item in enumerate(whole)
         ]
         matched = {id(draft) for draft in partners.values()}
         for place, draft in enumerate(drafts):
             if id(draft) not in matched and (draft.done or draft.has_said() or not whole):
                 self._deviate(f"the terminal response lacks item {draft.id}")
-                output.insert(place, draft.item())
+                output.insert(place, (draft.item(), draft))
         return output
 
     def _once(self, items: list[Item]) -> list[Item]:
         """Return the items with each id and each call only once."""
-        seen: set[tuple[str, str]] = set()
+        seen: set[tuple[object, ...]] = set()
         kept = []
         for item in items:
-            key = call_key(item) or ("", string_of(item, "id"))
-            if key[1] and key in seen:
-                self._deviate(f"the terminal response holds {key[1]} twice")
+            call, item_id = call_key(item), string_of(item, "id")
+            # One call under two ids is one call, unless it asks for something else.
+            keys = [(*call, call_payload(item)), (*call, item_id)] if call else [("", item_id)]
+            if any(key[-1] and key in seen for key in keys):
+                self._deviate(f"the terminal response holds {call[1] if call else item_id} twice")
                 continue
-            seen.add(key)
+            seen.update(keys)
             kept.append(item)
         return kept
 
     def _confirm(self, told: Item, draft: Draft) -> Item:
+        draft.is_confirmed = True
         streamed = draft.item()
         if told == streamed:
             return told
@@ -425,6 +476,17 @@ class ResponseAccumulator:
     def _deviate(self, what: str) -> None:
         if len(self.deviations) < MAX_DEVIATIONS and what not in self.deviations:
             self.deviations.append(what)
+
+    def _is_next(self, event: Event, last: OutputTextDelta) -> TypeGuard[OutputTextDelta]:
+        """Say whether this is the next piece of a text, in its due place."""
+        return (
+            type(event) is OutputTextDelta
+            and event.sequence_number == len(self._marks)
+            and event.item_id == last.item_id
+            and event.content_index == last.content_index
+            and event.output_index == last.output_index
+            and not event.logprobs
+        )
 
     def _is_repeat(self, event: Event) -> bool:
         """Say whether this delta was counted before, under the same sequence number.
@@ -453,3 +515,15 @@ def _channel_of_part(event: _PartEvent) -> Channel:
     if isinstance(event, SummaryPartAdded | SummaryPartDone):
         return _SUMMARY
     return _PART_CHANNELS.get(string_of(event.part, "type"), _TEXT)
+
+
+def _is_told_again(draft: Draft, index: int, item: Item, *, is_final: bool) -> bool:
+    """Say whether an item with the draft's call_id and another id is the draft's item.
+
+    An item that opens beside an announced one is another: its payload will tell what it is.
+    """
+    if not is_final:
+        return not draft.added
+    if draft.done:
+        return call_payload(draft.done) == call_payload(item)
+    return index == draft.index or draft.is_begin_of(item)

@@ -33,7 +33,7 @@ from antiphon.protocol.events import (
     event_type,
 )
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import InputDetails, OutputDetails, Response, Usage
 
 __all__ = [
     "DONE",
@@ -65,8 +65,14 @@ _FROM_ANY: Final = {
     "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
     "response.reasoning_summary.done": "response.reasoning_summary_text.done",
 }
+# What no server may leave open, and some do: null stands for the default there.
+_NEVER_NULL: Final = frozenset({"object", "created_at", "status", "model", "output"})
 _OPEN_EFFORTS: Final = frozenset({None, "none", "low", "medium", "high", "xhigh"})
 _EXTRA: Final = "$extra"
+_DETAILS: Final[dict[str, type[msgspec.Struct]]] = {
+    "input_tokens_details": InputDetails,
+    "output_tokens_details": OutputDetails,
+}
 # What stands for a field that a peer left out or sent as null: the machines forgive its lack.
 _ABSENT: Final[dict[str, Any]] = {
     "sequence_number": -1,
@@ -113,7 +119,9 @@ def encode_item(item: Item) -> bytes:
 
 def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
     """Return the response as JSON."""
-    if dialect == "openai" and response.extra is msgspec.UNSET:
+    usage = response.usage
+    is_known = usage is None or not _has_extra(usage)
+    if dialect == "openai" and response.extra is msgspec.UNSET and is_known:
         return _encode(response)
     return _encode(response_object(response, dialect))
 
@@ -162,6 +170,9 @@ def response_object(response: Response, dialect: Dialect = "openai") -> dict[str
     """Return the response as a JSON object in the given dialect."""
     body: dict[str, Any] = msgspec.to_builtins(response)
     body |= body.pop(_EXTRA, {})
+    usage = body.get("usage") or {}
+    for counts in (usage, *(usage.get(name, {}) for name in _DETAILS)):
+        counts |= counts.pop(_EXTRA, {})
     if dialect == "open-responses":
         _speak_open(body)
     return body
@@ -216,15 +227,35 @@ def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_response(body: dict[str, Any]) -> Response:
-    known = set(Response.__struct_encode_fields__) - {_EXTRA}
-    extra = {key: value for key, value in body.items() if key not in known}
+    given = {k: v for k, v in body.items() if v is not None or k not in _NEVER_NULL}
+    if isinstance(given.get("usage"), dict):
+        given["usage"] = _usage_fields(given["usage"])
     try:
-        response = msgspec.convert({k: v for k, v in body.items() if k in known}, Response)
+        return msgspec.convert(_with_extra(given, Response), Response)
     except msgspec.ValidationError as error:
         raise BrokenStream(f"response: {error}", code="invalid_event") from None
-    if extra:
-        response.extra = extra
-    return response
+
+
+def _usage_fields(usage: dict[str, Any]) -> dict[str, Any]:
+    """Return usage with its unknown fields set apart; a count that is null is not given."""
+    given = {key: value for key, value in usage.items() if value is not None}
+    for name, cls in _DETAILS.items():
+        if isinstance(given.get(name), dict):
+            counts = {key: value for key, value in given[name].items() if value is not None}
+            given[name] = _with_extra(counts, cls)
+    return _with_extra(given, Usage)
+
+
+def _with_extra(fields: dict[str, Any], cls: type[msgspec.Struct]) -> dict[str, Any]:
+    known = set(cls.__struct_encode_fields__) - {_EXTRA}
+    extra = {key: value for key, value in fields.items() if key not in known}
+    kept = {key: value for key, value in fields.items() if key in known}
+    return kept | {_EXTRA: extra} if extra else kept
+
+
+def _has_extra(usage: Usage) -> bool:
+    counts = (usage, usage.input_tokens_details, usage.output_tokens_details)
+    return any(part.extra is not msgspec.UNSET for part in counts)
 
 
 def _json_object(data: bytes | str) -> dict[str, Any]:

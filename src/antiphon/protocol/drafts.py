@@ -21,9 +21,13 @@ __all__ = [
     "GrowingText",
     "PartDraft",
     "call_key",
+    "call_payload",
     "copy_json",
+    "fold_calls",
+    "join_halves",
     "match_drafts",
     "merge",
+    "split_half",
     "string_of",
     "substance",
 ]
@@ -56,7 +60,8 @@ _ZERO: Final[dict[str, Item]] = {
     "function_call": {"call_id": "", "name": "", "arguments": "", "status": "in_progress"},
     "custom_tool_call": {"call_id": "", "name": "", "input": "", "status": "in_progress"},
 }
-STREAMED: Final = ("content", "summary", "arguments", "input", "name", "call_id")
+_GROWING: Final = ("content", "summary", "arguments", "input")
+STREAMED: Final = (*_GROWING, "name", "call_id")
 _KEPT: Final = ("type", "role", "encrypted_content", *STREAMED)
 
 
@@ -73,10 +78,12 @@ class GrowingText:
         """The text so far. Surrogates that came in two halves are put together."""
         if self._final:
             return self._final
-        text = "".join(self._joined) + "".join(self._pieces)
-        if text.isascii():
-            return text
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return join_halves("".join(self._joined) + "".join(self._pieces))
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether the final form is known."""
+        return self._final is not None
 
     def grow(self, piece: str) -> bool:
         """Add a piece; say whether it was still wanted."""
@@ -134,6 +141,10 @@ class Draft:
         self.name = ""
         self.added: Item = {}
         self.done: Item = {}
+        self.is_confirmed = False
+        """Whether a done event or the terminal response told it whole."""
+        self.sealed: frozenset[str] = frozenset()
+        """The fields that can grow no more, because the done item holds them."""
         self._texts: dict[str, GrowingText] = {}
         self._parts: dict[tuple[str, str, int], PartDraft] = {}
         self._latest: dict[tuple[str, str], int] = {}
@@ -154,12 +165,16 @@ class Draft:
         streamed = self.streamed()
         return all(
             substance(item.get(field)).startswith(substance(streamed.get(field)))
-            for field in ("content", "summary", "arguments", "input")
+            for field in _GROWING
         )
 
     def has_said(self) -> bool:
         """Say whether anything but the announcement has arrived."""
         return any(text.value for text in self._texts.values()) or bool(self._parts)
+
+    def is_final(self, field: str) -> bool:
+        """Say whether the final form of a field that has no parts was streamed."""
+        return field in self._texts and self._texts[field].is_final
 
     def text(self, field: str) -> GrowingText:
         """Return the growing text of a field that has no parts."""
@@ -178,6 +193,12 @@ class Draft:
         if part is None:
             part = self._parts[key] = PartDraft(index, channel)
         return part
+
+    def close(self, told: Item) -> None:
+        """Take the item as its done event tells it."""
+        self.is_confirmed = True
+        self.done = merge(self.done, told) if self.done else told
+        self.sealed = frozenset(field for field in _GROWING if substance(self.done.get(field)))
 
     def end(self, status: str) -> None:
         """Let an item that was never done end with this status."""
@@ -217,25 +238,58 @@ class Draft:
 
 
 def match_drafts(items: list[Item], drafts: list[Draft]) -> dict[int, Draft]:
-    """Return which draft each item was: by call or id first, then by type and order."""
-    known = {("", draft.id): draft for draft in drafts if draft.id}
-    known |= {(draft.kind, draft.call_id): draft for draft in drafts if draft.call_id}
+    """Return which draft each item was: by call and id, by call, by id, by type and order."""
     partners: dict[int, Draft] = {}
-    for place, item in enumerate(items):
-        call = call_key(item)
-        draft = (known.get(call) if call else None) or known.get(("", string_of(item, "id")))
-        if draft is not None and draft.fits(item):
-            partners[place] = draft
-    taken = {id(draft) for draft in partners.values()}
-    spare: dict[str, deque[Draft]] = {}
-    for draft in drafts:
-        if id(draft) not in taken:
-            spare.setdefault(draft.kind, deque()).append(draft)
-    for place, item in enumerate(items):
-        queue = spare.get(string_of(item, "type"))
-        if place not in partners and queue and queue[0].fits(item):
-            partners[place] = queue.popleft()
+    taken: set[int] = set()
+    for key_of in _MATCHING_KEYS:
+        queues: dict[tuple[str, ...], deque[Draft]] = {}
+        for draft in drafts:
+            key = key_of(draft.kind, draft.call_id, draft.id)
+            if all(key) and id(draft) not in taken:
+                queues.setdefault(key, deque()).append(draft)
+        for place, item in enumerate(items):
+            key = key_of(*(string_of(item, field) for field in ("type", "call_id", "id")))
+            queue = queues.get(key)
+            if place not in partners and queue and queue[0].fits(item):
+                partners[place] = queue.popleft()
+                taken.add(id(partners[place]))
     return partners
+
+
+_MATCHING_KEYS: Final[tuple[Callable[[str, str, str], tuple[str, ...]], ...]] = (
+    lambda kind, call_id, item_id: (kind, call_id, item_id),
+    lambda kind, call_id, item_id: (kind, call_id),
+    lambda kind, call_id, item_id: (item_id,),
+    lambda kind, call_id, item_id: (kind,),
+)
+
+
+def fold_calls(drafts: list[Draft]) -> list[Draft]:
+    """Return the drafts without those that tell a call again: same call_id, same payload.
+
+    A draft that has no payload yet tells nothing new either.
+    """
+    groups: dict[tuple[str, str], list[Draft]] = {}
+    for draft in drafts:
+        if draft.call_id:
+            groups.setdefault((draft.kind, draft.call_id), []).append(draft)
+    repeats: set[int] = set()
+    for group in groups.values():
+        if len(group) > 1:
+            repeats |= _repeats(group)
+    return [draft for draft in drafts if id(draft) not in repeats]
+
+
+def _repeats(group: list[Draft]) -> set[int]:
+    payloads = [call_payload(draft.item()) for draft in group]
+    has_payload = any(said for _, said in payloads)
+    seen: set[tuple[str, str]] = set()
+    repeats = set()
+    for draft, payload in zip(group, payloads, strict=True):
+        if payload in seen or (has_payload and not payload[1]):
+            repeats.add(id(draft))
+        seen.add(payload)
+    return repeats
 
 
 def merge(told: Item, weaker: Item) -> Item:
@@ -275,3 +329,37 @@ def call_key(item: Item) -> tuple[str, str] | None:
     """Return what makes a call the same call. Its output has the same call_id, another type."""
     call_id = string_of(item, "call_id")
     return (string_of(item, "type"), call_id) if call_id else None
+
+
+def call_payload(item: Item) -> tuple[str, str]:
+    """Return what makes two calls under one call_id different: name, and arguments or input.
+
+    Arguments that are the same JSON in other words are the same arguments.
+    """
+    said = substance(item.get("arguments")) or substance(item.get("input"))
+    return string_of(item, "name"), _canonical(said)
+
+
+def _canonical(text: str) -> str:
+    """Return JSON in its one form; other text, such as JSON cut short, as it is."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text), order="deterministic").decode()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return text
+
+
+def join_halves(text: str) -> str:
+    """Return the text with halves of characters put together, and lone ones replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def split_half(text: str) -> tuple[str, str]:
+    """Return the text up to half a character at its end, and that half.
+
+    Some servers cut an emoji in two: the other half comes with the next delta.
+    """
+    if text and "\ud800" <= text[-1] <= "\udbff":
+        return text[:-1], text[-1]
+    return text, ""

@@ -35,20 +35,22 @@ DONE_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 Extra = dict[str, Any] | UnsetType
 
 
-class InputDetails(msgspec.Struct, frozen=True):
+class InputDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where input tokens came from."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
+    extra: Extra = msgspec.field(default=UNSET, name="$extra")
 
 
-class OutputDetails(msgspec.Struct, frozen=True):
+class OutputDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What output tokens were spent on."""
 
     reasoning_tokens: int = 0
+    extra: Extra = msgspec.field(default=UNSET, name="$extra")
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens of one response. `total_tokens` is what the counter said, not a sum of ours."""
 
     input_tokens: int = 0
@@ -56,13 +58,14 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int = 0
     output_tokens_details: OutputDetails = OutputDetails()
     total_tokens: int = 0
+    extra: Extra = msgspec.field(default=UNSET, name="$extra")
 
 
 class Failure(msgspec.Struct, frozen=True):
     """Why a response failed."""
 
-    code: str | None
-    message: str
+    code: str | None = None
+    message: str = ""
 
 
 class IncompleteDetails(msgspec.Struct, frozen=True):

@@ -46,18 +46,29 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
-        if self._is_plain(data):
-            return self._frames(data[: -len(_BLANK)])
-        searched = max(len(self._pending) - 1, 0)
-        self._pending += self._with_plain_ends(data)
-        end = self._pending.rfind(_BLANK, searched)
-        frames = [] if end < 0 else self._frames(self._take(end))
-        self._check_size(self._pending)
-        return frames
+        return _frames(self._complete(data))
+
+    def feed_data(self, data: bytes) -> list[bytes]:
+        """Return the data alone of the frames that these bytes complete, unless it is empty.
+
+        For streams whose data says again what the event is called: half the work of `feed`.
+        """
+        return _data(self._complete(data))
 
     def end(self) -> list[Frame]:
         """Return the last frame, if the stream ended without the blank line after it."""
-        return self._frames(self._take(len(self._pending)))
+        return _frames(self._take(len(self._pending)))
+
+    def _complete(self, data: bytes) -> bytes:
+        """Return the lines of all events that these bytes complete."""
+        if self._is_plain(data):
+            return data[: -len(_BLANK)]
+        searched = max(len(self._pending) - 1, 0)
+        self._pending += self._with_plain_ends(data)
+        end = self._pending.rfind(_BLANK, searched)
+        text = b"" if end < 0 else self._take(end)
+        self._check_size(self._pending)
+        return text
 
     def _is_plain(self, data: bytes) -> bool:
         """Say whether these are whole events that need no care, as most reads bring them."""
@@ -91,9 +102,6 @@ class SseDecoder:
         self._bom = b""
         return text
 
-    def _frames(self, text: bytes) -> list[Frame]:
-        return [frame for block in text.split(_BLANK) if (frame := _read_block(block)) is not None]
-
     def _check_size(self, text: bytes | bytearray) -> None:
         if len(text) <= self._max_line:
             return
@@ -103,6 +111,24 @@ class SseDecoder:
                 f"an event of the stream is longer than {self._max_line} bytes",
                 code="line_too_long",
             )
+
+
+def _frames(text: bytes) -> list[Frame]:
+    return [frame for block in text.split(_BLANK) if (frame := _read_block(block)) is not None]
+
+
+def _data(text: bytes) -> list[bytes]:
+    """Return the data of all events. Nearly all are a line with the name and one with the data."""
+    lines = text.split(b"\n")
+    names, data, blanks = lines[0::3], lines[1::3], lines[2::3]
+    is_plain = (
+        len(names) == len(data) == len(blanks) + 1
+        and not any(blanks)
+        and {line[:7] for line in names} == {b"event: "}
+        and {line[:6] for line in data} == {b"data: "}
+    )
+    values = [line[6:] for line in data] if is_plain else [frame.data for frame in _frames(text)]
+    return [value for value in values if value]
 
 
 def _read_block(block: bytes) -> Frame | None:

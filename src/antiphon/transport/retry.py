@@ -38,13 +38,14 @@ def retry_delay(
     *,
     code: str | None = None,
     budget: float = WAIT_BUDGET,
+    max_attempts: int = MAX_ATTEMPTS,
 ) -> float | None:
     """Return the seconds to wait before the next attempt, or None to give up.
 
     `attempt` is the one that just failed, counted from 1; `jitter` is between 0 and 1. The
     server's own Retry-After wins over our back-off. `budget` is what may still be waited.
     """
-    if status not in _WORTH_RETRYING or code in _HOPELESS or attempt >= MAX_ATTEMPTS:
+    if status not in _WORTH_RETRYING or code in _HOPELESS or attempt >= max_attempts:
         return None
     wait = 0.5 * 2.0 ** (attempt - 1) * (1 + jitter) if retry_after is None else retry_after
     return wait if wait <= budget else None

@@ -1,0 +1,196 @@
+"""How does this call continue what came before it?
+
+The server that keeps threads is told where to go on and sent what is new; the server that
+lost the thread, or keeps none, is sent everything.
+
+    asked by name, with messages    what follows the model's last item; everything as fallback
+    asked by name, with input       as it is: only the server knows what came before
+    a session in a conversation     as if that conversation had been asked for by name
+    a session, with messages        what follows the known items, if the history begins with
+                                    them; else everything, from no thread
+    a session, with input           the input; the thread's items and the input as fallback
+    nothing of these                as it is
+
+"By name" is `previous_response_id` or `conversation` in the call. The fallback is for the one
+time that the server says the thread is gone; there is none where we do not hold all of the
+conversation, because half of it would be answered as if it were the whole.
+
+With `store=False` the server keeps nothing to continue from, so a session sends everything.
+Reasoning goes back where it holds the model's thought, sealed or open. Otherwise it is an id
+that the server has forgotten, or a summary for people; then it is left out, and with it the
+ids of messages and calls, by which a server would look for the reasoning that belongs to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.client.conversation import Thread
+from antiphon.client.errors import BadCall
+from antiphon.client.history import is_model_made, new_items, trim_to_new, unanswered_calls
+from antiphon.client.request import Request
+from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.response import Response
+
+__all__ = ["Continuation", "continue_from", "full_history", "next_thread"]
+
+_log: Final = logging.getLogger("antiphon.client")
+
+_BYTES_PER_TOKEN: Final = 4
+_NAMED: Final = ("previous_response_id", "conversation")
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """What to send. `fallback` is the body for a server that has lost the thread, if any."""
+
+    body: dict[str, Any]
+    fallback: dict[str, Any] | None
+    items: list[Item]
+    """The conversation up to now, as far as we know it."""
+    is_whole: bool = True
+    """The items are all there is; see `Thread`."""
+    is_kept: bool = True
+    """The server can be asked to continue from the response."""
+
+
+def continue_from(
+    request: Request, thread: Thread | None, *, server_keeps_threads: bool = True
+) -> Continuation:
+    """Return how to send a request, given where its session stands.
+
+    `thread` is ignored if the request is not stateful. A server that keeps no threads (one of
+    chat completions) is always sent everything, and cannot be asked to continue by name.
+    """
+    thread = thread if request.is_stateful else None
+    is_kept = server_keeps_threads and request.body.get("store") is not False
+    if any(name in request.body for name in _NAMED):
+        if not server_keeps_threads:
+            raise BadCall(
+                "a server of chat completions keeps no threads to continue; send messages",
+                param=next(name for name in _NAMED if name in request.body),
+            )
+        return _continue_named(request, thread, is_kept)
+    if thread is None:
+        return Continuation(request.body, None, request.items, is_kept=is_kept)
+    if thread.conversation and server_keeps_threads:
+        body = {**request.body, "conversation": thread.conversation}
+        return _continue_named(msgspec.structs.replace(request, body=body), thread, is_kept)
+    if request.is_history:
+        return _continue_history(request, thread, is_kept)
+    return _continue_input(request, thread, is_kept, server_keeps_threads)
+
+
+def next_thread(
+    previous: Thread | None,
+    continuation: Continuation,
+    response: Response,
+    estimate: int | None = None,
+) -> Thread:
+    """Return where a conversation stands after a response.
+
+    A response that failed or was cancelled is no place to go on from: the thread stays where
+    it was, and only the cost is added. One that still runs is, but its output is not known.
+    `estimate` is what the turn cost if the server does not say; ours is four bytes to a token.
+    """
+    if estimate is None:
+        estimate = _estimate(continuation, response)
+    before = previous or Thread()
+    after = before.add_usage(response, estimate)
+    if response.status in ("failed", "cancelled"):
+        return msgspec.structs.replace(after, context_tokens=before.context_tokens)
+    is_kept = continuation.is_kept and response.store is not False
+    return msgspec.structs.replace(
+        after,
+        response_id=(response.id or None) if is_kept else None,
+        conversation=_conversation_id(continuation.body),
+        # A copy: what a caller does to its own items must not change what we remember.
+        items=tuple(msgspec.to_builtins([*continuation.items, *response.output])),
+        is_whole=continuation.is_whole and response.status in ("completed", "incomplete"),
+    )
+
+
+def full_history(items: Sequence[Item]) -> list[Item]:
+    """Return remembered items as they can be sent to a server that knows none of them."""
+    kept = [item for item in items if item_type(item) != "reasoning" or _holds_thought(item)]
+    if len(kept) == len(items):
+        return kept
+    return [
+        {name: value for name, value in item.items() if name != "id"}
+        if item_type(item) in ("message", "function_call")
+        else item
+        for item in kept
+    ]
+
+
+def _continue_named(request: Request, thread: Thread | None, is_kept: bool) -> Continuation:
+    parent = request.body.get("previous_response_id")
+    if not request.is_history:
+        if parent and thread and thread.response_id == parent:
+            items, is_whole = [*thread.items, *request.items], thread.is_whole
+        else:
+            items, is_whole = request.items, False
+        return Continuation(request.body, None, items, is_whole, is_kept)
+    new = trim_to_new(request.items)
+    _tell_trimmed(new, request.items)
+    # Messages without one of the model's are only the new ones, whatever they were meant to be.
+    is_whole = any(is_model_made(item) for item in request.items)
+    fallback = None
+    if parent and is_whole:
+        fallback = {**request.body, "input": request.items}
+        del fallback["previous_response_id"]
+    return Continuation({**request.body, "input": new}, fallback, request.items, is_whole, is_kept)
+
+
+def _continue_history(request: Request, thread: Thread, is_kept: bool) -> Continuation:
+    whole = Continuation(request.body, None, request.items, is_kept=is_kept)
+    if not (is_kept and thread.response_id and thread.is_whole):
+        return whole
+    new = new_items(thread.items, request.items)
+    if new is None or unanswered_calls(thread.items, new):
+        _log.debug("history differs from the thread: all %d items are sent", len(request.items))
+        return whole
+    _tell_trimmed(new, request.items)
+    body = {**request.body, "previous_response_id": thread.response_id, "input": new}
+    return Continuation(body, request.body, [*thread.items, *new])
+
+
+def _continue_input(
+    request: Request, thread: Thread, is_kept: bool, server_keeps_threads: bool
+) -> Continuation:
+    items = [*thread.items, *request.items]
+    full = {**request.body, "input": [*full_history(thread.items), *request.items]}
+    if thread.is_whole and not (is_kept and thread.response_id):
+        return Continuation(full, None, items, is_kept=is_kept)
+    if thread.response_id is None or not server_keeps_threads:
+        raise BadCall(
+            "the session cannot go on: the server kept none of its last turn, and what came "
+            "before did not go through this client; send messages",
+            param="session",
+        )
+    body = {**request.body, "previous_response_id": thread.response_id}
+    return Continuation(body, full if thread.is_whole else None, items, thread.is_whole, is_kept)
+
+
+def _tell_trimmed(new: Sequence[Item], items: Sequence[Item]) -> None:
+    if len(new) < len(items):
+        _log.debug("trimmed %d of %d items that the server has", len(items) - len(new), len(items))
+
+
+def _holds_thought(item: Item) -> bool:
+    return bool(item.get("encrypted_content") or item.get("content"))
+
+
+def _conversation_id(body: Mapping[str, Any]) -> str | None:
+    given = body.get("conversation")
+    found = given.get("id") if isinstance(given, Mapping) else given
+    return found if isinstance(found, str) else None
+
+
+def _estimate(continuation: Continuation, response: Response) -> int:
+    read = [continuation.body.get(name) for name in ("instructions", "tools")]
+    size = len(msgspec.json.encode([*read, continuation.items, response.output]))
+    return size // _BYTES_PER_TOKEN

@@ -1,0 +1,232 @@
+"""What of a conversation is new to the server?
+
+A caller's rendering of what the model said differs from the model's own: it has no ids, no
+reasoning, other spacing in the arguments, one text where there were two. So histories are
+compared by what they mean:
+
+- reasoning, calls that the server ran itself and empty assistant messages do not count;
+- assistant texts in a row are one text, whatever messages and parts they are cut into;
+- a call is its call_id, its name and its arguments as JSON; an output its call_id and content;
+- anything else is its fields, without id, status, annotations and logprobs; a content that is
+  a string is one text part.
+
+A history that does not begin with what is known is never cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.client.errors import BadCall, MissingInput
+from antiphon.protocol.items import Item, item_type, text_of
+
+__all__ = ["is_model_made", "new_items", "trim_to_new", "unanswered_calls"]
+
+# What a server runs by itself: a chat-shaped history has no way to tell of it.
+_HOSTED: Final = frozenset(
+    {
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "web_search_call",
+    }
+)
+_MODEL_MADE: Final = frozenset(
+    {"compaction", "mcp_approval_request", "mcp_list_tools", "program", "reasoning"}
+)
+_TEXTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
+_PART_LABELS: Final = frozenset({"annotations", "logprobs"})
+_LABELS: Final = frozenset({"id", "status", "phase"})
+
+_Key = tuple[str, ...]
+
+
+def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None:
+    """Return what follows the known items, or None.
+
+    None means that `items` does not begin with the known ones, or that nothing follows them.
+    """
+    reader = _Reader(items)
+    if not all(reader.take(key) for key in _keys(known)):
+        return None
+    # What does not count may stand on either side of the cut; what is known stays behind it.
+    ending = _uncounted_ending(known)
+    rest = list(items[reader.place :])
+    while rest and rest[0] in ending:
+        del rest[0]
+    return rest if any(_counts(item) for item in rest) else None
+
+
+def trim_to_new(items: Sequence[Item]) -> list[Item]:
+    """Return what follows the last item that the model made: the next turn's input.
+
+    Raise MissingInput if nothing follows, and BadCall if that would be half a tool pair: some
+    calls of the last turn have an output, others have none.
+    """
+    made = [index for index, item in enumerate(items) if is_model_made(item)]
+    cut = made[-1] + 1 if made else 0
+    before, after = items[:cut], list(items[cut:])
+    if not after:
+        raise MissingInput("there is nothing to answer: the last message is the model's own")
+    missing = unanswered_calls(before, after)
+    if missing:
+        raise BadCall(
+            f"the calls {', '.join(missing)} have no output, but others of the same turn have; "
+            "send all outputs of a turn together",
+            param="messages",
+        )
+    return after
+
+
+def unanswered_calls(before: Sequence[Item], after: Sequence[Item]) -> list[str]:
+    """Return the ids of calls in the last turn of `before` that are left out in `after`.
+
+    There are none as long as no call of that turn has an output: a turn of calls that nobody
+    answers is the caller's decision, half of one is a mistake.
+    """
+    calls: list[str] = []
+    for item in reversed(before):
+        if not is_model_made(item):
+            break
+        if isinstance(item.get("call_id"), str):
+            calls.insert(0, item["call_id"])
+    answered = {item.get("call_id") for item in after if item_type(item).endswith("_output")}
+    missing = [call_id for call_id in calls if call_id not in answered]
+    return missing if len(missing) < len(calls) else []
+
+
+def is_model_made(item: Item) -> bool:
+    """Say whether an item is what a model produces: text, reasoning or a call."""
+    kind = item_type(item)
+    if kind == "message":
+        return item.get("role") == "assistant"
+    return kind.endswith("_call") or kind in _MODEL_MADE
+
+
+class _Reader:
+    """Reads items one known key at a time; `place` is the first one that was not read."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+        self.place = 0
+
+    def take(self, key: _Key) -> bool:
+        """Read what the key stands for. Say whether it was there."""
+        if key[0] == "said":
+            return self._take_text(key[1])
+        item = self._next()
+        return item is not None and _key(item) == key
+
+    def _take_text(self, text: str) -> bool:
+        """Read as many assistant messages as the text is made of: it ends where one ends."""
+        while text:
+            item = self._next()
+            said = _text(item) if item is not None else None
+            if said is None or not text.startswith(said):
+                return False
+            text = text[len(said) :]
+        return True
+
+    def _next(self) -> Item | None:
+        while self.place < len(self._items):
+            item = self._items[self.place]
+            self.place += 1
+            if _counts(item):
+                return item
+        return None
+
+
+def _keys(items: Sequence[Item]) -> Iterator[_Key]:
+    """Yield what the items mean, assistant texts in a row as one."""
+    said = ""
+    for item in items:
+        if not _counts(item):
+            continue
+        text = _text(item)
+        if text is not None:
+            said += text
+            continue
+        if said:
+            yield "said", said
+            said = ""
+        yield _key(item)
+    if said:
+        yield "said", said
+
+
+def _counts(item: Item) -> bool:
+    kind = item_type(item)
+    return kind != "reasoning" and kind not in _HOSTED and _text(item) != ""
+
+
+def _uncounted_ending(items: Sequence[Item]) -> list[Item]:
+    ending: list[Item] = []
+    for item in reversed(items):
+        if _counts(item):
+            break
+        ending.append(item)
+    return ending
+
+
+def _text(item: Item) -> str | None:
+    """Return what an assistant message says, or None for anything that is more than text."""
+    if item_type(item) != "message" or item.get("role") != "assistant":
+        return None
+    content = item.get("content")
+    if isinstance(content, list) and not all(_is_text(part) for part in content):
+        return None
+    return text_of(content)
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") in _TEXTS
+
+
+def _key(item: Item) -> _Key:
+    kind = item_type(item)
+    if kind == "message":
+        return kind, str(item.get("role")), _content(item.get("content"))
+    if kind == "function_call":
+        return kind, str(item.get("call_id")), str(item.get("name")), _arguments(item)
+    if kind.endswith("_output") and "output" in item:
+        return kind, str(item.get("call_id")), _content(item["output"])
+    labels = _LABELS - {"id"} if kind == "item_reference" else _LABELS
+    return kind, _written({name: value for name, value in item.items() if name not in labels})
+
+
+def _arguments(item: Item) -> str:
+    arguments = item.get("arguments")
+    try:
+        return _written(msgspec.json.decode(arguments if isinstance(arguments, str) else ""))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return str(arguments)
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, str):
+        content = [{"type": "input_text", "text": content}]
+    if not isinstance(content, list):
+        return _written(content)
+    return _written([_bare(part) for part in content])
+
+
+def _bare(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    fields = {
+        name: value
+        for name, value in part.items()
+        if value is not None and name not in _PART_LABELS
+    }
+    if fields.get("type") in ("text", "output_text"):
+        fields["type"] = "input_text"
+    return fields
+
+
+def _written(value: Any) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()

@@ -1,0 +1,270 @@
+"""Which keywords does a call take, and where does each go?
+
+One table says it all: the names of the Responses API pass unchanged, names known from chat
+completions are mapped, a few are ours and never go on the wire, and the rest is refused by name
+with what to do instead. None means "not given". Nothing is dropped in silence, and two names
+for one field must agree. Values are the server's to judge, but for those that are rewritten.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict
+
+import msgspec
+
+from antiphon.client.errors import BadCall, UnsupportedParameter
+
+__all__ = ["PARAMETERS", "REFUSED", "Parameter", "Params", "place_parameters", "refuse_unknown"]
+
+Group = Literal["input", "same", "mapped", "ours"]
+
+_LOGPROBS: Final = "message.output_text.logprobs"
+_HINT: Final = "a field that only your server knows goes into extra_body"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One keyword. `field` is its place in the body, empty if it never goes on the wire."""
+
+    name: str
+    group: Group
+    field: str
+    note: str = ""
+
+
+def _same(*names: str) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, "same", name) for name in names)
+
+
+PARAMETERS: Final[tuple[Parameter, ...]] = (
+    Parameter("input", "input", "input", "a string, or Responses items"),
+    Parameter("messages", "input", "input", "the whole conversation, as chat messages or items"),
+    Parameter(
+        "prompt", "input", "input", "a string: one user message; a stored template goes to `prompt`"
+    ),
+    *_same("model", "instructions", "previous_response_id", "conversation", "include"),
+    Parameter("tools", "same", "tools", "the nested shape of chat completions is made flat"),
+    Parameter(
+        "tool_choice", "same", "tool_choice", "the nested shape of chat completions is made flat"
+    ),
+    *_same("parallel_tool_calls", "max_tool_calls", "metadata", "text", "reasoning"),
+    *_same("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs"),
+    *_same("max_output_tokens", "truncation", "service_tier", "store", "background"),
+    *_same("safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *_same("prompt_cache_options", "context_management", "moderation", "image"),
+    *_same("access_programs", "stream_options", "user"),
+    Parameter("max_tokens", "mapped", "max_output_tokens"),
+    Parameter("max_completion_tokens", "mapped", "max_output_tokens"),
+    Parameter("response_format", "mapped", "text.format", "the nested json_schema is made flat"),
+    Parameter("reasoning_effort", "mapped", "reasoning.effort"),
+    Parameter("verbosity", "mapped", "text.verbosity"),
+    Parameter("logprobs", "mapped", "include", f"true adds `{_LOGPROBS}`"),
+    Parameter("conversation_id", "mapped", "conversation"),
+    Parameter("parent_id", "mapped", "previous_response_id"),
+    Parameter("session", "ours", "", "the conversation that the client keeps under this name"),
+    Parameter("stateful", "ours", "", "false: neither look the session up nor remember it"),
+    Parameter("extra_body", "ours", "", "fields that this version does not know, merged last"),
+)
+
+REFUSED: Final[dict[str, str]] = {
+    "stop": "there are no stop sequences; bound the answer with max_output_tokens, or cut it",
+    "seed": "sampling cannot be seeded; temperature=0 comes closest",
+    "n": "one request gives one response; send it as often as you want answers",
+    "logit_bias": "tokens cannot be weighted; say what you want in instructions",
+    "functions": "give tools instead",
+    "function_call": "give tool_choice instead",
+    "best_of": "one request gives one response; send it as often as you want answers",
+    "suffix": "text is not filled in; say in instructions what follows",
+    "echo": "the input is not repeated; input_items() lists it",
+    "modalities": "the output is text; images come from the image_generation tool",
+    "audio": "there is no audio output",
+    "prediction": "there are no predicted outputs; leave it out",
+    "web_search_options": 'give tools=[{"type": "web_search"}] instead',
+    "system": "give instructions instead",
+    "top_k": "a server that has it takes it in extra_body",
+    "min_p": "a server that has it takes it in extra_body",
+    "repetition_penalty": "a server that has it takes it in extra_body",
+    "stream": "stream() streams and create() does not; leave it out",
+}
+
+_BY_NAME: Final = {parameter.name: parameter for parameter in PARAMETERS}
+# What the body has a parameter for: extra_body is no way around its checks.
+_FIELDS: Final = frozenset(
+    parameter.name for parameter in PARAMETERS if parameter.group in ("same", "input")
+) | {"stream"}
+
+
+class Params(TypedDict, total=False):
+    """Every keyword of `create` and `stream`, for `**params: Unpack[Params]`."""
+
+    input: str | Sequence[Mapping[str, Any]] | None
+    messages: Sequence[Mapping[str, Any]] | None
+    prompt: str | Mapping[str, Any] | None
+    model: str | None
+    instructions: str | None
+    previous_response_id: str | None
+    conversation: str | Mapping[str, Any] | None
+    include: Sequence[str] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    parallel_tool_calls: bool | None
+    max_tool_calls: int | None
+    metadata: Mapping[str, str] | None
+    text: Mapping[str, Any] | None
+    reasoning: Mapping[str, Any] | None
+    temperature: float | None
+    top_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    top_logprobs: int | None
+    max_output_tokens: int | None
+    truncation: str | None
+    service_tier: str | None
+    store: bool | None
+    background: bool | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    prompt_cache_retention: str | None
+    prompt_cache_options: Mapping[str, Any] | None
+    context_management: Sequence[Mapping[str, Any]] | None
+    moderation: Mapping[str, Any] | None
+    image: Mapping[str, Any] | None
+    access_programs: Sequence[Any] | None
+    stream_options: Mapping[str, Any] | None
+    user: str | None
+    max_tokens: int | None
+    max_completion_tokens: int | None
+    response_format: Mapping[str, Any] | None
+    reasoning_effort: str | None
+    verbosity: str | None
+    logprobs: bool | None
+    conversation_id: str | None
+    parent_id: str | None
+    session: str | None
+    stateful: bool | None
+    extra_body: Mapping[str, Any] | None
+
+
+def refuse_unknown(params: Mapping[str, Any]) -> None:
+    """Raise for the first keyword that no call takes, and say what to do instead."""
+    for name, value in params.items():
+        if value is None or name in _BY_NAME:
+            continue
+        if name == "stream":
+            raise BadCall(REFUSED[name], param=name)
+        if name in REFUSED:
+            raise UnsupportedParameter(name, REFUSED[name])
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        close = difflib.get_close_matches(snake, _BY_NAME, n=1)
+        raise UnsupportedParameter(
+            name, f"did you mean {close[0]}? Else {_HINT}" if close else _HINT
+        )
+
+
+def place_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body that the keywords make, without the input. Nothing given is changed."""
+    refuse_unknown(params)
+    given = {name: value for name, value in params.items() if value is not None}
+    body = {
+        row.field: given[row.name]
+        for row in PARAMETERS
+        if row.group == "same" and row.name in given
+    }
+    writers = dict.fromkeys(body)
+    for row in PARAMETERS:
+        if row.group == "mapped" and row.name in given:
+            _place(body, row, _rewrite(row.name, given[row.name]), writers)
+    if "tool_choice" in body:
+        body["tool_choice"] = _flat_choice(body["tool_choice"])
+    _refuse_chat_options(body)
+    _add_extra(body, given.get("extra_body", {}))
+    return body
+
+
+def _place(
+    body: dict[str, Any], row: Parameter, value: Any, writers: dict[str, str | None]
+) -> None:
+    """Write a mapped value; `writers` knows which name wrote a field, None for its own."""
+    if row.name == "logprobs":
+        _ask_for_logprobs(body, value)
+        return
+    outer, _, inner = row.field.partition(".")
+    if not inner:
+        fields = body
+    else:
+        fields = body[outer] = _object(outer, body.get(outer, {}))
+    key = inner or outer
+    if fields.get(key) is not None and fields[key] != value:
+        raise BadCall(
+            f"{writers.get(row.field) or outer} and {row.name} both set {row.field}, to different "
+            "values; give one of them",
+            param=row.name,
+        )
+    fields[key] = value
+    writers.setdefault(row.field, row.name)
+
+
+def _rewrite(name: str, value: Any) -> Any:
+    if name == "response_format":
+        return _flat_format(value)
+    if name == "logprobs" and not isinstance(value, bool):
+        raise BadCall("logprobs is true or false; how many is top_logprobs", param="logprobs")
+    return value
+
+
+def _ask_for_logprobs(body: dict[str, Any], is_wanted: bool) -> None:
+    include = body.get("include", ())
+    if isinstance(include, str):
+        raise BadCall("include must be a list", param="include")
+    if is_wanted and _LOGPROBS not in include:
+        body["include"] = [*include, _LOGPROBS]
+
+
+def _flat_format(given: Any) -> dict[str, Any]:
+    """Return a response_format as text.format: there, what describes the schema stands outside."""
+    form = _object("response_format", given)
+    if not isinstance(form.get("type"), str):
+        raise BadCall("response_format has no type", param="response_format")
+    nested = form.pop("json_schema", None)
+    return form if nested is None else {**form, **_object("response_format.json_schema", nested)}
+
+
+def _flat_choice(choice: Any) -> Any:
+    """Return a tool_choice in the shape of the Responses API; the flat one passes as it is."""
+    if not isinstance(choice, Mapping):
+        return choice
+    kind = choice.get("type")
+    nested = choice.get(kind) if isinstance(kind, str) else None
+    if not isinstance(nested, Mapping):
+        return dict(choice)
+    flat = {name: value for name, value in choice.items() if name != kind} | dict(nested)
+    if kind == "allowed_tools" and isinstance(flat.get("tools"), list):
+        flat["tools"] = [_flat_choice(tool) for tool in flat["tools"]]
+    return flat
+
+
+def _refuse_chat_options(body: dict[str, Any]) -> None:
+    options = body.get("stream_options")
+    if isinstance(options, Mapping) and "include_usage" in options:
+        raise UnsupportedParameter(
+            "stream_options.include_usage", "usage always comes; leave it out"
+        )
+
+
+def _add_extra(body: dict[str, Any], given: Any) -> None:
+    extra = _object("extra_body", given)
+    known = sorted(_FIELDS.intersection(extra))
+    if known:
+        raise BadCall(
+            f"extra_body is for unknown fields; give {known[0]} as a keyword", param="extra_body"
+        )
+    body.update(extra)
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    """Return a copy, so that what the caller holds is never written to."""
+    if not isinstance(value, Mapping):
+        raise BadCall(f"{name} must be a dict", param=name)
+    return dict(value)

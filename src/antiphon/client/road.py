@@ -1,0 +1,135 @@
+"""From the bytes of an answer to events, without I/O.
+
+A road knows what to post, and turns what comes back into events: `feed` for each piece of a
+streamed answer, `end` once when it stops, `whole` for an answer in one piece. What was read
+before a fault is returned before the fault is told: `fault` holds it. `client.chat` has the
+other road, for servers that speak chat completions; both tell the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from antiphon.protocol.codec import decode_event, decode_response
+from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
+from antiphon.protocol.events import (
+    Event,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+)
+from antiphon.protocol.response import Response
+from antiphon.protocol.sse import MAX_LINE, SseDecoder
+
+__all__ = ["ResponsesRoad", "Road"]
+
+_DONE: Final = b"[DONE]"
+_TERMINAL: Final = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
+_EVENT_OF: Final[dict[str, Callable[..., Event]]] = {
+    "queued": ResponseQueued,
+    "in_progress": ResponseInProgress,
+    "completed": ResponseCompleted,
+    "incomplete": ResponseIncomplete,
+    "failed": ResponseFailed,
+    "cancelled": ResponseIncomplete,
+}
+
+
+class Road(Protocol):
+    """One way of asking and of reading the answer."""
+
+    path: str
+    """Where to post, below the base URL."""
+    fault: AntiphonError | None
+    """What makes it impossible to read further."""
+    is_done: bool
+    """Whether all has been said; what follows is not read."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether all that matters has been said; what may follow comes at once."""
+        ...
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many answers beyond the first there were; only chat servers have any."""
+        ...
+
+    @property
+    def request(self) -> bytes:
+        """What to post."""
+        ...
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that these bytes complete."""
+        ...
+
+    def end(self, error: BackendError | None = None) -> list[Event]:
+        """Return what the end of the stream tells; `error` says how it broke, if it did."""
+        ...
+
+    def whole(self, body: bytes) -> list[Event]:
+        """Return the events of an answer that was not streamed."""
+        ...
+
+
+class ResponsesRoad:
+    """The Responses API itself."""
+
+    path = "/responses"
+    is_ending = False
+    skipped_choices = 0
+
+    def __init__(self, body: dict[str, Any], max_line: int = MAX_LINE) -> None:
+        self.fault: AntiphonError | None = None
+        self.is_done = False
+        self._body = body
+        self._sse = SseDecoder(max_line)
+
+    @property
+    def request(self) -> bytes:
+        """What to post."""
+        return msgspec.json.encode(self._body)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that these bytes complete."""
+        events: list[Event] = []
+        try:
+            for event in self._sse.feed_data(data):
+                if event == _DONE:
+                    self.is_done = True
+                    break
+                events.append(decode_event(event))
+        except BrokenStream as error:
+            self.fault = error
+        if events and isinstance(events[-1], _TERMINAL):
+            self.is_done = True
+        return events
+
+    def end(self, error: BackendError | None = None) -> list[Event]:
+        """Return the last event, if the blank line after it is missing. It may be torn."""
+        self.fault = self.fault or error
+        try:
+            return [decode_event(frame.data) for frame in self._sse.end() if frame.data != _DONE]
+        except BrokenStream as fault:
+            self.fault = self.fault or fault
+            return []
+
+    def whole(self, body: bytes) -> list[Event]:
+        """Return the one event that says all of an answer that was not streamed."""
+        try:
+            response = decode_response(body)
+        except BrokenStream as error:
+            self.fault = error
+            return []
+        return [_event_of(response)]
+
+
+def _event_of(response: Response) -> Event:
+    kind = _EVENT_OF.get(response.status, ResponseCompleted)
+    return kind(sequence_number=0, response=response)

@@ -1,0 +1,92 @@
+"""Where the server is, who we are, and how long we wait.
+
+What is not given comes from the environment, under the names every OpenAI program uses:
+OPENAI_BASE_URL, OPENAI_API_KEY, OPENAI_ORG_ID and OPENAI_PROJECT_ID. A key is optional: a
+server on loopback may want none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from antiphon.client.errors import BadCall
+from antiphon.transport.http import Limits
+from antiphon.transport.secret import Secret
+
+__all__ = ["OPENAI_BASE_URL", "Settings", "Timeouts", "WireApi", "read_settings"]
+
+OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
+WireApi = Literal["responses", "chat"]
+
+_MIB: Final = 1024 * 1024
+# A healthy stream may last for ever; timers want a number.
+_FOR_EVER: Final = 1e9
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long we wait, in seconds. Nothing limits how long a healthy stream lasts.
+
+    `idle` is how long a server may be silent: before its first event, and between two reads.
+    `answer` is how long an answer that is not streamed may take to begin.
+    """
+
+    connect: float = 5.0
+    idle: float = 120.0
+    answer: float = 600.0
+
+    def limits(self) -> Limits:
+        """Return these as the limits of the transport."""
+        return Limits(
+            connect=self.connect,
+            first_byte=self.idle,
+            idle=self.idle,
+            wall=_FOR_EVER,
+            body=64 * _MIB,
+        )
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to send requests, and under which name."""
+
+    base_url: str
+    key: Secret | None
+    headers: Mapping[str, str]
+
+
+def read_settings(
+    environ: Mapping[str, str],
+    *,
+    base_url: str | None = None,
+    api_key: str | Secret | None = None,
+    organization: str | None = None,
+    project: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings: what is given, else what the environment says. Raise BadCall."""
+    url = base_url or environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_BASE_URL
+    if not url.startswith(("http://", "https://")):
+        raise BadCall(f"base_url must begin with http:// or https://, not {url[:40]!r}")
+    sent = {
+        "OpenAI-Organization": organization or environ.get("OPENAI_ORG_ID", "").strip(),
+        "OpenAI-Project": project or environ.get("OPENAI_PROJECT_ID", "").strip(),
+    }
+    return Settings(
+        base_url=url.rstrip("/"),
+        key=_read_key(api_key, environ),
+        headers={name: value for name, value in sent.items() if value} | dict(headers or {}),
+    )
+
+
+def _read_key(key: str | Secret | None, environ: Mapping[str, str]) -> Secret | None:
+    if isinstance(key, Secret):
+        return key
+    value = environ.get("OPENAI_API_KEY", "") if key is None else key
+    if not value.strip():
+        return None
+    try:
+        return Secret(value)
+    except ValueError as error:
+        raise BadCall(f"the API key cannot be used: {error}") from None

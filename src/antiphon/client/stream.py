@@ -1,0 +1,185 @@
+"""A response as it comes into being: events, and at the end the response.
+
+    async with client.stream(model="m", input="Hello") as stream:
+        async for event in stream:
+            ...
+        response = await stream.final_response()
+
+Every event is told once, in the server's order. A stream that breaks tells what arrived and
+then raises, with the part that arrived in `partial`. Leaving early closes the connection, and
+that stops the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Final, Self
+
+from antiphon.client.errors import ClientError, StreamBroken, error_from_transport
+from antiphon.client.road import Road
+from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
+from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.response import Response
+from antiphon.transport.stream import ByteStream
+
+__all__ = ["AsyncStream", "Wire", "broken", "read_batch"]
+
+# Usage and the end mark of a chat server follow its last word at once, or not at all.
+_AFTERWORD: Final = 5.0
+
+
+class Wire:
+    """An answer that has begun: the bytes, the road that reads them, and the first events."""
+
+    def __init__(self, body: ByteStream, road: Road, first: list[Event]) -> None:
+        self.body: Final = body
+        self.road: Final = road
+        self.first = first
+
+
+async def read_batch(body: ByteStream, road: Road) -> list[Event]:
+    """Return the events of the next read that has any; none at the end, or before a fault."""
+    while not road.is_done and road.fault is None:
+        try:
+            data = await anext(body, b"")
+        except BackendError as error:
+            return road.end(error)
+        if not data:
+            events = road.end()
+            road.is_done = True
+            return events
+        events = road.feed(data)
+        if road.is_ending:
+            body.hurry(_AFTERWORD)
+        if events:
+            return events
+    return []
+
+
+class AsyncStream:
+    """The events of one response. Enter it to begin; iterate over it once."""
+
+    def __init__(
+        self,
+        begin: Callable[[], Awaitable[Wire]],
+        remember: Callable[[Response], None],
+    ) -> None:
+        self._begin = begin
+        self._remember = remember
+        self._wire: Wire | None = None
+        self._accumulator = ResponseAccumulator()
+        self._is_over = False
+        self._final: Response | None = None
+
+    async def __aenter__(self) -> Self:
+        """Send the request; return when the first event is here."""
+        self._wire = await self._begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        """Yield every event."""
+        while batch := await self.next_batch():
+            for event in batch:
+                yield event
+
+    async def batches(self) -> AsyncGenerator[list[Event], None]:
+        """Yield the events in batches: what one read of the wire brought."""
+        while batch := await self.next_batch():
+            yield batch
+
+    async def text(self) -> AsyncGenerator[str, None]:
+        """Yield the pieces of the text alone, as they come."""
+        while batch := await self.next_batch():
+            for event in batch:
+                if isinstance(event, OutputTextDelta):
+                    yield event.delta
+
+    async def next_batch(self) -> list[Event]:
+        """Return the next events; none when all have been told. Raise if the stream breaks."""
+        wire = self._wire
+        if wire is None:
+            raise RuntimeError("enter the stream first: async with client.stream(…) as stream")
+        batch, wire.first = wire.first, []
+        if not batch and not self._is_over:
+            batch = await read_batch(wire.body, wire.road)
+        self._accumulator.feed_all(batch)
+        if wire.road.is_done:
+            self._note_final()
+        if not batch and not self._is_over:
+            await self._end(wire)
+        return batch
+
+    async def final_response(self) -> Response:
+        """Read to the end and return the response, whatever its status."""
+        while await self.next_batch():
+            pass
+        if self._final is None:
+            raise self._broken(BrokenStream("the stream was closed before its end"))
+        return self._final
+
+    @property
+    def response(self) -> Response | None:
+        """The response so far; None until an event has named it."""
+        return self._accumulator.response
+
+    @property
+    def deviations(self) -> list[str]:
+        """Where the stream broke the rules, and was repaired."""
+        return self._accumulator.deviations
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many answers beyond the first there were; only chat servers have any."""
+        return self._wire.road.skipped_choices if self._wire else 0
+
+    async def close(self) -> None:
+        """Hang up, and let the model stop. Closing twice does nothing."""
+        self._is_over = True
+        if self._wire is not None:
+            self._wire.first = []
+            self._wire.body.close()
+
+    def _note_final(self) -> BrokenStream | None:
+        """Keep the response once it is whole; return why it is not.
+
+        A caller may leave at the last event: the session goes on from it all the same.
+        """
+        if self._final is None:
+            try:
+                self._final = self._accumulator.finish()
+            except BrokenStream as error:
+                return error
+            self._remember(self._final)
+        return None
+
+    async def _end(self, wire: Wire) -> None:
+        self._is_over = True
+        fault = self._note_final()
+        if fault is None:
+            await wire.body.finish()
+            return
+        wire.body.close()
+        raise self._broken(wire.road.fault or fault)
+
+    def _broken(self, fault: AntiphonError) -> ClientError:
+        return broken(fault, self._accumulator.response)
+
+
+def broken(fault: AntiphonError, partial: Response | None) -> ClientError:
+    """Return a fault of the stream as the caller gets it, with what arrived before it."""
+    if isinstance(fault, BackendError):
+        error = error_from_transport(fault)
+    else:
+        error = StreamBroken(fault.message, code=fault.code)
+    error.partial = partial
+    return error

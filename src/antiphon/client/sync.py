@@ -1,0 +1,214 @@
+"""The same client for programs without an event loop.
+
+A thread of its own runs the asynchronous client, so that the two can never differ; a call
+waits for it. Events cross over in batches, one crossing for each read of the wire. A client
+may be used from several threads, and inside a program whose own loop is running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Generator, Iterator
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from antiphon.client.client import AsyncClient, ClientOptions
+from antiphon.client.conversation import ConversationCache
+from antiphon.client.parameters import Params
+from antiphon.client.resources import Deleted, ItemPage, Model
+from antiphon.client.settings import WireApi
+from antiphon.client.stream import AsyncStream
+from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+
+__all__ = ["Client", "Stream"]
+
+_T = TypeVar("_T")
+
+
+class _Portal:
+    """An event loop in a thread of its own, and the way into it."""
+
+    def __init__(self) -> None:
+        self._loop: Final = asyncio.new_event_loop()
+        self._thread: Final = threading.Thread(
+            target=self._loop.run_forever, name="antiphon-client", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def is_closed(self) -> bool:
+        """Say whether the thread has ended."""
+        return self._loop.is_closed()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run it there and return what it returns. Who is interrupted cancels it."""
+        if self.is_closed:
+            work.close()
+            raise RuntimeError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Stream:
+    """The events of one response. Enter it to begin; iterate over it once."""
+
+    def __init__(self, portal: _Portal, stream: AsyncStream) -> None:
+        self._portal = portal
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        """Send the request; return when the first event is here."""
+        self._portal.run(self._stream.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[Event, None, None]:
+        """Yield every event."""
+        while batch := self.next_batch():
+            yield from batch
+
+    def batches(self) -> Generator[list[Event], None, None]:
+        """Yield the events in batches: what one read of the wire brought."""
+        while batch := self.next_batch():
+            yield batch
+
+    def text(self) -> Iterator[str]:
+        """Yield the pieces of the text alone, as they come."""
+        return (event.delta for event in self if isinstance(event, OutputTextDelta))
+
+    def next_batch(self) -> list[Event]:
+        """Return the next events; none when all have been told. Raise if the stream breaks."""
+        return self._portal.run(self._stream.next_batch())
+
+    def final_response(self) -> Response:
+        """Read to the end and return the response, whatever its status."""
+        return self._portal.run(self._stream.final_response())
+
+    @property
+    def response(self) -> Response | None:
+        """The response so far; None until an event has named it."""
+        return self._stream.response
+
+    @property
+    def deviations(self) -> list[str]:
+        """Where the stream broke the rules, and was repaired."""
+        return self._stream.deviations
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many answers beyond the first there were; only chat servers have any."""
+        return self._stream.skipped_choices
+
+    def close(self) -> None:
+        """Hang up, and let the model stop. Closing twice does nothing."""
+        if not self._portal.is_closed:
+            self._portal.run(self._stream.close())
+
+
+class Client:
+    """AsyncClient, synchronous: the same parameters, the same methods."""
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        self._client = AsyncClient(**options)
+        self._portal = _Portal()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def base_url(self) -> str:
+        """Where the server is."""
+        return self._client.base_url
+
+    @property
+    def wire_api(self) -> WireApi:
+        """Which API the server speaks, unless a call says otherwise."""
+        return self._client.wire_api
+
+    @property
+    def cache(self) -> ConversationCache:
+        """Where threads are remembered."""
+        return self._client.cache
+
+    def close(self) -> None:
+        """Close the connections and end the thread. Closing twice does nothing."""
+        if not self._portal.is_closed:
+            self._portal.run(self._client.close())
+            self._portal.close()
+
+    def create(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> Response:
+        """Ask, and return the response when it is whole. Its `status` says how it ended."""
+        return self._portal.run(self._client.create(wire_api=wire_api, **params))
+
+    def stream(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> Stream:
+        """Ask, and return the response as it comes into being. Nothing is sent until entered."""
+        return Stream(self._portal, self._client.stream(wire_api=wire_api, **params))
+
+    def retrieve(self, response_id: str) -> Response:
+        """Return a stored response."""
+        return self._portal.run(self._client.retrieve(response_id))
+
+    def delete(self, response_id: str) -> Deleted:
+        """Delete a stored response."""
+        return self._portal.run(self._client.delete(response_id))
+
+    def cancel(self, response_id: str) -> Response:
+        """Stop a response that runs in the background."""
+        return self._portal.run(self._client.cancel(response_id))
+
+    def input_items(
+        self,
+        response_id: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        order: str | None = None,
+    ) -> ItemPage:
+        """Return a page of what a response was asked with, newest first unless told otherwise."""
+        return self._portal.run(
+            self._client.input_items(response_id, after=after, limit=limit, order=order)
+        )
+
+    def iterate_input_items(
+        self, response_id: str, *, order: str = "asc"
+    ) -> Generator[Item, None, None]:
+        """Yield all that a response was asked with, page after page."""
+        items = self._client.iterate_input_items(response_id, order=order)
+
+        async def following() -> Item | None:
+            return await anext(items, None)
+
+        while (item := self._portal.run(following())) is not None:
+            yield item
+
+    def models(self) -> list[Model]:
+        """Return the models that the server offers."""
+        return self._portal.run(self._client.models())

@@ -1,0 +1,320 @@
+"""Sessions: turns form a thread, the server is sent what is new, and a lost thread is mended."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.client import ConversationCache, errors
+from antiphon.protocol.deltas import CallGrew, CallOpened, TextGrew, UsageKnown
+from antiphon.protocol.items import text_of
+from antiphon.protocol.response import Usage
+from antiphon.testing import Script, ScriptedUpstream, serve_gateway
+from tests.asking import terminal
+from tests.building import COUNTED, STOP, build
+from tests.client.calling import KINDS, calling
+from tests.client.native import Answer, NativeServer, error, native, response, whole
+
+GONE = error(400, "previous_response_not_found", "Previous response with id 'resp_1' not found.")
+FIRST = whole(terminal(build([TextGrew("one"), COUNTED, STOP])))
+SECOND = whole(terminal(build([TextGrew("two"), COUNTED, STOP])))
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def texts(server: NativeServer, number: int) -> list[str]:
+    """Return the texts of what a request sent, item after item."""
+    sent = server.body(number)["input"]
+    if isinstance(sent, str):
+        return [sent]
+    return ["".join(part["text"] for part in item["content"]) for item in sent]
+
+
+@pytest.mark.requirement("22-C4", "REQ-004.1", "22-goal-2")
+async def test_the_second_turn_sends_only_what_is_new(kind: str) -> None:
+    async with (
+        native(FIRST, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        await caller.create(model="m", session="s", input="second")
+
+    assert "previous_response_id" not in server.body(0)
+    assert server.body(1)["previous_response_id"] == "resp_1"
+    assert texts(server, 1) == ["second"]
+
+
+@pytest.mark.requirement("22-C4", "REQ-004.2")
+async def test_a_whole_history_is_cut_to_what_the_server_lacks(kind: str) -> None:
+    history: list[dict[str, Any]] = [{"role": "user", "content": "first"}]
+    async with (
+        native(FIRST, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", messages=history)
+        history += [
+            {"role": "assistant", "content": "one"},
+            {"role": "user", "content": "second"},
+        ]
+        await caller.create(model="m", session="s", messages=history)
+
+    assert server.body(1)["previous_response_id"] == "resp_1"
+    assert texts(server, 1) == ["second"]
+
+
+async def test_an_edited_history_is_sent_whole_and_from_no_thread(kind: str) -> None:
+    edited = [
+        {"role": "user", "content": "other"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "second"},
+    ]
+    async with (
+        native(FIRST, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", messages=[{"role": "user", "content": "first"}])
+        await caller.create(model="m", session="s", messages=edited)
+
+    assert "previous_response_id" not in server.body(1)
+    assert texts(server, 1) == ["other", "one", "second"]
+
+
+@pytest.mark.requirement("22-C4")
+@pytest.mark.parametrize("other", [{"stateful": False}, {"session": "t"}, {"model": "n"}])
+async def test_another_session_model_or_a_stateless_call_has_no_thread(
+    kind: str, other: dict[str, Any]
+) -> None:
+    async with (
+        native(FIRST, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        await caller.create(**({"model": "m", "session": "s", "input": "second"} | other))
+
+    assert "previous_response_id" not in server.body(1)
+
+
+@pytest.mark.requirement("22-C5")
+@pytest.mark.parametrize("status", [400, 404, 410])
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_lost_thread_is_mended_once_and_nobody_notices(
+    kind: str, status: int, is_streamed: bool
+) -> None:
+    gone = error(status, "previous_response_not_found", "Previous response 'resp_1' not found")
+    answers = (FIRST, gone, SECOND)
+    async with (
+        native(*answers) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        if is_streamed:
+            seen = await caller.follow(model="m", session="s", input="second")
+            assert seen.error is None and seen.response is not None
+            answer = seen.response
+        else:
+            answer = await caller.create(model="m", session="s", input="second")
+
+    assert answer.output_text == "two"
+    assert texts(server, 2) == ["first", "one", "second"]
+    assert "previous_response_id" not in server.body(2)
+    keys = [request.headers["idempotency-key"] for request in server.requests]
+    assert len(set(keys)) == 3
+
+
+async def test_a_thread_that_is_lost_twice_is_an_error_and_forgotten(kind: str) -> None:
+    async with (
+        native(FIRST, GONE) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        with pytest.raises(errors.ThreadGone):
+            await caller.create(model="m", session="s", input="second")
+
+    assert len(server.requests) == 3
+    assert caller.cache.get("s", "m") is None
+
+
+async def test_a_thread_named_by_the_caller_is_mended_only_with_its_history(kind: str) -> None:
+    history = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "second"},
+    ]
+    async with (
+        native(GONE, SECOND, GONE) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        made = await caller.create(model="m", previous_response_id="resp_9", messages=history)
+        with pytest.raises(errors.ThreadGone, match="not found") as caught:
+            await caller.create(model="m", previous_response_id="resp_9", input="second")
+
+    assert made.output_text == "two"
+    assert texts(server, 0) == ["second"]
+    assert texts(server, 1) == ["first", "one", "second"]
+    assert caught.value.thread == "resp_9"
+
+
+async def test_a_failed_turn_is_not_continued_from(kind: str) -> None:
+    failed = whole(terminal(build([TextGrew("half")])))
+    async with (
+        native(FIRST, failed, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        assert (await caller.create(model="m", session="s", input="lost")).status == "failed"
+        await caller.create(model="m", session="s", input="second")
+
+    assert server.body(2)["previous_response_id"] == "resp_1"
+    assert texts(server, 2) == ["second"]
+
+
+async def test_a_stream_that_was_left_is_not_continued_from(kind: str) -> None:
+    slow = Answer(
+        pieces=response(TextGrew("half"), COUNTED, STOP).pieces[:4],
+        then="stall",
+    )
+    async with (
+        native(FIRST, slow, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        await caller.peek(2, model="m", session="s", input="left")
+        await caller.create(model="m", session="s", input="second")
+
+    assert texts(server, 2) == ["second"]
+
+
+@pytest.mark.requirement("REQ-002.1", "REQ-002.2")
+async def test_tokens_are_the_servers_and_an_estimate_only_where_it_says_nothing(
+    kind: str,
+) -> None:
+    counted = UsageKnown(Usage(input_tokens=40, output_tokens=2, total_tokens=42))
+    said = terminal(build([TextGrew("one"), counted, STOP]))
+    silent = terminal(build([TextGrew("a word or two"), STOP]))
+    silent.usage = None
+    async with (
+        native(whole(said), whole(silent)) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        first = caller.cache.get("s", "m")
+        await caller.create(model="m", session="s", input="second")
+        second = caller.cache.get("s", "m")
+
+    assert first is not None and second is not None
+    assert (first.tokens, first.is_estimate) == (42, False)
+    assert second.tokens > 42
+    assert second.is_estimate
+
+
+@pytest.mark.requirement("22-C4", "22-E2")
+async def test_the_second_turn_on_our_gateway_sends_only_the_question(kind: str) -> None:
+    long = "word " * 400
+    async with (
+        serve_gateway(ScriptedBackend(models=["echo"])) as gateway,
+        calling(kind, gateway.base_url) as caller,
+    ):
+        first = await caller.create(model="echo", session="s", input=long)
+        second = await caller.create(model="echo", session="s", input="And now?")
+        kept = await caller.all_input_items(second.id)
+
+    assert second.previous_response_id == first.id
+    assert [text_of(item["content"]) for item in kept] == ["And now?"]
+
+
+async def test_a_gateway_that_lost_the_thread_is_told_everything(kind: str) -> None:
+    async with (
+        serve_gateway(ScriptedBackend(models=["echo"])) as gateway,
+        calling(kind, gateway.base_url) as caller,
+    ):
+        first = await caller.create(model="echo", session="s", input="Remember the milk")
+        await caller.delete(first.id)
+        seen = await caller.follow(model="echo", session="s", input="What was it?")
+
+        assert seen.error is None and seen.response is not None
+        kept = await caller.all_input_items(seen.response.id)
+    assert [item["role"] for item in kept] == ["user", "assistant", "user"]
+    assert seen.response.previous_response_id is None
+
+
+@pytest.mark.requirement("REQ-004.2")
+async def test_tool_outputs_go_out_alone_because_the_server_has_the_calls(kind: str) -> None:
+    calls = (
+        CallOpened(0, "f", "call_a"),
+        CallGrew(0, "{}"),
+        CallOpened(1, "g", "call_b"),
+        CallGrew(1, "{}"),
+    )
+    asked = whole(terminal(build([*calls, COUNTED, STOP])))
+    outputs = [
+        {"type": "function_call_output", "call_id": "call_a", "output": "1"},
+        {"type": "function_call_output", "call_id": "call_b", "output": "2"},
+    ]
+    async with (
+        native(asked, GONE, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        await caller.create(model="m", session="s", input=outputs)
+
+    assert server.body(1)["input"] == outputs
+    kinds = [item["type"] for item in server.body(2)["input"]]
+    assert kinds == ["message", "function_call", "function_call", *["function_call_output"] * 2]
+
+
+async def test_a_chat_server_is_sent_the_whole_session_every_time(kind: str) -> None:
+    async with (
+        ScriptedUpstream(Script(text="fine")) as upstream,
+        calling(kind, upstream.base_url, wire_api="chat") as caller,
+    ):
+        await caller.create(model="echo", session="s", input="first")
+        await caller.create(model="echo", session="s", input="second")
+
+    assert [message["content"] for message in upstream.requests[1].json["messages"]] == [
+        "first",
+        "fine",
+        "second",
+    ]
+
+
+@pytest.mark.requirement("22-C3")
+async def test_a_cache_can_be_shared_and_its_threads_run_out(kind: str) -> None:
+    now = [0.0]
+    cache = ConversationCache(ttl=60.0, clock=lambda: now[0])
+    async with native(FIRST, SECOND, SECOND) as server:
+        async with calling(kind, server.base_url, cache=cache) as caller:
+            await caller.create(model="m", session="s", input="first")
+        async with calling(kind, server.base_url, cache=cache) as caller:
+            await caller.create(model="m", session="s", input="second")
+            now[0] += 61.0
+            await caller.create(model="m", session="s", input="third")
+
+    assert server.body(1)["previous_response_id"] == "resp_1"
+    assert "previous_response_id" not in server.body(2)
+
+
+@pytest.mark.requirement("REQ-010.1")
+async def test_the_log_tells_sizes_and_decisions_and_no_content(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="antiphon")
+    async with (
+        native(FIRST, GONE, SECOND) as server,
+        calling(kind, server.base_url, api_key="sk-secret-key") as caller,
+    ):
+        await caller.create(model="m", session="sess-x", input="the secret question")
+        await caller.create(model="m", session="sess-x", input="another secret question")
+
+    records = [record for record in caplog.records if record.name.startswith("antiphon.client")]
+    told = "\n".join(record.getMessage() for record in records)
+    assert {record.levelname for record in records} == {"DEBUG"}
+    assert "cache tokens updated" in told
+    assert "lost the thread" in told
+    assert "posting" in told
+    assert "secret" not in told and "one" not in told.split()
