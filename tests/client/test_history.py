@@ -303,3 +303,12 @@ def test_only_the_last_turn_is_looked_at_for_missing_outputs() -> None:
     assert unanswered_calls(before, [output("c")]) == []
     assert unanswered_calls(before, [MORE]) == []
     assert unanswered_calls([], [MORE]) == []
+
+
+def test_a_thought_at_the_end_is_known_by_its_id_however_it_is_rendered() -> None:
+    asked = {"type": "message", "role": "user", "content": "x"}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"text": "hm"}]}
+    shown = {"type": "reasoning", "id": "rs_1", "summary": [{"text": "hm"}]}
+    more = {"type": "message", "role": "user", "content": "y"}
+
+    assert new_items([asked, thought], [asked, shown, more]) == [more]

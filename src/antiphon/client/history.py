@@ -57,7 +57,7 @@ def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None
     # What does not count may stand on either side of the cut; what is known stays behind it.
     ending = _uncounted_ending(known)
     rest = list(items[reader.place :])
-    while rest and rest[0] in ending:
+    while rest and not _counts(rest[0]) and any(_is_same(rest[0], item) for item in ending):
         del rest[0]
     return rest if any(_counts(item) for item in rest) else None
 
@@ -171,6 +171,11 @@ def _uncounted_ending(items: Sequence[Item]) -> list[Item]:
             break
         ending.append(item)
     return ending
+
+
+def _is_same(item: Item, known: Item) -> bool:
+    """Say whether two items that do not count are one: by the id, however it is rendered."""
+    return item == known or (item.get("id") is not None and item["id"] == known.get("id"))
 
 
 def _text(item: Item) -> str | None:
