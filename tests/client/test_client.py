@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
@@ -170,6 +171,58 @@ async def test_a_failed_response_is_returned_with_its_reason(kind: str) -> None:
         assert (await caller.create(model="m", input="x")).status == "failed"
         seen = await caller.follow(model="m", input="x")
     assert seen.response is not None and seen.response.status == "failed"
+
+
+WHOLE = {
+    "id": "resp_123",
+    "object": "response",
+    "model": "m",
+    "status": "completed",
+    "usage": {"input_tokens": 62, "output_tokens": 23, "total_tokens": 85},
+    "output": [
+        {"id": "msg_1", "type": "message", "content": [{"type": "output_text", "text": "One, "}]},
+        {
+            "id": "fc_1",
+            "type": "function_call",
+            "name": "weather",
+            "call_id": "call_abc",
+            "arguments": '{"in":"Rome"}',
+        },
+        {
+            "id": "msg_2",
+            "type": "message",
+            "content": [
+                {"type": "output_text", "text": "two, "},
+                {"type": "output_text", "text": "three."},
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.requirement("REQ-001.1", "REQ-001.2", "REQ-001.3", "REQ-001.4", "REQ-002.3")
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_whole_answer_has_its_text_in_order_its_calls_and_its_usage(
+    kind: str, is_streamed: bool
+) -> None:
+    answer = Answer(pieces=[msgspec.json.encode(WHOLE)], content_type="application/json")
+    async with native(answer) as server, calling(kind, server.base_url) as caller:
+        if is_streamed:
+            made = (await caller.follow(model="m", input="x")).response
+        else:
+            made = await caller.create(model="m", input="x")
+
+    assert made is not None and made.id == "resp_123"
+    assert made.output_text == "One, two, three."
+    (call,) = (item for item in made.output if item["type"] == "function_call")
+    assert (call["call_id"], call["name"], call["arguments"]) == (
+        "call_abc",
+        "weather",
+        '{"in":"Rome"}',
+    )
+    assert made.usage is not None
+    tokens = (made.usage.input_tokens, made.usage.output_tokens, made.usage.total_tokens)
+    assert tokens == (62, 23, 85)
 
 
 # What is sent.

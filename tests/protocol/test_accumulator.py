@@ -311,6 +311,111 @@ def test_a_call_and_its_output_are_two_items() -> None:
     assert output_of(created(), *call(), told, end()) == [call_item(), answer]
 
 
+@pytest.mark.parametrize("ends", [(), ("fc", "other"), ("new", "newer"), ("other",)])
+def test_one_call_id_with_two_payloads_is_two_calls(ends: tuple[str, ...]) -> None:
+    rain = '{"city":"Bonn"}'
+    twin = call(item_id="other", index=1)[0]
+    place: dict[str, Any] = {"item_id": "other", "output_index": 1}
+    second = [
+        twin,
+        event("function_call_arguments.delta", delta=rain, **place),
+        event("output_item.done", output_index=1, item=call_item("c", "other", rain)),
+    ]
+    told = [
+        call_item("c", item_id, rain if item_id in ("other", "newer") else ARGUMENTS)
+        for item_id in ends
+    ]
+    accumulator = collect(created(), *call()[:2], *second, *call()[2:], end(*told))
+    output = accumulator.finish().output
+    assert [item["arguments"] for item in output] == [ARGUMENTS, rain]
+    assert "call c came again as item other" in accumulator.deviations
+
+
+def test_a_call_done_again_under_a_new_id_with_another_payload_is_another_call() -> None:
+    other = call_item("c", "other", '{"city":"Bonn"}')
+    done = event("output_item.done", output_index=0, item=other)
+    assert output_of(created(), *call(), done, end()) == [call_item(), other]
+
+
+def test_a_call_done_again_under_a_new_id_with_the_same_payload_is_one_call() -> None:
+    other = call_item("c", "other", ARGUMENTS.replace(":", " : "))
+    done = event("output_item.done", output_index=1, item=other)
+    assert output_of(created(), *call(), done, end()) == [call_item()]
+
+
+def test_a_call_announced_twice_and_told_once_is_one_call() -> None:
+    again = call(item_id="other", index=1)[0]
+    assert output_of(created(), again, *call(), end()) == [call_item()]
+
+
+def test_a_call_announced_after_it_was_done_under_another_id_is_one_call() -> None:
+    assert output_of(created(), call()[-1], call(item_id="other")[0], end()) == [call_item()]
+
+
+def test_two_calls_without_arguments_under_one_call_id_are_one() -> None:
+    one, two = call_item(arguments=""), call_item(item_id="other", arguments="")
+    told = [
+        event("output_item.done", output_index=n, item=item) for n, item in enumerate((one, two))
+    ]
+    assert output_of(created(), *told, end()) == [one]
+
+
+# What counts.
+
+
+def test_feed_says_whether_an_event_counted() -> None:
+    events = numbered([created(), *message(), *call(index=1), end()])
+    accumulator = ResponseAccumulator()
+    assert all(accumulator.feed(told) for told in events)
+    assert not any(accumulator.feed(told) for told in events)
+
+
+def test_an_unknown_event_does_not_count() -> None:
+    assert not ResponseAccumulator().feed(read_event({"type": "acme.progress"}))
+
+
+def test_a_delta_told_again_under_its_number_does_not_count() -> None:
+    accumulator = collect(created(), *message()[:3])
+    again = read_event(message()[2] | {"sequence_number": 3})
+    other = read_event(message()[2] | {"sequence_number": 4})
+    assert not accumulator.feed(again)
+    assert accumulator.feed(other)
+
+
+@pytest.mark.parametrize("final", [4, 5, 6], ids=["text", "part", "item"])
+def test_a_delta_for_a_final_text_does_not_count(final: int) -> None:
+    accumulator = collect(created(), *message()[:4], message()[final])
+    late = message()[3] | {"sequence_number": 6, "logprobs": [{"token": "llo"}]}
+    assert not accumulator.feed(read_event(late))
+    assert "response.output_text.delta for a text that is done" in accumulator.deviations
+
+
+def test_a_delta_still_counts_where_the_final_word_is_empty() -> None:
+    empty = event("output_item.done", output_index=0, item=message_item(None))
+    accumulator = collect(created(), *message()[:3], empty)
+    assert accumulator.feed(read_event(message()[3] | {"sequence_number": 5}))
+    accumulator.feed(read_event(end() | {"sequence_number": 6}))
+    assert accumulator.finish().output == [message_item("hello")]
+
+
+def test_an_annotation_at_the_place_of_another_does_not_count() -> None:
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    note = event("output_text.annotation.added", annotation_index=0, annotation={"url": 1}, **place)
+    accumulator = collect(created(), *message()[:4], note)
+    assert not accumulator.feed(read_event(note | {"sequence_number": 6}))
+
+
+def test_the_end_says_which_streamed_item_each_item_was() -> None:
+    new = message_item("new", "n")
+    accumulator = collect(created(), *message(), *call(index=1), end(new, call_item(item_id="x")))
+    assert [(item["id"], draft and draft.id) for item, draft in accumulator.settled] == [
+        ("n", "m"),
+        ("x", "fc"),
+    ]
+    accumulator = collect(created(), end(new))
+    assert accumulator.settled == [(new, None)]
+
+
 # What is in the wrong place.
 
 
@@ -336,6 +441,14 @@ def test_deltas_under_a_foreign_id_go_to_the_item_at_their_index() -> None:
     accumulator = collect(created(), *without(foreign, "output_item.done"), end())
     assert accumulator.finish().output == [message_item("hello")]
     assert accumulator.deviations != []
+
+
+def test_a_foreign_id_at_a_crowded_index_is_an_item_of_its_own() -> None:
+    crowd = [message()[0], message(item_id="n")[0]]
+    told = message("other", "x")[2:4]
+    output = output_of(created(), *crowd, *told, end())
+    assert [item["id"] for item in output] == ["m", "n", "x"]
+    assert output[2]["content"][0]["text"] == "other"
 
 
 def test_an_item_done_under_a_foreign_id_is_the_one_at_its_index() -> None:
@@ -416,6 +529,34 @@ def test_an_item_that_gets_a_new_id_at_the_end_is_not_doubled() -> None:
     accumulator = collect(created(), *message(), end(message_item("hello", "new")))
     assert accumulator.finish().output == [message_item("hello", "new")]
     assert accumulator.deviations == ["item m ends as new"]
+
+
+def test_a_finished_response_is_the_response_so_far() -> None:
+    accumulator = collect(created(), *message(), end())
+    assert accumulator.response == accumulator.finish()
+
+
+def test_a_part_told_again_is_noted_and_changes_nothing() -> None:
+    added, part, *rest = message()
+    done = rest[3]
+    accumulator = collect(created(), added, part, part, *rest[:4], done | {"part": {}}, end())
+    assert accumulator.finish().output == [message_item("hello")]
+    assert "part 0 of item m added again" in accumulator.deviations
+    assert "part 0 of item m done again" in accumulator.deviations
+
+
+def test_a_part_that_is_done_and_empty_leaves_what_was_streamed() -> None:
+    stream = message()
+    empty = stream[5] | {"part": {"type": "output_text", "text": ""}}
+    told = [created(), *stream[:4], empty, end()]
+    assert output_of(*told)[0]["content"][0]["text"] == "hello"
+
+
+def test_a_huge_gap_in_the_numbers_costs_no_memory() -> None:
+    far = [fields | {"sequence_number": 10**12 + n} for n, fields in enumerate(message())]
+    accumulator = collect(created(), *far, end())
+    assert accumulator.finish().output == [message_item("hello")]
+    assert len(accumulator._marks) < 100
 
 
 # What has many names, or none.

@@ -11,6 +11,7 @@ from antiphon.protocol.codec import (
     DONE,
     Dialect,
     decode_event,
+    decode_events,
     decode_response,
     encode_event,
     encode_item,
@@ -386,3 +387,27 @@ def test_counts_we_do_not_know_survive(dialect: Dialect) -> None:
     again = msgspec.json.decode(encode_event(read, dialect))
     assert again["response"]["usage"] == usage
     assert msgspec.json.decode(encode_response(read.response, dialect))["usage"] == usage
+
+
+GROWN = OutputTextDelta(
+    sequence_number=1, item_id="msg_1", output_index=0, content_index=0, delta="a"
+)
+
+
+def test_many_events_at_once_are_the_events_one_by_one() -> None:
+    good = encode_event(GROWN)
+    odd = [b'{"type":"acme:thing","sequence_number":1}', good, b'{"type":"error","error":{}}']
+    frames = [good, good, *odd, good]
+    events: list[Event] = []
+
+    decode_events(frames, events)
+
+    assert events == [decode_event(frame) for frame in frames]
+
+
+def test_what_comes_before_a_broken_event_is_kept() -> None:
+    good = encode_event(GROWN)
+    events: list[Event] = []
+    with pytest.raises(BrokenStream):
+        decode_events([good, good, b"{nonsense", good], events)
+    assert events == [GROWN, GROWN]

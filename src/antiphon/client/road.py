@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from antiphon.protocol.codec import decode_event, decode_response
+from antiphon.protocol.codec import decode_event, decode_events, decode_response
 from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
 from antiphon.protocol.events import (
     Event,
@@ -100,11 +100,11 @@ class ResponsesRoad:
         """Return the events that these bytes complete."""
         events: list[Event] = []
         try:
-            for event in self._sse.feed_data(data):
-                if event == _DONE:
-                    self.is_done = True
-                    break
-                events.append(decode_event(event))
+            frames = self._sse.feed_data(data)
+            if frames and frames[-1] == _DONE:
+                self.is_done = True
+                frames.pop()
+            decode_events(frames, events)
         except BrokenStream as error:
             self.fault = error
         if events and isinstance(events[-1], _TERMINAL):

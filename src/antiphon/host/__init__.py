@@ -1,1 +1,58 @@
-"""How does a chat application see it? The room of the host; nothing lives here yet."""
+"""How does a chat application see it? Messages and parts, as in VS Code's language-model API.
+
+`Provider` is the whole of it: models, answers, token counts. Its pieces can be used alone:
+`translate` (messages to items), `adapter` (events to parts), `usage`, `tokens`, `models`,
+`gate`. What can go wrong stands in `antiphon.host.errors`, and in the client's errors.
+"""
+
+from __future__ import annotations
+
+from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.gate import RESPONSES_API_MODELS, GateConfig, choose_wire
+from antiphon.host.model_table import ModelTable
+from antiphon.host.models import ModelDescription, ModelDirectory
+from antiphon.host.parts import (
+    DataPart,
+    Message,
+    Part,
+    ResponsePart,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from antiphon.host.provider import Provider, ProviderSettings, RespondOptions
+from antiphon.host.tokens import TokenCounter
+from antiphon.host.translate import ToolSpec, translate_messages, translate_tools
+from antiphon.host.usage import UsageTracker, status_line
+
+__all__ = [
+    "RESPONSES_API_MODELS",
+    "AdapterSettings",
+    "DataPart",
+    "GateConfig",
+    "Message",
+    "ModelDescription",
+    "ModelDirectory",
+    "ModelTable",
+    "Outcome",
+    "Part",
+    "Provider",
+    "ProviderSettings",
+    "RespondOptions",
+    "ResponsePart",
+    "Role",
+    "StreamAdapter",
+    "TextPart",
+    "ThinkingPart",
+    "TokenCounter",
+    "ToolCallPart",
+    "ToolResultPart",
+    "ToolSpec",
+    "UsageTracker",
+    "choose_wire",
+    "status_line",
+    "translate_messages",
+    "translate_tools",
+]

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeGuard
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
 
@@ -189,17 +190,13 @@ class ResponseAccumulator:
 
         Most events of a stream are the next piece of the very text that the last one grew.
         """
-        grown: OutputTextDelta | None = None
-        text = GrowingText()
-        for event in events:
-            if grown is not None and self._is_next(event, grown):
-                self._marks.append(hash((event.item_id, event.delta)))
-                text.grow(event.delta)
-                continue
+        position = 0
+        while position < len(events):
+            event = events[position]
             has_counted = self.feed(event)
-            grown = None
+            position += 1
             if has_counted and isinstance(event, OutputTextDelta):
-                grown, text = event, self._text_for(event)
+                position += self._feed_run(event, events, position)
 
     def finish(self) -> Response:
         """Return the response. Raise BrokenStream if the stream had no terminal event."""
@@ -477,16 +474,27 @@ class ResponseAccumulator:
         if len(self.deviations) < MAX_DEVIATIONS and what not in self.deviations:
             self.deviations.append(what)
 
-    def _is_next(self, event: Event, last: OutputTextDelta) -> TypeGuard[OutputTextDelta]:
-        """Say whether this is the next piece of a text, in its due place."""
-        return (
-            type(event) is OutputTextDelta
-            and event.sequence_number == len(self._marks)
-            and event.item_id == last.item_id
-            and event.content_index == last.content_index
-            and event.output_index == last.output_index
-            and not event.logprobs
-        )
+    def _feed_run(self, last: OutputTextDelta, events: Sequence[Event], start: int) -> int:
+        """Take the next pieces of the same text, in their due places; return how many."""
+        item_id, content, output = last.item_id, last.content_index, last.output_index
+        due = len(self._marks)
+        pieces: list[str] = []
+        for event in islice(events, start, None):
+            if (
+                type(event) is not OutputTextDelta
+                or event.sequence_number != due + len(pieces)
+                or event.item_id != item_id
+                or event.content_index != content
+                or event.output_index != output
+                or event.logprobs
+            ):
+                break
+            pieces.append(event.delta)
+        if pieces:
+            owner = hash(item_id)
+            self._marks.extend([owner ^ hash(piece) for piece in pieces])
+            self._text_for(last).grow("".join(pieces))
+        return len(pieces)
 
     def _is_repeat(self, event: Event) -> bool:
         """Say whether this delta was counted before, under the same sequence number.
@@ -496,7 +504,7 @@ class ResponseAccumulator:
         """
         number, due = event.sequence_number, len(self._marks)
         delta = getattr(event, "delta", None)
-        mark = 0 if delta is None else hash((getattr(event, "item_id", None), delta))
+        mark = 0 if delta is None else hash(getattr(event, "item_id", None)) ^ hash(delta)
         if number == due:
             self._marks.append(mark)
             return False

@@ -18,7 +18,7 @@ into its class; whatever has more takes the slow way and keeps the rest in `extr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -39,6 +39,7 @@ __all__ = [
     "DONE",
     "Dialect",
     "decode_event",
+    "decode_events",
     "decode_response",
     "encode_event",
     "encode_item",
@@ -137,6 +138,19 @@ def decode_event(data: bytes | str) -> Event:
         return _decode_known(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_event(_json_object(data))
+
+
+def decode_events(frames: Sequence[bytes], events: list[Event]) -> None:
+    """Add the events of these frames to `events`, which keeps those before a broken one.
+
+    Nearly always all of them are as we know them, and are read without another look.
+    """
+    start = len(events)
+    try:
+        events += map(_decode_known, frames)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # What came before the one that needs care is there already.
+        events += map(decode_event, frames[len(events) - start :])
 
 
 def read_event(fields: dict[str, Any]) -> Event:

@@ -173,8 +173,9 @@ class Draft:
         return any(text.value for text in self._texts.values()) or bool(self._parts)
 
     def is_final(self, field: str) -> bool:
-        """Say whether the final form of a field that has no parts was streamed."""
-        return field in self._texts and self._texts[field].is_final
+        """Say whether the final form of a field without parts was streamed, and is not empty."""
+        text = self._texts.get(field)
+        return text is not None and text.is_final and bool(text.value)
 
     def text(self, field: str) -> GrowingText:
         """Return the growing text of a field that has no parts."""

@@ -124,7 +124,7 @@ class ContentPartDone(_InContent, frozen=True, tag="response.content_part.done")
     part: Part
 
 
-class OutputTextDelta(_InContent, frozen=True, tag="response.output_text.delta"):
+class OutputTextDelta(_InContent, frozen=True, gc=False, tag="response.output_text.delta"):
     """Text grew."""
 
     delta: str
@@ -146,7 +146,7 @@ class AnnotationEvent(_InContent, frozen=True, tag="response.output_text.annotat
     annotation: dict[str, Any]
 
 
-class RefusalDelta(_InContent, frozen=True, tag="response.refusal.delta"):
+class RefusalDelta(_InContent, frozen=True, gc=False, tag="response.refusal.delta"):
     """A refusal grew."""
 
     delta: str
@@ -158,7 +158,7 @@ class RefusalDone(_InContent, frozen=True, tag="response.refusal.done"):
     refusal: str
 
 
-class ReasoningTextDelta(_InContent, frozen=True, tag="response.reasoning_text.delta"):
+class ReasoningTextDelta(_InContent, frozen=True, gc=False, tag="response.reasoning_text.delta"):
     """Raw reasoning grew."""
 
     delta: str
@@ -183,7 +183,9 @@ class SummaryPartDone(_InSummary, frozen=True, tag="response.reasoning_summary_p
     part: Part
 
 
-class SummaryTextDelta(_InSummary, frozen=True, tag="response.reasoning_summary_text.delta"):
+class SummaryTextDelta(
+    _InSummary, frozen=True, gc=False, tag="response.reasoning_summary_text.delta"
+):
     """A reasoning summary grew."""
 
     delta: str
@@ -196,7 +198,7 @@ class SummaryTextDone(_InSummary, frozen=True, tag="response.reasoning_summary_t
     text: str
 
 
-class ArgumentsDelta(_InItem, frozen=True, tag="response.function_call_arguments.delta"):
+class ArgumentsDelta(_InItem, frozen=True, gc=False, tag="response.function_call_arguments.delta"):
     """The arguments of a call grew."""
 
     delta: str
@@ -210,7 +212,7 @@ class ArgumentsDone(_InItem, frozen=True, tag="response.function_call_arguments.
     name: str | UnsetType = UNSET
 
 
-class CustomInputDelta(_InItem, frozen=True, tag="response.custom_tool_call_input.delta"):
+class CustomInputDelta(_InItem, frozen=True, gc=False, tag="response.custom_tool_call_input.delta"):
     """The free-form input of a custom call grew."""
 
     delta: str

@@ -93,7 +93,8 @@ class SseDecoder:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _take(self, end: int) -> bytes:
-        text = bytes(self._pending[:end])
+        with memoryview(self._pending) as pending:
+            text = bytes(pending[:end])
         del self._pending[: end + len(_BLANK)]
         self._check_size(text)
         if not text.isascii():

@@ -1,0 +1,111 @@
+"""How is data shown to a model: as text, as an image, or as a file?
+
+- What says that it is text (`text/*`, JSON) and can be read goes as `input_text`.
+- An image goes as `input_image`, under the media type that its bytes say; bytes that we do not
+  know go under the one declared.
+- All else goes as `input_file`, under a name made up from its media type.
+- Hosts put notes for themselves between the parts, as data of a made-up type, and the adapter
+  shows notes on a text as data. Such markers are no content and are left out.
+- Empty data is left out. Data of no media type that is no marker is an error: nobody could
+  say how to send it, and dropping it would be a lie.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+from typing import Final
+
+from antiphon.host.adapter import ANNOTATION_MIME
+from antiphon.host.errors import UnsupportedContent
+from antiphon.host.images import sniff_image
+from antiphon.host.parts import DataPart, TextPart
+from antiphon.protocol.items import Part as WirePart
+
+__all__ = ["MARKERS", "translate_content", "translate_data"]
+
+# The bare words are those of VS Code's own chat.
+MARKERS: Final = frozenset(
+    {
+        ANNOTATION_MIME,
+        "cache_control",
+        "context_management",
+        "phase_data",
+        "stateful_marker",
+        "thinking",
+        "token_usage",
+    }
+)
+
+_log: Final = logging.getLogger("antiphon.host")
+
+_BYTES: Final = "application/octet-stream"
+_CHARSET: Final = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
+_EXTENSION: Final = re.compile(r"[a-z0-9]{1,8}")
+_EXTENSIONS: Final = {
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "audio/mpeg": "mp3",
+    "text/plain": "txt",
+}
+
+
+def translate_content(
+    content: TextPart | DataPart, markers: frozenset[str] = MARKERS
+) -> WirePart | None:
+    """Return text or data as content of a user, or None if there is nothing in it."""
+    if isinstance(content, DataPart):
+        return translate_data(content, markers)
+    return {"type": "input_text", "text": content.value} if content.value else None
+
+
+def translate_data(part: DataPart, markers: frozenset[str] = MARKERS) -> WirePart | None:
+    """Return data as content of a user, or None if there is nothing in it for a model.
+
+    Raise UnsupportedContent for data of no media type that is no marker.
+    """
+    media = part.mime.partition(";")[0].strip().lower()
+    if media in markers:
+        _log.debug("a %s marker of %d bytes is not sent", media, len(part.data))
+        return None
+    if not part.data:
+        return None
+    text = _read_text(part, media)
+    if text is not None:
+        return {"type": "input_text", "text": text}
+    image = sniff_image(part.data) or (media if media.startswith("image/") else None)
+    if image is not None:
+        url = _data_url(part.data, image)
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    if media and "/" not in media:
+        raise UnsupportedContent(part.mime)
+    return {
+        "type": "input_file",
+        "filename": _filename(media),
+        "file_data": _data_url(part.data, media or _BYTES),
+    }
+
+
+def _read_text(part: DataPart, media: str) -> str | None:
+    """Return what the data says if it is text and says so, else None."""
+    if not (media.startswith("text/") or media == "application/json" or media.endswith("+json")):
+        return None
+    charset = _CHARSET.search(part.mime)
+    try:
+        return part.data.decode(charset[1] if charset else "utf-8")
+    except (LookupError, UnicodeError):  # not text after all: it goes as a file
+        return None
+
+
+def _data_url(data: bytes, media: str) -> str:
+    return f"data:{media};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def _filename(media: str) -> str:
+    """Return a name for data that has none; servers tell files apart by its extension."""
+    kind = media.partition("/")[2]
+    extension = _EXTENSIONS.get(media) or (kind if _EXTENSION.fullmatch(kind) else "bin")
+    return f"file.{extension}"

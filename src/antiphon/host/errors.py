@@ -1,0 +1,115 @@
+"""How an answer can be less than a chat application was promised.
+
+    AntiphonError
+    └── HostError               any of these
+        ├── StreamCut           no terminal event: `partial` holds what arrived
+        ├── ResponseFailed      the server says that it failed: `code`, `message`, `response`
+        ├── MalformedCall       a call that cannot be run: `call_id`, `name`, `arguments`
+        ├── DamagedText         what was shown is not what was said: `shown`, `said`
+        ├── TurnCancelled       the application asked to stop: `partial` holds what arrived
+        └── UnsupportedContent  a part that no model can be told (also a ValueError): `mime`
+
+The first four are raised when the answer is over: the parts that came before stay true, and
+the error says what is missing. If several would do, the first in this list is raised.
+Messages hold ids and names, never text or arguments.
+"""
+
+from __future__ import annotations
+
+from antiphon.protocol.errors import AntiphonError
+from antiphon.protocol.response import Response
+
+__all__ = [
+    "DamagedText",
+    "HostError",
+    "MalformedCall",
+    "ResponseFailed",
+    "StreamCut",
+    "TurnCancelled",
+    "UnsupportedContent",
+]
+
+
+class HostError(AntiphonError):
+    """Something between the application and the model went wrong."""
+
+    type = "host_error"
+
+
+class StreamCut(HostError):
+    """The stream ended without its terminal event. `partial` holds what arrived, if anything."""
+
+    code = "stream_cut"
+
+    def __init__(self, partial: Response | None) -> None:
+        super().__init__("the answer broke off: its stream ended without a terminal event")
+        self.partial = partial
+
+
+class ResponseFailed(HostError):
+    """The server says that the response failed. `message` holds its own words.
+
+    `response` holds what it had said by then; None if the stream did not even begin.
+    """
+
+    def __init__(self, code: str | None, message: str, response: Response | None) -> None:
+        super().__init__(f"the response failed: {message or 'no reason given'}")
+        self.code = code
+        self.message = message
+        self.response = response
+
+
+class MalformedCall(HostError):
+    """A tool call that cannot be run, because its arguments are no JSON object or are cut off.
+
+    It was not told, and nobody guessed what was meant. All other calls were told.
+    """
+
+    code = "malformed_call"
+
+    def __init__(
+        self, call_id: str, name: str, arguments: str, *, why: str, response: Response
+    ) -> None:
+        super().__init__(f"the call {call_id!r} of {name!r} cannot be run: {why}")
+        self.call_id = call_id
+        self.name = name
+        self.arguments = arguments
+        self.response = response
+
+
+class DamagedText(HostError):
+    """The text that was shown is not the text of the response: some of it got lost or doubled.
+
+    What was shown cannot be taken back. Show `said` instead, or ask again.
+    """
+
+    code = "damaged_text"
+
+    def __init__(self, shown: str, said: str, response: Response) -> None:
+        super().__init__(
+            f"the text that was shown ({len(shown)} characters) is not what the server said "
+            f"({len(said)} characters)"
+        )
+        self.shown = shown
+        self.said = said
+        self.response = response
+
+
+class TurnCancelled(HostError):
+    """The application asked to stop, and the model was stopped. Nothing went wrong."""
+
+    code = "cancelled"
+
+    def __init__(self, partial: Response | None) -> None:
+        super().__init__("the turn was cancelled")
+        self.partial = partial
+
+
+class UnsupportedContent(HostError, ValueError):
+    """A part of a message that no model can be told."""
+
+    code = "unsupported_content"
+
+    def __init__(self, mime: str) -> None:
+        super().__init__(f"data of type {mime!r} cannot be sent to a model")
+        self.mime = mime

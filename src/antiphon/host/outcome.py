@@ -1,0 +1,88 @@
+"""How an answer ended, for the application that showed it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.protocol.drafts import join_halves, string_of, substance
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response, Usage
+
+__all__ = ["Meta", "Outcome", "notes_of", "parts_of", "spoken_text"]
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """What is worth knowing about how an answer came."""
+
+    skipped_choices: int = 0
+    deviations: tuple[str, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """An answer that came to its end: completed, or incomplete for a reason."""
+
+    response: Response
+    meta: Meta = Meta()
+
+    @property
+    def response_id(self) -> str:
+        """The id to continue from."""
+        return self.response.id
+
+    @property
+    def status(self) -> str:
+        """`completed` or `incomplete`."""
+        return self.response.status
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the server counted, if it did."""
+        return self.response.usage
+
+    @property
+    def incomplete_reason(self) -> str | None:
+        """Why the model was stopped early; None if it was not."""
+        if self.status != "incomplete":
+            return None
+        details = self.response.incomplete_details
+        return (details and details.reason) or "unknown"
+
+    @property
+    def refusal(self) -> str:
+        """In which words the model declined, if it did."""
+        parts = [part for item in self.response.output for part in parts_of(item)]
+        return join_halves("".join(string_of(part, "refusal") for part in parts))
+
+    @property
+    def is_refused(self) -> bool:
+        """Say whether the model declined."""
+        return bool(self.refusal)
+
+
+def spoken_text(item: Item) -> str:
+    """Return what a message says, refusals included, in the order of its parts."""
+    if string_of(item, "type") != "message":
+        return ""
+    return join_halves(substance(item.get("content")))
+
+
+def parts_of(item: Item) -> list[dict[str, Any]]:
+    """Return the content parts of a message; none of anything else."""
+    content = item.get("content")
+    if string_of(item, "type") != "message" or not isinstance(content, list):
+        return []
+    return [part for part in content if isinstance(part, dict)]
+
+
+def notes_of(item: Item) -> list[dict[str, Any]]:
+    """Return the annotations of a message, those of all its parts."""
+    lists = [part.get("annotations") for part in parts_of(item)]
+    return [
+        note
+        for notes in lists
+        if isinstance(notes, list)
+        for note in notes
+        if isinstance(note, dict)
+    ]

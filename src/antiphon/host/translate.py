@@ -1,0 +1,331 @@
+"""Host messages in, Responses items and instructions out.
+
+Rules, in the order in which a reader asks for them:
+
+- A message is split where a call, a result or a thought stands: these are items of their own.
+  The order of the parts is kept. Empty texts, empty data and empty messages are dropped.
+- User and system text is `input_text`, assistant text `output_text`. Neighbouring texts of the
+  assistant are joined, because a host that keeps what it was sent holds one part per delta.
+- System messages before anything else become `instructions`, blank lines between them; a later
+  one stays in its place as a `system` message, for its place may matter.
+- Data goes as text, image or file, as `content` says. Only user messages can hold images and
+  files, so those of an assistant or system message move to a user message of their own, right
+  behind what was said before. It waits while calls have no result yet, for some servers want
+  a result directly behind its call; the next message ends the waiting.
+- A call is never rendered as text. A result is one string, its texts joined by newlines; if it
+  holds images or files it is a list of parts, or (`tool_images="message"`) the string with the
+  rest in a user message behind it. A result without content is `""`, not the `"{}"` of early
+  translators: a model reads that as an empty object which the tool gave. The protocol has no
+  flag for a failed tool, so its text goes as it is; with no text at all it is `"Error"`.
+- A thought goes back only if the server can know it again: with its id, or encrypted. Parts of
+  one id are one `reasoning` item, where the first of them stood. Any other thought is left out:
+  a server would take it for something the assistant said.
+- An item that the adapter showed as data, because no part stands for it, is that item again.
+- A message's `name` is left out: items have no place for it.
+
+Nothing here checks sizes or tool limits; the client does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, assert_never
+
+import msgspec
+
+from antiphon.host.adapter import ITEM_MIME, own_call_id
+from antiphon.host.content import MARKERS, translate_content, translate_data
+from antiphon.host.parts import (
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from antiphon.protocol.items import Item
+from antiphon.protocol.items import Part as WirePart
+from antiphon.protocol.tools import Mode, Tool
+
+__all__ = [
+    "ToolSpec",
+    "TranslateSettings",
+    "Translation",
+    "translate_messages",
+    "translate_tool_mode",
+    "translate_tools",
+]
+
+_MODES: Final[tuple[Mode, ...]] = ("auto", "required", "none")
+
+
+class TranslateSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to translate; the defaults are for a server that takes all of Open Responses.
+
+    `call_prefix` is what the adapter put before call ids; it is taken off again.
+    `tool_images` says where the images of tool results go: with the result, or in a user
+    message behind it, for servers that take only strings. `keeps_reasoning` False leaves all
+    thoughts out, for a model that did not think them. `system_prompt` goes before the system
+    messages. `markers` are the types of data that is not content.
+    """
+
+    call_prefix: str = ""
+    tool_images: Literal["content", "message"] = "content"
+    keeps_reasoning: bool = True
+    system_prompt: str = ""
+    markers: frozenset[str] = MARKERS
+
+
+_DEFAULTS: Final = TranslateSettings()
+
+
+class Translation(msgspec.Struct, frozen=True):
+    """What to send: the input, and the instructions if there are any."""
+
+    items: list[Item]
+    instructions: str | None
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as hosts describe it: LanguageModelChatTool in VS Code."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any] | None = None
+
+
+def translate_messages(
+    messages: Sequence[Message], settings: TranslateSettings = _DEFAULTS
+) -> Translation:
+    """Return the messages as items and instructions. The rules stand at the top of this module.
+
+    Raise UnsupportedContent for data that is of no media type and no marker.
+    """
+    writer = _Writer(settings)
+    for message in messages:
+        writer.write(message)
+    return writer.finish()
+
+
+def translate_tools(tools: Sequence[ToolSpec]) -> list[Tool]:
+    """Return the tools as function tools.
+
+    They are not `strict`, which is the default where a request is silent: a host's schema
+    rarely keeps the rules of that mode, and servers refuse one that does not.
+    """
+    return [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.input_schema or {"type": "object", "properties": {}}),
+            "strict": False,
+        }
+        for tool in tools
+    ]
+
+
+def translate_tool_mode(mode: Mode) -> str:
+    """Return the tool_choice of a tool mode. Raise ValueError for a mode that is none."""
+    if mode not in _MODES:
+        raise ValueError(f"the tool mode must be one of {', '.join(_MODES)}, not {mode!r}")
+    return mode
+
+
+class _Writer:
+    """Writes one conversation.
+
+    `_content` belongs to the message that is open. `_moved` is what its own message could not
+    hold. `_waiting` are the calls that have no result yet.
+    """
+
+    def __init__(self, settings: TranslateSettings) -> None:
+        self._settings = settings
+        self._items: list[Item] = []
+        self._instructions: list[str] = [settings.system_prompt]
+        self._role = Role.USER
+        self._is_leading = True
+        self._content: list[WirePart] = []
+        self._moved: list[WirePart] = []
+        self._waiting: set[str] = set()
+        self._thoughts: dict[str, _Thought] = {}
+        self._loose = _Thought()
+
+    def write(self, message: Message) -> None:
+        """Write a message, as several items where it cannot be one."""
+        self._role = message.role
+        is_first = not self._items and not self._moved
+        self._is_leading = message.role is Role.SYSTEM and is_first
+        if self._is_leading:
+            self._instructions.append("")
+        for part in message.content:
+            self._write_part(part)
+        self._loose = _Thought()
+        self._close_message()
+
+    def finish(self) -> Translation:
+        """Return what was written."""
+        self._close_moved()
+        for thought in self._thoughts.values():
+            thought.complete()
+        instructions = "\n\n".join(text for text in self._instructions if text)
+        return Translation(self._items, instructions or None)
+
+    def _write_part(self, part: Part) -> None:
+        if isinstance(part, ThinkingPart):
+            self._think(part)
+            return
+        self._loose = _Thought()
+        match part:
+            case TextPart():
+                self._say(part.value)
+            case DataPart():
+                self._show(part)
+            case ToolCallPart():
+                self._call(part)
+            case ToolResultPart():
+                self._answer(part)
+            case _:
+                assert_never(part)
+
+    def _say(self, text: str) -> None:
+        if self._is_leading:
+            self._instructions[-1] += text
+        elif text:
+            self._content.append({"type": "input_text", "text": text})
+
+    def _show(self, part: DataPart) -> None:
+        item = _read_item(part)
+        if item is not None:
+            self._append(item)
+            return
+        shown = translate_data(part, self._settings.markers)
+        if shown is None:
+            return
+        if shown["type"] == "input_text":
+            self._say(shown["text"])
+        elif self._role is Role.USER:
+            self._content.append(shown)
+        else:
+            self._close_message()
+            self._moved.append(shown)
+
+    def _call(self, part: ToolCallPart) -> None:
+        call_id = self._plain_id(part.call_id)
+        self._append(
+            {
+                "type": "function_call",
+                "call_id": call_id,
+                "name": part.name,
+                "arguments": _to_json(part.input),
+            }
+        )
+        self._waiting.add(call_id)
+
+    def _answer(self, part: ToolResultPart) -> None:
+        call_id = self._plain_id(part.call_id)
+        self._waiting.discard(call_id)
+        self._close_message()
+        output = self._output(part)
+        self._items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+
+    def _output(self, part: ToolResultPart) -> str | list[WirePart]:
+        """Return the output of a result. What cannot go with it is put aside."""
+        shown = [translate_content(content, self._settings.markers) for content in part.content]
+        parts = [content for content in shown if content is not None]
+        if not parts:
+            return "Error" if part.is_error else ""
+        others = [content for content in parts if content["type"] != "input_text"]
+        if others and self._settings.tool_images == "content":
+            return parts
+        self._moved += others
+        return "\n".join(content["text"] for content in parts if content["type"] == "input_text")
+
+    def _think(self, part: ThinkingPart) -> None:
+        if not self._settings.keeps_reasoning:
+            return
+        if not part.id:
+            self._loose.add(part)
+            if self._loose.is_sealed:
+                self._append(self._loose.complete())
+                self._loose = _Thought()
+            return
+        self._loose = _Thought()
+        thought = self._thoughts.get(part.id)
+        if thought is None:
+            thought = self._thoughts[part.id] = _Thought(part.id)
+            self._append(thought.item)
+        thought.add(part)
+
+    def _append(self, item: Item) -> None:
+        """Add a call or a thought, with which the model begins something new."""
+        self._close_message()
+        if not self._waiting:
+            self._close_moved()
+        self._items.append(item)
+
+    def _close_message(self) -> None:
+        if not self._content:
+            return
+        self._close_moved()
+        content = self._content
+        if self._role is Role.ASSISTANT:
+            text = "".join(part["text"] for part in content)
+            content = [{"type": "output_text", "text": text, "annotations": []}]
+        self._items.append({"type": "message", "role": self._role.value, "content": content})
+        self._content = []
+
+    def _close_moved(self) -> None:
+        if self._moved:
+            self._items.append({"type": "message", "role": "user", "content": self._moved})
+            self._moved = []
+
+    def _plain_id(self, call_id: str) -> str:
+        return own_call_id(call_id, self._settings.call_prefix)
+
+
+class _Thought:
+    """A reasoning item in the making: the pieces of its text come one by one."""
+
+    def __init__(self, item_id: str | None = None) -> None:
+        self.item: Item = {"type": "reasoning", "summary": []}
+        if item_id is not None:
+            self.item["id"] = item_id
+        self._texts: list[str] = []
+
+    @property
+    def is_sealed(self) -> bool:
+        return "encrypted_content" in self.item
+
+    def add(self, part: ThinkingPart) -> None:
+        self._texts.append(part.value)
+        sealed = part.metadata.get("encrypted_content")
+        if isinstance(sealed, str) and sealed:
+            self.item["encrypted_content"] = sealed
+
+    def complete(self) -> Item:
+        text = "".join(self._texts)
+        if text:
+            self.item["summary"] = [{"type": "summary_text", "text": text}]
+        return self.item
+
+
+def _read_item(part: DataPart) -> Item | None:
+    """Return the item that the adapter showed as data, or None for any other data."""
+    if part.mime != ITEM_MIME:
+        return None
+    try:
+        item = msgspec.json.decode(part.data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return item if isinstance(item, dict) and isinstance(item.get("type"), str) else None
+
+
+def _to_json(value: Mapping[str, Any]) -> str:
+    """Return a call's input as the JSON it was; a mapping of any kind is an object."""
+    return json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=dict
+    )

