@@ -89,6 +89,7 @@ REQUESTS: Final[dict[str, Json]] = {
 }
 
 
+@pytest.mark.requirement("003-ignored-1", "RFC016-types-1")
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 async def test_the_echo_is_valid(name: str, dialect: Dialect) -> None:

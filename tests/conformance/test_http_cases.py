@@ -74,6 +74,7 @@ COMPACT: Final = {
 both_dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
 
 
+@pytest.mark.requirement("003-comparison-1", "RFC016-types-1")
 @pytest.mark.parametrize("case", CASES)
 @both_dialects
 async def test_a_case_is_answered(case: str, dialect: Dialect) -> None:
@@ -86,6 +87,7 @@ async def test_a_case_is_answered(case: str, dialect: Dialect) -> None:
     assert [item["type"] for item in answer.json["output"]] == ["message"]
 
 
+@pytest.mark.requirement("003-comparison-5")
 @both_dialects
 async def test_streaming_response(dialect: Dialect) -> None:
     body = {"model": MODEL, "input": [_message("user", "Count from 1 to 5.")]}
@@ -97,6 +99,7 @@ async def test_streaming_response(dialect: Dialect) -> None:
     assert answer.response["status"] == "completed"
 
 
+@pytest.mark.requirement("003-comparison-4", "003-output-2")
 @both_dialects
 async def test_tool_calling(dialect: Dialect) -> None:
     async with open_house() as house:
@@ -111,6 +114,7 @@ async def test_tool_calling(dialect: Dialect) -> None:
     assert answer.json["tools"] == [TOOLS[0] | {"strict": None}]
 
 
+@pytest.mark.requirement("003-streaming-4")
 @both_dialects
 async def test_tool_calling_streaming(dialect: Dialect) -> None:
     async with open_house() as house:
@@ -129,6 +133,7 @@ async def test_compact_is_not_built_yet(body: Json) -> None:
     assert answer.json["error"]["code"] == "not_implemented"
 
 
+@pytest.mark.requirement("003-input-5")
 async def test_the_system_prompt_reaches_the_model_as_one() -> None:
     async with open_house() as house:
         await ask(house.base_url, {"model": MODEL, **CASES["system-prompt"]})
@@ -137,6 +142,7 @@ async def test_the_system_prompt_reaches_the_model_as_one() -> None:
     assert "pirate" in str(system["content"])
 
 
+@pytest.mark.requirement("003-content-1", "003-content-3")
 async def test_the_image_reaches_the_model() -> None:
     async with open_house() as house:
         await ask(house.base_url, {"model": MODEL, **CASES["image-input"]})
@@ -146,6 +152,7 @@ async def test_the_image_reaches_the_model() -> None:
     assert image["image_url"]["url"] == PIXEL
 
 
+@pytest.mark.requirement("003-input-3", "003-input-4")
 async def test_the_turns_reach_the_model_in_order() -> None:
     async with open_house() as house:
         answer = await ask(house.base_url, {"model": MODEL, **CASES["multi-turn"]})

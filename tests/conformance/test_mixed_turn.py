@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event, encode_response
 from antiphon.protocol.grammar import judge_stream
@@ -65,6 +67,7 @@ async def test_without_a_stream_it_is_the_same() -> None:
     assert _without_identity(whole.json) == _without_identity(streamed.response)
 
 
+@pytest.mark.requirement("RFC016-types-5", "RFC016-gain-3")
 async def test_what_the_upstream_counted_is_reported() -> None:
     async with open_house(MIXED.script) as house:
         answer = await ask(house.base_url, MIXED.request)
@@ -77,6 +80,7 @@ async def test_what_the_upstream_counted_is_reported() -> None:
     }
 
 
+@pytest.mark.requirement("003-ids-4")
 async def test_the_calls_keep_the_ids_the_model_gave_them() -> None:
     async with open_house(MIXED.script) as house:
         answer = await ask(house.base_url, MIXED.request)

@@ -82,6 +82,7 @@ async def test_stream_with_a_text_format(client: AsyncOpenAI) -> None:
     assert final.output_parsed == Person(name="Ada", age=36)
 
 
+@pytest.mark.requirement("22-E2")
 async def test_a_tool_loop(client: AsyncOpenAI) -> None:
     asked = await client.responses.create(
         model=MODEL, input="What is the weather in Paris?", tools=[WEATHER]
@@ -98,6 +99,7 @@ async def test_a_tool_loop(client: AsyncOpenAI) -> None:
     assert told.output_text == "The tool says: rain"
 
 
+@pytest.mark.requirement("003-content-limits-4", "22-E2")
 async def test_output_can_be_sent_back_as_input(client: AsyncOpenAI) -> None:
     first = await client.responses.create(
         model=MODEL,
@@ -120,6 +122,7 @@ async def test_output_can_be_sent_back_as_input(client: AsyncOpenAI) -> None:
 # Remembering.
 
 
+@pytest.mark.requirement("003-comparison-6", "003-state-1", "22-E2")
 async def test_previous_response_id(client: AsyncOpenAI) -> None:
     first = await client.responses.create(model=MODEL, input="My name is Ada.")
     second = await client.responses.create(
@@ -216,6 +219,7 @@ async def test_a_response_that_never_was_is_not_found(client: AsyncOpenAI) -> No
     assert caught.value.code == "response_not_found"
 
 
+@pytest.mark.requirement("003-errors-2", "003-flow-2")
 async def test_a_model_that_does_not_exist_is_not_found(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         await client.responses.create(model="nobody", input="Hello.")
@@ -269,6 +273,7 @@ async def test_a_key_opens_what_is_its_own_and_nothing_else() -> None:
 # What is not built yet says so.
 
 
+@pytest.mark.requirement("003-state-2", "003-ignored-1")
 @pytest.mark.parametrize("extra", [{"background": True}, {"conversation": "conv_1"}])
 async def test_what_is_not_built_is_a_501(client: AsyncOpenAI, extra: dict[str, object]) -> None:
     with pytest.raises(openai.InternalServerError) as caught:

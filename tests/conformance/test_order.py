@@ -45,6 +45,7 @@ both_dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
 every_turn = pytest.mark.parametrize("turn", TURNS.values(), ids=list(TURNS))
 
 
+@pytest.mark.requirement("003-flow-7", "003-streaming")
 @every_turn
 @both_dialects
 async def test_the_referee_accepts_the_stream(turn: Turn, dialect: Dialect) -> None:
@@ -54,6 +55,7 @@ async def test_the_referee_accepts_the_stream(turn: Turn, dialect: Dialect) -> N
     assert judge_stream(events) == []
 
 
+@pytest.mark.requirement("RFC016-types-4")
 @every_turn
 @both_dialects
 async def test_every_event_is_valid(turn: Turn, dialect: Dialect) -> None:
@@ -72,6 +74,7 @@ async def test_the_end_is_what_is_stored(turn: Turn, dialect: Dialect) -> None:
     assert response_problems(stored.json, dialect) == []
 
 
+@pytest.mark.requirement("003-comparison-3", "003-output-1", "RFC016-types-4")
 @every_turn
 @both_dialects
 async def test_the_end_tells_what_the_model_said(turn: Turn, dialect: Dialect) -> None:
@@ -98,6 +101,7 @@ async def test_the_stream_helper_of_the_sdk_follows(turn: Turn) -> None:
     assert tuple(item.type for item in last.response.output) == turn.kinds
 
 
+@pytest.mark.requirement("003-flow-6")
 @pytest.mark.parametrize("name", [name for name in TURNS if name != "failure"])
 @both_dialects
 async def test_whole_and_streamed_answers_are_equal(name: str, dialect: Dialect) -> None:
@@ -117,6 +121,7 @@ async def test_a_failure_without_a_stream_is_an_http_error() -> None:
     assert answer.json["error"]["code"] == "upstream_closed"
 
 
+@pytest.mark.requirement("003-comparison-7")
 async def test_raw_reasoning_has_the_name_of_its_dialect() -> None:
     turn = TURNS["reasoning"]
     async with open_house(turn.script) as house:
@@ -155,6 +160,7 @@ async def test_interleaved_arguments_reach_their_own_calls() -> None:
     assert indexes[:4] == [0, 1, 0, 1]
 
 
+@pytest.mark.requirement("RFC016-gain-2")
 @pytest.mark.parametrize(
     ("name", "reason"), [("length", "max_output_tokens"), ("content filter", "content_filter")]
 )
@@ -176,6 +182,7 @@ async def test_elsewhere_one_stream_serves_both_dialects(name: str) -> None:
     assert _problems(open_responses.events, "openai") == []
 
 
+@pytest.mark.requirement("003-content-limits-3")
 @both_dialects
 async def test_notes_on_a_text_are_told_in_order(dialect: Dialect) -> None:
     async with serve_gateway(ScriptedBackend([ANNOTATED])) as gateway:
@@ -188,6 +195,7 @@ async def test_notes_on_a_text_are_told_in_order(dialect: Dialect) -> None:
     assert answer.response["service_tier"] == "flex"
 
 
+@pytest.mark.requirement("003-errors-4")
 @both_dialects
 async def test_a_failure_is_an_error_event_and_then_the_end(dialect: Dialect) -> None:
     turn = TURNS["failure"]

@@ -41,6 +41,7 @@ def _words(content: object) -> str:
 # previous_response_id
 
 
+@pytest.mark.requirement("003-comparison-6", "003-state-1")
 async def test_a_chain_is_heard_in_order() -> None:
     async with open_house([Script(text="two"), Script(text="four"), Script(text="six")]) as house:
         first = await _ask(house, "one")
@@ -63,6 +64,7 @@ async def test_a_chain_may_fork() -> None:
         assert _heard(house) == [("user", "one"), ("assistant", "two"), ("user", "go right")]
 
 
+@pytest.mark.requirement("003-comparison-2", "003-input-2")
 async def test_instructions_are_not_inherited() -> None:
     async with open_house() as house:
         first = await _ask(house, "one", instructions="Be brief.")
@@ -71,6 +73,7 @@ async def test_instructions_are_not_inherited() -> None:
         assert "system" not in [role for role, _ in _heard(house)]
 
 
+@pytest.mark.requirement("003-input-6", "003-input-7")
 async def test_calls_and_their_outputs_stay_together() -> None:
     async with open_house([BOTH, Script(text="done")]) as house:
         first = await _ask(house, "both", tools=TOOLS)
@@ -85,6 +88,7 @@ async def test_calls_and_their_outputs_stay_together() -> None:
     assert (hour["tool_call_id"], hour["content"]) == ("call_t", "get_time")
 
 
+@pytest.mark.requirement("003-state-3")
 async def test_an_item_can_be_referred_to() -> None:
     async with open_house([Script(text="two"), Script(text="four")]) as house:
         first = await _ask(house, "one")
@@ -122,6 +126,7 @@ async def test_what_was_not_stored_cannot_be_continued() -> None:
 # tool_choice
 
 
+@pytest.mark.requirement("003-tool-choice-1", "003-tool-choice-2", "003-tool-choice-4")
 @pytest.mark.parametrize(
     ("asks", "called"),
     [
@@ -154,6 +159,7 @@ async def test_all_tools_stay_visible_to_the_model() -> None:
     assert [tool["function"]["name"] for tool in tools] == ["get_weather", "get_time"]
 
 
+@pytest.mark.requirement("003-tool-choice-3")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_that_is_required_and_not_made_is_a_failure(stream: bool) -> None:
     body = {"model": MODEL, "input": "x", "tools": TOOLS, "tool_choice": "required"}
@@ -162,6 +168,36 @@ async def test_a_call_that_is_required_and_not_made_is_a_failure(stream: bool) -
     assert answer.response["status"] == "failed"
     assert answer.response["error"]["code"] == "tool_choice_violated"
     assert answer.response["output"][0]["content"][0]["text"] == "I would rather talk."
+
+
+HOSTED = [
+    "file_search",
+    "web_search",
+    "web_search_preview",
+    "code_interpreter",
+    "computer_use_preview",
+    "image_gen",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "custom",
+    "shell",
+    "apply_patch",
+]
+
+
+@pytest.mark.requirement("003-comparison-8", "003-flow-4", "003-tools")
+@pytest.mark.parametrize("kind", HOSTED)
+async def test_a_tool_that_is_no_function_is_left_out_and_reported(kind: str) -> None:
+    tool = {"type": kind, "name": "t"}
+    async with open_house(Script(text="well")) as house:
+        answer = await _ask(house, "one", tools=[tool, TOOLS[0]])
+        sent = house.upstream.requests[-1].json["tools"]
+        forced = await _ask(house, "one", tools=[tool], tool_choice="required")
+    assert answer.json["status"] == "completed"
+    assert answer.headers["x-antiphon-degraded"] == f"tools[0] ({kind}): nobody here can run it"
+    assert [one["function"]["name"] for one in sent] == ["get_weather"]
+    assert (forced.status, forced.json["error"]["param"]) == (400, "tool_choice")
 
 
 # truncation
@@ -193,6 +229,7 @@ async def test_truncation_drops_the_oldest_and_says_so() -> None:
 # Errors
 
 
+@pytest.mark.requirement("003-errors-1", "003-flow-1")
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -51,6 +51,7 @@ def test_there_is_an_example_of_every_class() -> None:
     assert set(EXAMPLES) == set(EVENT_CLASSES.values())
 
 
+@pytest.mark.requirement("RFC016-types-6")
 def test_every_event_of_open_responses_has_a_class() -> None:
     known = {
         json.loads(encode_event(_smallest(name), "open-responses"))["type"] for name in EXAMPLES
@@ -58,10 +59,12 @@ def test_every_event_of_open_responses_has_a_class() -> None:
     assert known - NOT_IN_OPEN == OPEN_EVENT_TYPES
 
 
+@pytest.mark.requirement("RFC016-types-6")
 def test_every_class_is_an_event_of_the_sdk() -> None:
     assert set(EVENT_CLASSES) <= SDK_EVENT_TYPES
 
 
+@pytest.mark.requirement("RFC016-types", "RFC016-types-6", "RFC016-risk-1")
 @every_class
 @both_dialects
 @few
@@ -76,6 +79,7 @@ def test_the_independent_models_accept_every_event(
     assert event_problems(written, dialect) == []
 
 
+@pytest.mark.requirement("RFC016-types", "RFC016-types-3", "RFC016-risk-1")
 @both_dialects
 @few
 @given(response=responses("completed", completed_at=st.integers(0, 2**31)))
@@ -105,6 +109,7 @@ def test_an_event_survives_the_wire_of_open_responses(
     assert decode_event(encode_event(event, "open-responses")) == _without_schema(event)
 
 
+@pytest.mark.requirement("RFC016-risk-1")
 @every_class
 @both_dialects
 @few
@@ -120,6 +125,7 @@ def test_fields_we_do_not_know_survive(
     assert json.loads(encode_event(read, dialect)) == written
 
 
+@pytest.mark.requirement("RFC016-risk-1")
 @few
 @given(extra=extras)
 def test_items_we_do_not_know_survive(extra: dict[str, Any]) -> None:
@@ -136,6 +142,7 @@ def test_items_we_do_not_know_survive(extra: dict[str, Any]) -> None:
     assert {key: again[key] for key in response} == response
 
 
+@pytest.mark.requirement("RFC016-risk-1")
 @both_dialects
 @few
 @given(extra=extras)

@@ -290,6 +290,7 @@ async def test_too_many_tools_are_refused() -> None:
     assert (answer.status, answer.error["param"]) == (400, "tools")
 
 
+@pytest.mark.requirement("003-content-3", "003-content-limits-1")
 async def test_a_callers_url_is_never_fetched_by_us() -> None:
     async def answer_anybody(_: Request, connection: Connection) -> None:
         await connection.write(reply(b"{}"))

@@ -85,6 +85,7 @@ async def everything() -> list[Event]:
 # Streams.
 
 
+@pytest.mark.requirement("003-streaming-1")
 async def test_the_response_has_one_id_from_created_to_the_store() -> None:
     async with open_house(EVERYTHING) as house:
         events = await ask_stream(house.gateway, tools=TOOLS)
@@ -95,6 +96,7 @@ async def test_the_response_has_one_id_from_created_to_the_store() -> None:
     assert len(states) == 3
 
 
+@pytest.mark.requirement("003-streaming-2")
 async def test_an_item_has_one_id_from_added_to_the_final_output() -> None:
     events = await everything()
     added = {event.output_index: event.item["id"] for event in of_type(events, OutputItemAdded)}
@@ -105,6 +107,7 @@ async def test_an_item_has_one_id_from_added_to_the_final_output() -> None:
     assert list(added.values()) == [item["id"] for item in terminal(events).output]
 
 
+@pytest.mark.requirement("003-streaming-2")
 async def test_nothing_is_done_that_was_not_added() -> None:
     events = await everything()
     seen: set[str] = set()
@@ -176,6 +179,7 @@ async def test_the_message_is_in_the_final_output() -> None:
     assert response.output_text == "Let me look."
 
 
+@pytest.mark.requirement("003-streaming-3")
 async def test_the_whole_text_is_told_when_it_is_done() -> None:
     events = await everything()
     (done,) = of_type(events, OutputTextDone)
@@ -213,6 +217,7 @@ async def test_the_index_of_parts_begins_again_in_each_item() -> None:
     assert [event.output_index for event in parts] == [0, 1, 2, 3]
 
 
+@pytest.mark.requirement("003-content-limits-4")
 async def test_a_reasoning_item_is_done_as_a_reasoning_item() -> None:
     events = await everything()
     first = of_type(events, OutputItemDone)[0]
@@ -303,6 +308,7 @@ async def test_the_body_ends_behind_a_failure() -> None:
     assert b"event: response.failed\n" in seen
 
 
+@pytest.mark.requirement("RFC016-types-5", "RFC016-metric-1")
 @pytest.mark.parametrize("usage", ["counted", None])
 async def test_usage_is_in_every_stream_counted_or_not(usage: Any) -> None:
     async with open_house(Script(text="one two three", usage=usage)) as house:
@@ -317,6 +323,7 @@ async def test_usage_is_in_every_stream_counted_or_not(usage: Any) -> None:
     assert bool(response.antiphon) is (usage is None)
 
 
+@pytest.mark.requirement("RFC016-gain-2")
 async def test_a_cut_for_length_is_not_called_complete() -> None:
     async with open_house(Script(text="one two", finish_reason="length")) as house:
         response = terminal(await ask_stream(house.gateway))
@@ -327,6 +334,7 @@ async def test_a_cut_for_length_is_not_called_complete() -> None:
     assert response.incomplete_details.reason == "max_output_tokens"
 
 
+@pytest.mark.requirement("RFC016-gain-3")
 async def test_cached_tokens_are_those_that_the_upstream_counted() -> None:
     usage = {
         "prompt_tokens": 100,
@@ -394,6 +402,7 @@ async def test_a_response_is_in_the_store_before_it_is_complete(tmp_path: Path) 
 # Accounting.
 
 
+@pytest.mark.requirement("RFC016-metric-1")
 @pytest.mark.parametrize("usage", ["counted", None])
 async def test_an_interrupted_answer_is_not_billed_as_zero(usage: Any) -> None:
     script = Script(text="one two three", usage=usage, faults=[Cut(3)])

@@ -153,6 +153,7 @@ async def test_a_client_who_leaves_leaves_no_secret_in_the_log(
     assert leaks(caplog) == []
 
 
+@pytest.mark.requirement("003-errors-3")
 async def test_a_bug_of_ours_is_logged_without_what_was_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -98,6 +98,7 @@ async def test_a_deleted_response_is_gone() -> None:
     assert missing.error["code"] == "response_not_found"
 
 
+@pytest.mark.requirement("003-ignored-1")
 async def test_what_is_not_stored_cannot_be_found_again() -> None:
     async with serve_gateway(ScriptedBackend()) as gateway:
         response_id = (await ask(gateway, store=False)).json["id"]
@@ -135,6 +136,7 @@ async def test_a_page_that_cannot_be_is_refused(query: str) -> None:
     assert answer.error["param"] == query.split("=")[0]
 
 
+@pytest.mark.requirement("003-state-3")
 async def test_an_item_can_be_referred_to() -> None:
     backend = ScriptedBackend()
     async with serve_gateway(backend) as gateway:
@@ -161,6 +163,7 @@ async def test_a_reference_to_what_is_in_the_chain_adds_nothing() -> None:
     assert len(backend.plans[1].items) == 3
 
 
+@pytest.mark.requirement("003-errors-4")
 async def test_an_error_before_the_first_word_is_an_http_error() -> None:
     refusal = BackendError("slow down", code="rate_limit_exceeded", status=429, retry_after=7)
     async with serve_gateway(ScriptedBackend([[refusal], [refusal]])) as gateway:
@@ -173,6 +176,7 @@ async def test_an_error_before_the_first_word_is_an_http_error() -> None:
         assert answer.error["code"] == "rate_limit_exceeded"
 
 
+@pytest.mark.requirement("003-errors-4")
 async def test_an_error_after_the_first_word_keeps_the_words() -> None:
     broken: list[Step] = [TextGrew("half an "), BackendError("gone", code="upstream_closed")]
     async with serve_gateway(ScriptedBackend([broken, broken])) as gateway:
@@ -205,6 +209,7 @@ async def test_a_bug_of_ours_still_ends_the_stream() -> None:
     assert terminal(events).output_text == "so far "
 
 
+@pytest.mark.requirement("003-errors-3")
 async def test_a_bug_before_the_first_word_is_a_500_without_details() -> None:
     class Buggy(ScriptedBackend):
         async def stream(self, plan: Any) -> Any:
@@ -244,6 +249,7 @@ async def test_truncation_auto_drops_the_oldest_and_says_so() -> None:
     assert "truncation: the 6 oldest items" in answer.headers["x-antiphon-degraded"]
 
 
+@pytest.mark.requirement("003-tools")
 async def test_what_could_not_be_honoured_is_said_and_stored() -> None:
     script: list[Step] = [[Degraded("text.verbosity")], TextGrew("ok"), STOP]
     async with serve_gateway(ScriptedBackend([script])) as gateway:
@@ -255,6 +261,7 @@ async def test_what_could_not_be_honoured_is_said_and_stored() -> None:
     assert stored.json["antiphon"]["degraded"] == degraded
 
 
+@pytest.mark.requirement("003-tools")
 async def test_strict_refuses_what_cannot_be_honoured() -> None:
     script: list[Step] = [[Degraded("text.verbosity")], TextGrew("ok"), STOP]
     backend = ScriptedBackend([script, script])
@@ -340,6 +347,7 @@ async def test_usage_that_nobody_counted_is_estimated_and_marked() -> None:
     assert answer["antiphon"]["usage"] == "estimated"
 
 
+@pytest.mark.requirement("003-comparison-2")
 async def test_instructions_reach_the_model_and_are_not_inherited() -> None:
     backend = ScriptedBackend()
     async with serve_gateway(backend) as gateway:
@@ -374,6 +382,7 @@ async def test_a_dialect_is_chosen_per_request_and_checked() -> None:
     assert bad.status == 400
 
 
+@pytest.mark.requirement("003-comparison-7", "003-ignored-3")
 async def test_reasoning_goes_to_the_summary_when_it_is_asked_for() -> None:
     async with serve_gateway(ScriptedBackend([[ReasoningGrew("hm"), STOP]])) as gateway:
         events = await ask_stream(gateway, reasoning={"summary": "auto"})
