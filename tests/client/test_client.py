@@ -371,6 +371,18 @@ async def test_a_stream_that_breaks_off_tells_what_came_and_is_not_tried_again(
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("then", ["end", "reset"])
+async def test_a_long_stream_that_breaks_off_tells_all_that_came(kind: str, then: Any) -> None:
+    """More than one read of the wire is waiting when it breaks."""
+    told = build([*(TextGrew(f"word {number} ") for number in range(3000)), COUNTED, STOP])[:-3]
+    cut = Answer(pieces=[b"".join(encode_sse(event) for event in told)], then=then)
+    async with native(cut) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.follow(model="m", input="x")
+
+    assert seen.events == told
+    assert isinstance(seen.error, errors.StreamBroken)
+
+
 async def test_a_stream_without_a_single_event_is_tried_again(kind: str) -> None:
     empty = Answer(pieces=[b": nothing yet\n\n"], then="reset")
     async with (

@@ -40,9 +40,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 async def run(
-    kind: str, base_url: str, handlers: dict[str, Handler], wire_api: Any = "responses", **more: Any
+    kind: str, base_url: str, handlers: dict[str, Handler], of_client: Any = None, **more: Any
 ) -> ToolRun:
-    options: dict[str, Any] = {"base_url": base_url, "environ": {}, "wire_api": wire_api}
+    """Run the loop; `of_client` is the API that the client speaks, unless the call says."""
+    options: dict[str, Any] = {"base_url": base_url, "environ": {}}
+    if of_client:
+        options["wire_api"] = of_client
     if kind == "async":
         async with AsyncClient(**options) as client:
             return await run_tools(client, handlers, **(ASK | more))
@@ -172,6 +175,19 @@ async def test_a_run_goes_on_in_the_thread_it_began_in(
     sent = server.body(1)
     assert {name: sent.get(name) for name in kept} == kept
     assert [item["type"] for item in sent["input"]] == ["function_call_output"]
+
+
+async def test_a_call_may_choose_the_chat_road_for_the_whole_run(kind: str) -> None:
+    scripts = [Script(calls=[Call("add", '{"a": 2, "b": 3}')]), Script(text="five")]
+    async with ScriptedUpstream(scripts) as upstream:
+        ran = await run(
+            kind,
+            upstream.base_url,
+            {"add": lambda a, b: a + b},
+            model="echo",
+            wire_api="chat",
+        )
+    assert ran.response.output_text == "five"
 
 
 async def test_a_server_that_keeps_nothing_is_sent_everything(kind: str) -> None:

@@ -183,6 +183,19 @@ def test_text_that_came_without_deltas_is_shown_once() -> None:
     assert told.parts == [TextPart("Hello")]
 
 
+def test_a_message_of_very_many_parts_is_shown_whole() -> None:
+    place: Fields = {"item_id": "msg_1", "output_index": 0}
+    parts = [{"type": "output_text", "text": f"{n} ", "annotations": []} for n in range(500)]
+    stream = [
+        event("output_text.done", text=part["text"], content_index=n, **place)
+        for n, part in enumerate(parts)
+    ]
+    told = tell(
+        created(), added(message_item("")), *stream, done(message_item("") | {"content": parts})
+    )
+    assert text(told.parts) == "".join(f"{n} " for n in range(500))
+
+
 def test_text_that_lost_its_beginning_cannot_be_repaired() -> None:
     told = tell(created(), *message("lo", said="Hello"), end(message_item("Hello")))
     assert text(told.parts) == "lo"

@@ -15,6 +15,7 @@ from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.client import AsyncClient, Timeouts, errors
 from antiphon.host import (
+    RESPONSES_FOR_ALL,
     GateConfig,
     Message,
     Provider,
@@ -35,7 +36,6 @@ from antiphon.testing import Call, Reset, Script, ScriptedUpstream, Stall, serve
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, NativeServer, native, response
 
-OPEN = GateConfig(responses_enabled=True, models=("*",))
 HELLO = [Message.system("Be brief."), Message.user("Hello there")]
 
 
@@ -46,7 +46,9 @@ async def provider(
     async with (
         AsyncClient(base_url=base_url, environ={}, max_retries=0) as client,
         Provider(
-            client, ProviderSettings(**({"gate": OPEN} | settings)), environ=environ or {}
+            client,
+            ProviderSettings(**({"gate": RESPONSES_FOR_ALL} | settings)),
+            environ=environ or {},
         ) as host,
     ):
         yield host
@@ -97,7 +99,7 @@ async def test_a_call_goes_to_the_application_and_its_result_back(wire: str, pre
     """Both roads give the same parts; nothing runs the tool but the application."""
     scripts = [Script(text="Let me see.", calls=[Call("weather", '{"in": "Rome"}', "call_1")])]
     scripts.append(Script(text="Sunny."))
-    gate = OPEN if wire == "responses" else GateConfig()
+    gate = RESPONSES_FOR_ALL if wire == "responses" else GateConfig()
     options = RespondOptions(tools=[WEATHER])
     async with (
         ScriptedUpstream(scripts) as upstream,
@@ -129,7 +131,7 @@ async def test_a_conversation_sends_only_what_is_new() -> None:
         native(response(TextGrew("one"), COUNTED, STOP)) as server,
         provider(server.base_url) as host,
     ):
-        options = RespondOptions(conversation="c")
+        options = RespondOptions(session="c")
         shown = Shown()
         await host.respond("m", [Message.user("first")], options, shown)
         messages = [Message.user("first"), Message.assistant(shown.parts), Message.user("second")]
@@ -181,7 +183,7 @@ async def test_a_model_that_is_known_to_reason_may_think() -> None:
     ("model", "environ", "path"),
     [
         ("gpt-5", {}, "/v1/responses"),
-        ("gpt-5", {"OPENAI_RESPONSES_DISABLE": "1"}, "/v1/chat/completions"),
+        ("gpt-5", {"RESPONSES_FOR_ALLAI_RESPONSES_DISABLE": "1"}, "/v1/chat/completions"),
         ("gpt-3.5-turbo", {}, "/v1/chat/completions"),
     ],
 )
@@ -197,6 +199,16 @@ async def test_the_gate_decides_the_endpoint(
         with contextlib.suppress(errors.ClientError):
             await host.respond(model, HELLO)
     assert [request.path for request in server.requests] == [path]
+
+
+async def test_a_gateway_that_is_asked_at_the_wrong_endpoint_tells_what_to_set() -> None:
+    async with (
+        serve_gateway(ScriptedBackend(models=["echo"])) as gateway,
+        provider(gateway.base_url, gate=GateConfig()) as host,
+    ):
+        with pytest.raises(errors.ResourceNotFound) as caught:
+            await host.respond("echo", HELLO)
+    assert "RESPONSES_FOR_ALL" in "".join(caught.value.__notes__)
 
 
 # Ends that are not good.
@@ -260,7 +272,7 @@ async def test_a_stream_that_breaks_off_raises_after_its_parts() -> None:
     ):
         shown = Shown()
         with pytest.raises(ResponseFailed) as caught:
-            await host.respond("echo", HELLO, RespondOptions(conversation="c"), shown)
+            await host.respond("echo", HELLO, RespondOptions(session="c"), shown)
 
     assert shown.text
     assert caught.value.response is not None
@@ -293,7 +305,7 @@ async def test_a_call_that_cannot_be_run_is_an_error_and_the_rest_is_told() -> N
     async with native(response(*said)) as server, provider(server.base_url) as host:
         shown = Shown()
         with pytest.raises(MalformedCall):
-            await host.respond("m", HELLO, RespondOptions(conversation="c"), shown)
+            await host.respond("m", HELLO, RespondOptions(session="c"), shown)
     assert [call.name for call in shown.calls] == ["g"]
     assert host.usage.totals("c").input == 3
 
@@ -391,7 +403,7 @@ async def test_the_servers_count_makes_the_next_estimate_better() -> None:
             started.append(update.estimated_input)
 
     counted = build([TextGrew("one"), COUNTED, STOP])
-    options = RespondOptions(conversation="c")
+    options = RespondOptions(session="c")
     async with (
         native(Answer(pieces=[encode_sse(event) for event in counted])) as server,
         provider(server.base_url) as host,

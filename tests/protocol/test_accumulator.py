@@ -370,6 +370,24 @@ def test_feed_says_whether_an_event_counted() -> None:
     assert not any(accumulator.feed(told) for told in events)
 
 
+@pytest.mark.parametrize("size", [1, 2, 4, 100])
+def test_events_taken_in_batches_make_the_same_response(size: int) -> None:
+    events = numbered([created(), *message(), *call(index=1), *message("later", "n", 2), end()])
+    accumulator = ResponseAccumulator()
+    for start in range(0, len(events), size):
+        accumulator.feed_all(events[start : start + size])
+    one_by_one = collect_events(events)
+    assert accumulator.finish() == one_by_one.finish()
+    assert accumulator.deviations == one_by_one.deviations
+
+
+def collect_events(events: list[Event]) -> ResponseAccumulator:
+    accumulator = ResponseAccumulator()
+    for told in events:
+        accumulator.feed(told)
+    return accumulator
+
+
 def test_an_unknown_event_does_not_count() -> None:
     assert not ResponseAccumulator().feed(read_event({"type": "acme.progress"}))
 

@@ -33,6 +33,7 @@ from antiphon.protocol.events import (
     UnknownEvent,
 )
 from antiphon.protocol.response import Response
+from antiphon.protocol.sse import SseDecoder
 
 DIALECTS: list[Dialect] = ["openai", "open-responses"]
 
@@ -394,20 +395,48 @@ GROWN = OutputTextDelta(
 )
 
 
-def test_many_events_at_once_are_the_events_one_by_one() -> None:
-    good = encode_event(GROWN)
-    odd = [b'{"type":"acme:thing","sequence_number":1}', good, b'{"type":"error","error":{}}']
-    frames = [good, good, *odd, good]
+GOOD = encode_sse(GROWN)
+OTHER = encode_sse(msgspec.structs.replace(GROWN, delta="b\\n"))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        GOOD,
+        GOOD + OTHER,
+        GOOD + OTHER + GOOD,
+        OTHER + b'event: acme:thing\ndata: {"type":"acme:thing"}\n\n' + GOOD,
+        b"data: " + encode_event(GROWN) + b"\n\n" + GOOD,
+        GOOD + b": a comment\n\n" + OTHER,
+        GOOD + b"event: response.output_text.delta\ndata: \n\n" + OTHER,
+        GOOD + GOOD.replace(b'"delta":"a"', b'"delta":"a","new":1') + OTHER,
+        GOOD + b'event: error\ndata: {"type":"error",\ndata: "message":"m"}\n\n',
+        b"",
+    ],
+)
+def test_many_events_at_once_are_the_events_one_by_one(lines: bytes) -> None:
     events: list[Event] = []
 
-    decode_events(frames, events)
+    assert not decode_events(SseDecoder().feed_lines(lines), events)
 
-    assert events == [decode_event(frame) for frame in frames]
+    frames = SseDecoder().feed(lines)
+    assert events == [decode_event(frame.data) for frame in frames if frame.data]
+
+
+def test_what_comes_before_the_end_mark_counts() -> None:
+    events: list[Event] = []
+    assert decode_events(SseDecoder().feed_lines(GOOD + DONE + GOOD), events)
+    assert events == [GROWN]
 
 
 def test_what_comes_before_a_broken_event_is_kept() -> None:
-    good = encode_event(GROWN)
     events: list[Event] = []
+    broken = b"event: response.output_text.delta\ndata: {nonsense\n\n"
     with pytest.raises(BrokenStream):
-        decode_events([good, good, b"{nonsense", good], events)
+        decode_events(SseDecoder().feed_lines(GOOD + GOOD + broken + GOOD), events)
     assert events == [GROWN, GROWN]
+
+
+def test_an_event_tells_its_type() -> None:
+    assert GROWN.type == "response.output_text.delta"
+    assert UnknownEvent("acme:thing", {}).type == "acme:thing"

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from antiphon.client.client import AsyncClient
 from antiphon.client.conversation import ConversationCache, Thread
+from antiphon.client.errors import ClientError
 from antiphon.client.resources import Deleted, ItemPage, Model
 from antiphon.client.settings import Timeouts
 from antiphon.client.stream import AsyncStream
 from antiphon.client.sync import Client, Stream
 from antiphon.client.tool_limits import ToolLimits
+from antiphon.client.tool_loop import ToolFailed, ToolRun, run_tools, run_tools_sync
 
 __all__ = [
     "AsyncClient",
     "AsyncStream",
     "Client",
+    "ClientError",
     "ConversationCache",
     "Deleted",
     "ItemPage",
@@ -25,5 +28,9 @@ __all__ = [
     "Stream",
     "Thread",
     "Timeouts",
+    "ToolFailed",
     "ToolLimits",
+    "ToolRun",
+    "run_tools",
+    "run_tools_sync",
 ]

@@ -79,7 +79,7 @@ class ClientOptions(TypedDict, total=False):
     tool_limits: ToolLimits | None
     cache: ConversationCache | None
     wire_api: WireApi
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] | None
     sleep: Callable[[float], Awaitable[None]]
     jitter: Callable[[], float]
 
@@ -104,12 +104,12 @@ class AsyncClient:
         tool_limits: ToolLimits | None = None,
         cache: ConversationCache | None = None,
         wire_api: WireApi = "responses",
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         settings = read_settings(
-            environ,
+            os.environ if environ is None else environ,
             base_url=base_url,
             api_key=api_key,
             organization=organization,

@@ -8,7 +8,7 @@
         │   ├── UnsupportedParameter    the Responses API has no such parameter: `name`
         │   ├── BadTool             a tool breaks a rule: `tool`
         │   └── TooManyTools        over the hard cap: `count`, `size`, and the caps
-        ├── ServerRefused           any other 4xx: trying again unchanged will not help
+        ├── ServerRefused           any other 4xx; only RateLimited may pass by itself
         │   ├── ValidationFailed    400, 422: `param` names what
         │   │   └── ContextTooLong  the context is longer than the model takes
         │   ├── AuthFailed          401, 403
@@ -150,7 +150,7 @@ class TooManyTools(BadCall):
 
 
 class ServerRefused(ClientError):
-    """The server said no. Trying again unchanged will not help."""
+    """The server said no. Only RateLimited may pass by itself."""
 
 
 class ValidationFailed(ServerRefused):

@@ -100,11 +100,7 @@ class ResponsesRoad:
         """Return the events that these bytes complete."""
         events: list[Event] = []
         try:
-            frames = self._sse.feed_data(data)
-            if frames and frames[-1] == _DONE:
-                self.is_done = True
-                frames.pop()
-            decode_events(frames, events)
+            self.is_done = decode_events(self._sse.feed_lines(data), events)
         except BrokenStream as error:
             self.fault = error
         if events and isinstance(events[-1], _TERMINAL):

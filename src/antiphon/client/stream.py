@@ -24,7 +24,7 @@ from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.response import Response
 from antiphon.transport.stream import ByteStream
 
-__all__ = ["AsyncStream", "Wire", "broken", "read_batch"]
+__all__ = ["AsyncStream", "Wire", "broken", "has_more_waiting", "read_batch"]
 
 # Usage and the end mark of a chat server follow its last word at once, or not at all.
 _AFTERWORD: Final = 5.0
@@ -173,6 +173,11 @@ class AsyncStream:
 
     def _broken(self, fault: AntiphonError) -> ClientError:
         return broken(fault, self._accumulator.response)
+
+
+def has_more_waiting(stream: AsyncStream) -> bool:
+    """Say whether more of the stream is here already than has been read."""
+    return stream._wire is not None and stream._wire.body.is_behind
 
 
 def broken(fault: AntiphonError, partial: Response | None) -> ClientError:

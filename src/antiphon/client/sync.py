@@ -15,10 +15,11 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from antiphon.client.client import AsyncClient, ClientOptions
 from antiphon.client.conversation import ConversationCache
+from antiphon.client.errors import ClientError
 from antiphon.client.parameters import Params
 from antiphon.client.resources import Deleted, ItemPage, Model
 from antiphon.client.settings import WireApi
-from antiphon.client.stream import AsyncStream
+from antiphon.client.stream import AsyncStream, has_more_waiting
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -26,6 +27,8 @@ from antiphon.protocol.response import Response
 __all__ = ["Client", "Stream"]
 
 _T = TypeVar("_T")
+_CROSSING: Final = 2000
+"""About how many events cross over at once, at most."""
 
 
 class _Portal:
@@ -68,6 +71,7 @@ class Stream:
     def __init__(self, portal: _Portal, stream: AsyncStream) -> None:
         self._portal = portal
         self._stream = stream
+        self._fault: ClientError | None = None
 
     def __enter__(self) -> Self:
         """Send the request; return when the first event is here."""
@@ -98,7 +102,24 @@ class Stream:
 
     def next_batch(self) -> list[Event]:
         """Return the next events; none when all have been told. Raise if the stream breaks."""
-        return self._portal.run(self._stream.next_batch())
+        return self._portal.run(self._gather())
+
+    async def _gather(self) -> list[Event]:
+        """Take along what is waiting already: every crossing costs as much as many events."""
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+        batch = await self._stream.next_batch()
+        events = batch
+        while batch and has_more_waiting(self._stream) and len(events) < _CROSSING:
+            try:
+                batch = await self._stream.next_batch()
+            except ClientError as error:
+                # Those before it first.
+                self._fault = error
+                break
+            events = events + batch
+        return events
 
     def final_response(self) -> Response:
         """Read to the end and return the response, whatever its status."""

@@ -17,6 +17,7 @@ import msgspec
 from antiphon.client.client import AsyncClient
 from antiphon.client.parameters import Params
 from antiphon.client.request import read_items
+from antiphon.client.settings import WireApi
 from antiphon.client.sync import Client
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -51,6 +52,7 @@ async def run_tools(
     handlers: Mapping[str, Handler],
     *,
     max_rounds: int = MAX_ROUNDS,
+    wire_api: WireApi | None = None,
     **params: Unpack[Params],
 ) -> ToolRun:
     """Ask, run the calls with the handlers of their names, and go on until there are none.
@@ -58,9 +60,10 @@ async def run_tools(
     A handler may be a coroutine function. A call that has no handler ends the loop: the
     response holds it, and it is the caller's. So does the last of `max_rounds`.
     """
-    loop = _Loop(handlers, params, keeps_threads=client.wire_api == "responses")
+    wire_api = wire_api or client.wire_api
+    loop = _Loop(handlers, params, keeps_threads=wire_api == "responses")
     while True:
-        response = await client.create(**loop.params)
+        response = await client.create(wire_api=wire_api, **loop.params)
         calls = loop.take(response)
         if not calls or loop.rounds >= max_rounds:
             return loop.end(response)
@@ -79,12 +82,14 @@ def run_tools_sync(
     handlers: Mapping[str, Handler],
     *,
     max_rounds: int = MAX_ROUNDS,
+    wire_api: WireApi | None = None,
     **params: Unpack[Params],
 ) -> ToolRun:
     """Do what `run_tools` does, with a synchronous client and plain functions."""
-    loop = _Loop(handlers, params, keeps_threads=client.wire_api == "responses")
+    wire_api = wire_api or client.wire_api
+    loop = _Loop(handlers, params, keeps_threads=wire_api == "responses")
     while True:
-        response = client.create(**loop.params)
+        response = client.create(wire_api=wire_api, **loop.params)
         calls = loop.take(response)
         if not calls or loop.rounds >= max_rounds:
             return loop.end(response)

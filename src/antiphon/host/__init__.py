@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
-from antiphon.host.gate import RESPONSES_API_MODELS, GateConfig, choose_wire
+from antiphon.host.gate import RESPONSES_API_MODELS, RESPONSES_FOR_ALL, GateConfig, choose_wire
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.parts import (
@@ -29,6 +29,7 @@ from antiphon.host.usage import UsageTracker, status_line
 
 __all__ = [
     "RESPONSES_API_MODELS",
+    "RESPONSES_FOR_ALL",
     "AdapterSettings",
     "DataPart",
     "GateConfig",

@@ -69,6 +69,10 @@ __all__ = [
     "own_call_id",
 ]
 
+# From here on a tail waits for the end of its item: to look at every part whenever one of them
+# is done would take a time that grows with the square of their number.
+_MANY_PARTS: Final = 64
+
 _log: Final = logging.getLogger("antiphon.host")
 
 _TextDelta = events.OutputTextDelta | events.RefusalDelta
@@ -250,6 +254,8 @@ class StreamAdapter:
     def _close_text(self, event: Any) -> list[ResponsePart]:  # Any: six classes, nothing read
         draft = self._accumulator.touched
         record = self._record_of(draft)
+        if draft.part_count > _MANY_PARTS:
+            return []
         if draft.kind == "message":
             return self._show_tail(record, spoken_text(draft.item()))
         if draft.kind == "reasoning":

@@ -14,7 +14,14 @@ import msgspec
 
 from antiphon.client.settings import OPENAI_BASE_URL, WireApi
 
-__all__ = ["DISABLE_VARIABLE", "RESPONSES_API_MODELS", "GateConfig", "choose_wire", "is_listed"]
+__all__ = [
+    "DISABLE_VARIABLE",
+    "RESPONSES_API_MODELS",
+    "RESPONSES_FOR_ALL",
+    "GateConfig",
+    "choose_wire",
+    "is_listed",
+]
 
 DISABLE_VARIABLE: Final = "OPENAI_RESPONSES_DISABLE"
 _YES: Final = frozenset({"1", "true", "yes", "on"})
@@ -50,6 +57,10 @@ class GateConfig(msgspec.Struct, frozen=True):
 
     responses_enabled: bool | None = None
     models: tuple[str, ...] = ()
+
+
+RESPONSES_FOR_ALL: Final = GateConfig(responses_enabled=True, models=("*",))
+"""For a server that speaks Responses for every model, such as an antiphon gateway."""
 
 
 def choose_wire(

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, Self, TypeVar, cast
 import msgspec
 
 from antiphon.client.client import AsyncClient
-from antiphon.client.errors import ClientError
+from antiphon.client.errors import ClientError, ResourceNotFound
 from antiphon.client.parameters import Params
 from antiphon.client.stream import AsyncStream
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
@@ -56,6 +56,10 @@ Progress = Callable[[ResponsePart], object]
 """Takes each part as it comes. If it raises, the turn is stopped."""
 
 _T = TypeVar("_T")
+_CHAT_HINT: Final = (
+    "this was asked at /chat/completions; if the server speaks Responses, let the gate know: "
+    "ProviderSettings(gate=RESPONSES_FOR_ALL)"
+)
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,15 +82,15 @@ class RespondOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for one turn.
 
     `model_options` are parameters as the client takes them: `temperature`, `max_output_tokens`,
-    `reasoning`, … `conversation` names the conversation that the messages are of: its turns
-    form a thread, so that only what is new is sent, and they are counted together.
+    `reasoning`, … `session` names the conversation that the messages are of: its turns form a
+    thread, so that only what is new is sent, and they are counted together.
     """
 
     tools: Sequence[ToolSpec] = ()
     tool_mode: Mode = "auto"
     model_options: Mapping[str, Any] = {}
     system_prompt: str = ""
-    conversation: str | None = None
+    session: str | None = None
 
 
 class Provider:
@@ -99,7 +103,7 @@ class Provider:
         *,
         table: ModelTable | None = None,
         usage: UsageTracker | None = None,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         table = table or ModelTable()
         self.usage: Final = usage or UsageTracker()
@@ -107,7 +111,7 @@ class Provider:
         self._client = client
         self._settings = settings or ProviderSettings()
         self._directory = ModelDirectory(client.http, client.base_url, table=table)
-        self._environ = environ
+        self._environ = os.environ if environ is None else environ
         self._prepared: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -154,6 +158,8 @@ class Provider:
             outcome = await _until(cancel, _show(stream, adapter, progress), stream)
         except AntiphonError as error:
             self._count_failure(turn, error)
+            if wire == "chat" and isinstance(error, ResourceNotFound):
+                error.add_note(_CHAT_HINT)
             raise
         except BaseException:
             self.usage.abandon(turn)
@@ -169,9 +175,9 @@ class Provider:
 
     def _start(self, model: str, params: Params, options: RespondOptions) -> Turn:
         # A turn of no conversation is one of its own.
-        conversation = options.conversation or secrets.token_hex(8)
+        conversation = options.session or secrets.token_hex(8)
         known = self._directory.get(model)
-        estimate = self.tokens.count_request(_counted(params), model, options.conversation)
+        estimate = self.tokens.count_request(_counted(params), model, options.session)
         limit = known.max_input_tokens if known else None
         return self.usage.start(conversation, model, estimate.tokens, limit)
 
@@ -189,10 +195,10 @@ class Provider:
         if options.tools:
             params["tools"] = translate_tools(options.tools)
             params["tool_choice"] = translate_tool_mode(options.tool_mode)
-        if options.conversation is None:
+        if options.session is None:
             params["input"] = sent.items
         else:
-            params |= {"session": options.conversation, "messages": sent.items}
+            params |= {"session": options.session, "messages": sent.items}
         # Whatever the application put in is checked, name by name, by the client.
         return cast(Params, params)
 
@@ -216,9 +222,9 @@ class Provider:
         ended = self.usage.complete(
             turn, response, estimated_output=estimate_tokens(response.output)
         )
-        if options.conversation is not None and ended.usage and not ended.is_estimate:
+        if options.session is not None and ended.usage and not ended.is_estimate:
             model = turn.started.model
-            self.tokens.note_actual(options.conversation, model, _counted(params), ended.usage)
+            self.tokens.note_actual(options.session, model, _counted(params), ended.usage)
 
     def _count_failure(self, turn: Turn, error: AntiphonError) -> None:
         response = getattr(error, "response", None) or getattr(error, "partial", None)

@@ -18,7 +18,7 @@ into its class; whatever has more takes the slow way and keeps the rest in `extr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -34,6 +34,7 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import InputDetails, OutputDetails, Response, Usage
+from antiphon.protocol.sse import read_data
 
 __all__ = [
     "DONE",
@@ -52,9 +53,12 @@ __all__ = [
 Dialect = Literal["openai", "open-responses"]
 
 DONE: Final = b"data: [DONE]\n\n"
+_DONE: Final = b"[DONE]"
+_DATA: Final = b"\ndata: "
 
 _encode = msgspec.json.Encoder().encode
 _decode_known: Callable[[bytes | str], KnownEvent] = msgspec.json.Decoder(KnownEvent).decode
+_decode_lines: Callable[[bytes], list[KnownEvent]] = msgspec.json.Decoder(KnownEvent).decode_lines
 _decode_any = msgspec.json.Decoder().decode
 
 _TO_OPEN: Final = {
@@ -140,17 +144,37 @@ def decode_event(data: bytes | str) -> Event:
         return read_event(_json_object(data))
 
 
-def decode_events(frames: Sequence[bytes], events: list[Event]) -> None:
-    """Add the events of these frames to `events`, which keeps those before a broken one.
+def decode_events(lines: bytes, events: list[Event]) -> bool:
+    """Add the events of whole SSE events to `events`; say whether `[DONE]` came after them.
 
-    Nearly always all of them are as we know them, and are read without another look.
+    `lines` are what `SseDecoder.feed_lines` returns. Raise BrokenStream at the first that is
+    no event; `events` keeps those before it. Most of a stream is the same event again and
+    again, and is read in one go.
     """
-    start = len(events)
+    if (run := _decode_run(lines)) is not None:
+        events += run
+        return False
+    for data in read_data(lines):
+        if data == _DONE:
+            return True
+        events.append(decode_event(data))
+    return False
+
+
+def _decode_run(lines: bytes) -> list[KnownEvent] | None:
+    """Read events that all have the same name, one line of data and no surprise; else None."""
+    end = lines.find(b"\n")
+    head = lines[: end + len(_DATA)]
+    if not head.startswith(b"event: ") or not head.endswith(_DATA):
+        return None
+    following = b"\n\n" + head
+    # If these are all the line ends there are, there is nothing else between the data.
+    if lines.count(b"\n") != 3 * lines.count(following) + 1:
+        return None
     try:
-        events += map(_decode_known, frames)
+        return _decode_lines(lines.replace(following, b"\n")[len(head) :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # What came before the one that needs care is there already.
-        events += map(decode_event, frames[len(events) - start :])
+        return None
 
 
 def read_event(fields: dict[str, Any]) -> Event:

@@ -172,6 +172,11 @@ class Draft:
         """Say whether anything but the announcement has arrived."""
         return any(text.value for text in self._texts.values()) or bool(self._parts)
 
+    @property
+    def part_count(self) -> int:
+        """How many parts were opened so far."""
+        return len(self._parts)
+
     def is_final(self, field: str) -> bool:
         """Say whether the final form of a field without parts was streamed, and is not empty."""
         text = self._texts.get(field)

@@ -57,6 +57,11 @@ class _Event(
     sequence_number: int
     extra: Extra = msgspec.field(default=UNSET, name="$extra")
 
+    @property
+    def type(self) -> str:
+        """The event's name on the wire (in our own dialect)."""
+        return str(self.__struct_config__.tag)
+
 
 class _Lifecycle(_Event, frozen=True):
     response: Response

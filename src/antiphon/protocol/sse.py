@@ -16,7 +16,7 @@ import msgspec
 
 from antiphon.protocol.errors import BrokenStream
 
-__all__ = ["MAX_LINE", "Frame", "SseDecoder"]
+__all__ = ["MAX_LINE", "Frame", "SseDecoder", "read_data"]
 
 MAX_LINE: Final = 8 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
@@ -46,29 +46,29 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
-        return _frames(self._complete(data))
+        return _frames(self.feed_lines(data))
 
     def feed_data(self, data: bytes) -> list[bytes]:
         """Return the data alone of the frames that these bytes complete, unless it is empty.
 
         For streams whose data says again what the event is called: half the work of `feed`.
         """
-        return _data(self._complete(data))
+        return read_data(self.feed_lines(data))
 
-    def end(self) -> list[Frame]:
-        """Return the last frame, if the stream ended without the blank line after it."""
-        return _frames(self._take(len(self._pending)))
-
-    def _complete(self, data: bytes) -> bytes:
-        """Return the lines of all events that these bytes complete."""
+    def feed_lines(self, data: bytes) -> bytes:
+        """Return the lines of all events that these bytes complete, with LF for every line end."""
         if self._is_plain(data):
             return data[: -len(_BLANK)]
         searched = max(len(self._pending) - 1, 0)
         self._pending += self._with_plain_ends(data)
         end = self._pending.rfind(_BLANK, searched)
-        text = b"" if end < 0 else self._take(end)
+        lines = b"" if end < 0 else self._take(end)
         self._check_size(self._pending)
-        return text
+        return lines
+
+    def end(self) -> list[Frame]:
+        """Return the last frame, if the stream ended without the blank line after it."""
+        return _frames(self._take(len(self._pending)))
 
     def _is_plain(self, data: bytes) -> bool:
         """Say whether these are whole events that need no care, as most reads bring them."""
@@ -118,8 +118,11 @@ def _frames(text: bytes) -> list[Frame]:
     return [frame for block in text.split(_BLANK) if (frame := _read_block(block)) is not None]
 
 
-def _data(text: bytes) -> list[bytes]:
-    """Return the data of all events. Nearly all are a line with the name and one with the data."""
+def read_data(text: bytes) -> list[bytes]:
+    """Return the data of whole events, unless it is empty.
+
+    Nearly all events are a line with their name and one with their data.
+    """
     lines = text.split(b"\n")
     names, data, blanks = lines[0::3], lines[1::3], lines[2::3]
     is_plain = (

@@ -60,6 +60,8 @@ class ByteStream:
         # Until the first piece is here, the wait began with the request.
         self._patience = patience
         self._waiting_since: float | None = started
+        self.is_behind = False
+        """Whether more is waiting already than the last read could take."""
         self._is_open = True
         self._has_begun = False
         self._fault: BackendError | None = None
@@ -79,8 +81,9 @@ class ByteStream:
             self._waiting_since = self._loop.time()
         try:
             data = await self._exchange.read()
-            if len(data) == PIECE:
-                # More is waiting, and reading it would wait for nobody: let others run.
+            self.is_behind = len(data) == PIECE
+            if self.is_behind:
+                # Reading the rest would wait for nobody: let others run.
                 await asyncio.sleep(0)
         except BackendError as error:
             self.close()
