@@ -183,7 +183,7 @@ async def test_a_model_that_is_known_to_reason_may_think() -> None:
     ("model", "environ", "path"),
     [
         ("gpt-5", {}, "/v1/responses"),
-        ("gpt-5", {"RESPONSES_FOR_ALLAI_RESPONSES_DISABLE": "1"}, "/v1/chat/completions"),
+        ("gpt-5", {"OPENAI_RESPONSES_DISABLE": "1"}, "/v1/chat/completions"),
         ("gpt-3.5-turbo", {}, "/v1/chat/completions"),
     ],
 )
