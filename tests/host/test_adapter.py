@@ -49,7 +49,7 @@ ERROR = {"type": "error", "code": "overloaded", "message": "too much", "param": 
 # The flows of the seed.
 
 
-@pytest.mark.requirement("RFC22-text-flow", "RFC22-parts", "RFC016-adapter")
+@pytest.mark.requirement("RFC22-text-flow", "RFC22-parts", "RFC016-adapter", "22-C2")
 def test_each_text_delta_is_a_part_and_done_adds_nothing() -> None:
     told = tell(created(), *message("Hel", "lo"), end(message_item("Hello")))
     assert told.steps == [[], [], [], [TextPart("Hel")], [TextPart("lo")], [], [], [], []]
