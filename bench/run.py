@@ -3,7 +3,7 @@
     python bench/run.py [--quick]
 
 Needs Linux and Python 3.11 or newer. Where antiphon is not installed, an environment for it is
-made first, in .venvs/serve. Takes two to four minutes, or one with --quick, which
+made first, in .venvs/serve. Takes three to five minutes, or one and a half with --quick, which
 repeats less, stops the conversation at 250 turns and installs nothing.
 """
 
@@ -27,11 +27,15 @@ def main(*, quick: bool) -> None:
     import cost
     import start
 
+    import client
+
     cost.main(repeats=2 if quick else cost.REPEATS)
     print()
     chain.main(turns=250 if quick else chain.TURNS)
     print()
     start.main(install=not quick)
+    print()
+    client.main(repeats=1 if quick else client.REPEATS)
 
 
 def _enter_environment() -> None:

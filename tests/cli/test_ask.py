@@ -66,7 +66,7 @@ def test_what_was_asked_for_is_sent(runner: CliRunner) -> None:
             "input": "hi",
             "stream": True,
         },
-        {"input": "hi", "stream": False},
+        {"input": "hi"},
     ]
 
 
@@ -104,6 +104,7 @@ def test_nobody_there_says_to_start_a_server(runner: CliRunner) -> None:
     result = _ask(runner, f"http://127.0.0.1:{port}/v1", "hi")
     assert result.exit_code == 1
     assert "start one with `antiphon serve`" in result.stderr
+    assert result.stderr.count(str(port)) == 1
 
 
 @pytest.mark.parametrize("mode", [[], ["--no-stream"]])
@@ -120,7 +121,7 @@ def test_a_refused_request_says_why(runner: CliRunner, echo: Served, mode: list[
         (sse(hello_events()[:-1]), "the stream ended without a terminal event"),
         (sse(hello_events()[:5], end=b"", cut=True), "the server closed the connection"),
         (sse(hello_events()[:5], end=b"data: {\n\n"), "not JSON"),
-        (Canned(200, b"<p>hi", {"Content-Type": "text/html"}), "'text/html' instead of a stream"),
+        (Canned(200, b"<p>hi", {"Content-Type": "text/html"}), "text/html, not a stream of events"),
     ],
     ids=["ended", "done", "cut", "garbage", "html"],
 )
@@ -190,6 +191,23 @@ def test_the_address_comes_from_the_environment(
 def test_whole_answers_need_no_stream(runner: CliRunner) -> None:
     with canned_server(lambda *_: Canned(200, hello_response())) as base_url:
         assert _ask(runner, base_url, "hi", "--no-stream").stdout == "Hello\n"
+
+
+def test_a_response_that_was_cancelled_is_no_answer(runner: CliRunner) -> None:
+    body = hello_response().replace(
+        b'"status":"completed","background"', b'"status":"cancelled","background"'
+    )
+    with canned_server(lambda *_: Canned(200, body)) as base_url:
+        result = _ask(runner, base_url, "hi", "--no-stream")
+    assert result.exit_code == 1
+    assert "the response ended as cancelled" in result.stderr
+
+
+def test_what_a_server_refuses_with_is_one_line(runner: CliRunner) -> None:
+    refusal = Canned(400, b'{"error": {"message": "Not\\n so."}}')
+    with canned_server(lambda *_: refusal) as base_url:
+        result = _ask(runner, base_url, "hi")
+    assert result.stderr == "Error: the server refused (HTTP 400): Not so.\n"
 
 
 def test_an_emoji_in_two_halves_is_shown_whole(runner: CliRunner) -> None:

@@ -18,6 +18,7 @@ _PATHS = [
     [],
     ["serve"],
     ["ask"],
+    ["chat"],
     ["check"],
     ["keys"],
     ["keys", "create"],
@@ -26,6 +27,7 @@ _PATHS = [
     ["models"],
     ["models", "pull"],
     ["models", "list"],
+    ["bench"],
 ]
 
 

@@ -18,7 +18,7 @@ from antiphon.cli.errors import CliError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = ("serve", "ask", "check", "keys", "models")
+_COMMANDS: Final = ("serve", "ask", "chat", "check", "keys", "models", "bench")
 
 
 class _Root(click.Group):

@@ -1,7 +1,8 @@
-"""One conversation with a Responses server, as the commands need it.
+"""A Responses server, as the commands reach it.
 
-Only HTTP and its faults: what the answers mean is for the commands to say. What goes wrong on
-the way is told from this side, where the peer is the server and nobody's upstream.
+Who asks it something takes `open_client`, and tells what went wrong with `explain`. `Remote` is
+bare HTTP, for those who judge the answers themselves. Faults are told from this side, where the
+peer is the server and nobody's upstream.
 """
 
 from __future__ import annotations
@@ -9,29 +10,34 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
 from antiphon.cli.errors import BadSettings, CliError
-from antiphon.protocol.errors import BackendError
+from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.sse import Frame, SseDecoder
 from antiphon.transport.http import HttpClient, Limits, Reply
 from antiphon.transport.secret import Secret
 from antiphon.transport.stream import ByteStream, open_stream
+
+if TYPE_CHECKING:
+    from antiphon.client import AsyncClient
+    from antiphon.client.settings import WireApi
 
 __all__ = [
     "Refused",
     "Remote",
     "ServerFault",
     "ServerGone",
-    "error_of",
+    "explain",
     "frames_of",
     "key_from",
+    "open_client",
+    "own_key",
     "refusal",
 ]
 
-_MAX_ERROR_BYTES: Final = 1024 * 1024
 _MAX_SHOWN: Final = 500
 
 
@@ -112,18 +118,40 @@ async def frames_of(stream: ByteStream) -> AsyncIterator[Frame]:
         yield frame
 
 
-async def error_of(stream: ByteStream) -> Refused:
-    """Return what the server said instead of streaming."""
-    try:
-        body = await stream.read_all(_MAX_ERROR_BYTES)
-    except BackendError as error:
-        raise _server_fault(error) from error
-    return refusal(stream.head.status, body)
-
-
 def refusal(status: int, body: bytes) -> Refused:
     """Return the error of a body in OpenAI's shape, or of one in any other."""
     return Refused(status, _message(body) or _shown(body) or "it gave no reason")
+
+
+def open_client(base_url: str, wire_api: WireApi = "responses") -> AsyncClient:
+    """Return a client of the server, with the key that the environment has for it."""
+    from antiphon.client import AsyncClient
+
+    return AsyncClient(base_url=base_url, api_key=own_key(), wire_api=wire_api)
+
+
+def explain(error: AntiphonError, base_url: str) -> str:
+    """Return what went wrong with a turn, in one sentence for the person who asked."""
+    from antiphon.client.errors import AuthFailed, ServerUnreachable, StreamBroken
+    from antiphon.host.errors import ResponseFailed
+
+    said = " ".join(error.message.split())
+    match error:
+        case ServerUnreachable():
+            reason = said.rpartition(": ")[2].partition(" (")[0]  # the address is named already
+            return ServerGone(base_url, reason).message
+        case StreamBroken():
+            return f"the answer is cut off: {said}"
+        case ResponseFailed():
+            return f"the response failed: {said or 'no reason given'}"
+        case AuthFailed(status=401):
+            return f"{said}; the key is taken from ANTIPHON_API_KEY, else OPENAI_API_KEY"
+    return said
+
+
+def own_key() -> Secret | None:
+    """Return the key for the server that the user talks to."""
+    return key_from("ANTIPHON_API_KEY", "OPENAI_API_KEY")
 
 
 def key_from(*names: str, environ: Mapping[str, str] = os.environ) -> Secret | None:

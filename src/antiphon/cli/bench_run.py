@@ -1,0 +1,275 @@
+"""One conversation, had in several ways: what is sent each turn, and how long it takes.
+
+    | mode      | asks                   | what a turn sends                         |
+    |-----------|------------------------|-------------------------------------------|
+    | chat      | POST /chat/completions | the whole conversation                    |
+    | stateless | POST /responses        | the whole conversation, `store: false`    |
+    | stateful  | POST /responses        | what is new, and where to go on from      |
+
+All three are sessions of the library's own client, and differ in nothing else. The modes take
+turns, so that a server which slows down does so for all of them. What was posted is built once
+more, by the functions that the client posts with; nothing is tried again, and a thread that the
+server lost is seen by the cache, so that what is counted is what went out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.client import AsyncClient, ConversationCache
+from antiphon.client.chat import ChatRoad, legacy_profile
+from antiphon.client.continuation import continue_from
+from antiphon.client.errors import ClientError
+from antiphon.client.parameters import Params
+from antiphon.client.request import build_request
+from antiphon.client.road import ResponsesRoad, Road
+from antiphon.client.settings import WireApi
+from antiphon.protocol.estimate import estimate_tokens
+from antiphon.protocol.events import OutputTextDelta
+from antiphon.protocol.response import Response
+from antiphon.transport.secret import Secret
+
+__all__ = ["MODES", "Measured", "Mode", "Plan", "Server", "Turn", "measure", "prompt_of"]
+
+_SESSION: Final = "bench"
+_STORY: Final = (
+    "the keeper climbed the tower at dusk and lit the lamp while the sea below turned grey and "
+    "a small boat with one torn sail came slowly round the cape so he rang the bell twice and "
+    "wrote the hour in his book before the fog took the light the boat and the bell"
+)
+
+
+class Mode(msgspec.Struct, frozen=True):
+    """One way to have a conversation. `store` says whether the server is to keep it."""
+
+    name: str
+    wire_api: WireApi
+    store: bool | None
+
+
+MODES: Final = {
+    mode.name: mode
+    for mode in (
+        Mode("chat", "chat", None),
+        Mode("stateless", "responses", False),
+        Mode("stateful", "responses", True),
+    )
+}
+
+
+class Server(msgspec.Struct, frozen=True):
+    """Where a mode's requests go, with which key, and what else the environment says."""
+
+    base_url: str
+    key: Secret | None = None
+    environ: Mapping[str, str] = {}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be measured."""
+
+    modes: Sequence[Mode]
+    turns: int
+    prompt_words: int
+    max_output_tokens: int
+    model: str
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, measured. Times are in seconds from the call; tokens None if nobody counted."""
+
+    turn: int
+    requests: int
+    """More than one if the server had lost the thread and was sent everything."""
+    bytes_sent: int
+    """The bodies that were posted, without HTTP headers."""
+    items_sent: int
+    tokens_sent: int
+    """An estimate of what was posted."""
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    is_counted: bool
+    """The server counted the three above; otherwise they are estimates too."""
+    first_event_seconds: float
+    first_text_seconds: float | None
+    seconds: float
+    """Until the last event."""
+
+
+class Measured(msgspec.Struct):
+    """A mode, its turns so far, and why it has no more of them, if it failed."""
+
+    mode: str
+    turns: list[Turn] = []
+    failure: str | None = None
+
+
+class _Failed(Exception):
+    """The server answered, and the answer says that it did not work."""
+
+
+class _WatchedCache(ConversationCache):
+    """A cache that counts how often the server had lost the thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+
+    def invalidate(self, session: str, model: str | None) -> None:
+        self.lost += 1
+        super().invalidate(session, model)
+
+
+def prompt_of(turn: int, words: int) -> str:
+    """Return the question of a turn, counted from 1: so many words, the same in every mode."""
+    begin = ["Part", f"{turn}:"]
+    story = itertools.islice(itertools.cycle(_STORY.split()), turn, None)
+    return " ".join([*begin, *itertools.islice(story, max(words - len(begin), 0))])
+
+
+async def measure(
+    plan: Plan,
+    servers: Callable[[Mode], Server],
+    measured: list[Measured],
+    show: Callable[[int], None],
+) -> None:
+    """Have the conversation in every mode; add to `measured` as it goes, so that all is kept.
+
+    `show` is told each turn before it begins. A mode that fails is left alone, with the reason.
+    """
+    talks = [_Talk(plan, mode, servers(mode)) for mode in plan.modes]
+    measured.extend(talk.measured for talk in talks)
+    try:
+        for turn in range(1, plan.turns + 1):
+            show(turn)
+            for talk in talks:
+                if talk.measured.failure is None:
+                    await talk.take(turn)
+    finally:
+        for talk in talks:
+            await talk.close()
+
+
+class _Talk:
+    """The conversation in one mode."""
+
+    def __init__(self, plan: Plan, mode: Mode, server: Server) -> None:
+        self.measured = Measured(mode.name)
+        self._plan = plan
+        self._mode = mode
+        self._cache = _WatchedCache()
+        self._client = AsyncClient(
+            base_url=server.base_url,
+            # Empty means none, while None would have it read from the environment.
+            api_key=server.key or "",
+            cache=self._cache,
+            wire_api=mode.wire_api,
+            max_retries=0,
+            environ=server.environ,
+        )
+        # A server that caches beginnings must not let one mode profit from another.
+        self._instructions = f"Conversation {secrets.token_hex(4)}. Continue the story briefly."
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def take(self, turn: int) -> None:
+        """Take the next turn; note what it cost, or why it failed."""
+        params = self._params(prompt_of(turn, self._plan.prompt_words))
+        bodies = self._bodies(params)
+        lost = self._cache.lost
+        try:
+            timed = await self._time(params)
+        except (ClientError, _Failed) as error:
+            self.measured.failure = f"turn {turn}: {_one_line(str(error))}"
+            return
+        posted = bodies[: 1 + self._cache.lost - lost]
+        self.measured.turns.append(_turn(turn, posted, timed))
+
+    def _params(self, prompt: str) -> Params:
+        return {
+            "model": self._plan.model,
+            "instructions": self._instructions,
+            "input": prompt,
+            "max_output_tokens": self._plan.max_output_tokens,
+            "session": _SESSION,
+            "store": self._mode.store,
+        }
+
+    def _bodies(self, params: Params) -> list[bytes]:
+        """Return what the client will post, and what it would post if the thread is lost."""
+        is_chat = self._mode.wire_api == "chat"
+        continuation = continue_from(
+            build_request(params),
+            self._cache.get(_SESSION, self._plan.model),
+            server_keeps_threads=not is_chat,
+        )
+        bodies = [continuation.body, continuation.fallback]
+        return [self._road(body).request for body in bodies if body is not None]
+
+    def _road(self, body: dict[str, Any]) -> Road:
+        body = body | {"stream": True}
+        if self._mode.wire_api == "chat":
+            return ChatRoad(body, legacy_profile(self._client.base_url))
+        return ResponsesRoad(body)
+
+    async def _time(self, params: Params) -> _Timed:
+        began = time.perf_counter()
+        first_text: float | None = None
+        async with self._client.stream(**params) as stream:
+            last = first_event = time.perf_counter() - began
+            while batch := await stream.next_batch():
+                last = time.perf_counter() - began
+                if first_text is None and any(isinstance(e, OutputTextDelta) for e in batch):
+                    first_text = last
+            response = await stream.final_response()
+        if response.status not in ("completed", "incomplete"):
+            reason = response.error.message if response.error else "no reason given"
+            raise _Failed(f"the response ended as {response.status}: {reason}")
+        return _Timed(response, first_event, first_text, last)
+
+
+class _Timed(msgspec.Struct, frozen=True):
+    response: Response
+    first_event: float
+    first_text: float | None
+    last: float
+
+
+def _turn(number: int, posted: Sequence[bytes], timed: _Timed) -> Turn:
+    bodies = [msgspec.json.decode(data) for data in posted]
+    usage, notes = timed.response.usage, timed.response.antiphon
+    return Turn(
+        turn=number,
+        requests=len(posted),
+        bytes_sent=sum(map(len, posted)),
+        items_sent=sum(len(_said(body)) for body in bodies),
+        tokens_sent=sum(
+            estimate_tokens([body.get("instructions") or "", *_said(body)]) for body in bodies
+        ),
+        input_tokens=usage.input_tokens if usage else None,
+        cached_tokens=usage.input_tokens_details.cached_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+        is_counted=usage is not None and not (notes and notes.usage == "estimated"),
+        first_event_seconds=timed.first_event,
+        first_text_seconds=timed.first_text,
+        seconds=timed.last,
+    )
+
+
+def _one_line(text: str) -> str:
+    """Return what a server said as a terminal may show it."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
+
+
+def _said(body: dict[str, Any]) -> list[Any]:
+    """Return the items of a request, or the messages."""
+    said = body.get("messages") or body["input"]
+    return said if isinstance(said, list) else [said]

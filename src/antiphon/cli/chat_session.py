@@ -1,0 +1,262 @@
+"""Where does the conversation stand, and what does the next question make of it?
+
+A conversation is a tree: every whole turn knows the turn it went on from, and the next question
+goes on from `head`, wherever that is. A turn may take several responses, one after each round of
+tool calls. A turn that was cancelled, or did not come to its end, is no place to go on from: the
+head stays where it was.
+
+The client gets its thread before each request and hands back the next one. So it is the client
+that sends what is new, and everything if the server has lost the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.client import AsyncClient, Thread
+from antiphon.client.parameters import Params
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
+from antiphon.host.calls import CALL_TYPES
+from antiphon.host.errors import DamagedText
+from antiphon.host.model_table import Price
+from antiphon.host.models import ModelDirectory
+from antiphon.host.parts import ResponsePart, ToolCallPart
+from antiphon.host.usage import Totals, TurnEnded, Update, UsageTracker, status_line
+from antiphon.protocol.estimate import estimate_tokens, estimate_tools
+from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.response import Response
+
+__all__ = ["DECLINED", "ChatSession", "ChatSettings", "Question", "Round", "Turn"]
+
+DECLINED: Final = "The user declined to run this tool."
+_SESSION: Final = "chat"
+
+
+class ChatSettings(msgspec.Struct, kw_only=True):
+    """What can be changed while the chat goes on."""
+
+    model: str | None = None
+    instructions: str | None = None
+    shows_thinking: bool = False
+    tools: Sequence[Mapping[str, Any]] = ()
+    price: Price | None = None
+    """What models cost whose price nobody knows."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A whole turn; `parent` is the number of the one it went on from, 0 at the beginning."""
+
+    number: int
+    parent: int
+    prompt: str
+    thread: Thread
+
+
+class Question(msgspec.Struct):
+    """A turn under way: where it stands, and what is to be sent next."""
+
+    prompt: str
+    thread: Thread | None
+    input: str | list[Item]
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One response. `calls` wait for results; a turn that is not whole is not gone on from."""
+
+    calls: list[ToolCallPart]
+    complaint: str = ""
+    is_whole: bool = True
+
+
+class ChatSession:
+    """A conversation with one server. `tell_status` gets a line after each response."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        directory: ModelDirectory,
+        settings: ChatSettings,
+        tell_status: Callable[[str], None],
+        *,
+        previous: str | None = None,
+    ) -> None:
+        self.client: Final = client
+        self.directory: Final = directory
+        self.settings: Final = settings
+        self.turns: list[Turn] = []
+        self.head = 0
+        self.cost = 0.0
+        self.last_model: str | None = None
+        self._conversation = 1
+        self._tell_status = tell_status
+        self._root = Thread(response_id=previous, is_whole=False) if previous else None
+        self._usage = UsageTracker()
+        self._usage.add_listener(self._hear)
+
+    @property
+    def model(self) -> str | None:
+        """The model in use; None as long as only the server knows."""
+        return self.settings.model or self.last_model
+
+    @property
+    def thread(self) -> Thread | None:
+        """Where the next question goes on from."""
+        return self.turns[self.head - 1].thread if self.head else self._root
+
+    @property
+    def totals(self) -> Totals:
+        """What the conversation took, all branches together."""
+        return self._usage.totals(str(self._conversation))
+
+    def path(self) -> list[Turn]:
+        """Return the turns that lead to the head."""
+        return [*_ancestors(self.turns, self.head)][::-1]
+
+    def fork(self, number: int) -> bool:
+        """Go on from this turn; say whether there is such a turn."""
+        if not 1 <= number <= len(self.turns):
+            return False
+        self.head = number
+        return True
+
+    def reset(self) -> None:
+        """Begin a new conversation. The settings stay."""
+        self.turns, self.head, self._root, self.cost = [], 0, None, 0.0
+        self._conversation += 1
+
+    def begin(self, prompt: str) -> Question:
+        """Return a turn that goes on from the head."""
+        return Question(prompt, self.thread, prompt)
+
+    async def ask(self, question: Question, show: Callable[[ResponsePart], None]) -> Round:
+        """Send what is to be sent and show the answer. Raise what keeps it from being one."""
+        adapter = StreamAdapter(
+            AdapterSettings(shows_thinking=self.settings.shows_thinking, annotations="none")
+        )
+        calls = await self._follow(question, adapter, show)
+        try:
+            outcome = adapter.finish()
+        except DamagedText as error:
+            return Round(
+                calls=calls, complaint=f"{error.message}; /save FILE.json keeps the latter"
+            )
+        if outcome.incomplete_reason is None:
+            return Round(calls=calls)
+        # No server goes on from calls without results, and some of these may be missing.
+        return Round(
+            calls=[],
+            complaint=f"the answer is incomplete: {outcome.incomplete_reason}",
+            is_whole=not calls,
+        )
+
+    def answer(
+        self, question: Question, results: Sequence[tuple[ToolCallPart, str | None]]
+    ) -> None:
+        """Let the turn go on with the results of its calls; None is a call that was declined."""
+        kinds = _call_types(question.thread)
+        question.input = [
+            {
+                "type": f"{kinds.get(call.call_id, 'function_call')}_output",
+                "call_id": call.call_id,
+                "output": DECLINED if result is None else result,
+            }
+            for call, result in results
+        ]
+
+    def keep(self, question: Question) -> None:
+        """Go on from a turn that has come to its end."""
+        assert question.thread is not None
+        number = len(self.turns) + 1
+        self.turns.append(Turn(number, self.head, question.prompt, question.thread))
+        self.head = number
+
+    def price_of(self, model: str) -> Price | None:
+        """Return what the model costs, as far as anybody knows."""
+        known = self.directory.get(model)
+        return (known.price if known else None) or self.settings.price
+
+    async def _follow(
+        self, question: Question, adapter: StreamAdapter, show: Callable[[ResponsePart], None]
+    ) -> list[ToolCallPart]:
+        """Run one response; return its calls. The question then stands behind it."""
+        cache, model = self.client.cache, self.settings.model or ""
+        if question.thread is None:
+            cache.invalidate(_SESSION, model)
+        else:
+            cache.set(_SESSION, model, question.thread)
+        calls: list[ToolCallPart] = []
+        response: Response | None = None
+        stream = self.client.stream(**self._params(question))
+        try:
+            async with stream:
+                async for event in stream:
+                    for part in adapter.feed(event):
+                        show(part)
+                        if isinstance(part, ToolCallPart):
+                            calls.append(part)
+                response = await stream.final_response()
+        finally:
+            self._count(question, stream.response, is_over=response is not None)
+        question.thread = cache.get(_SESSION, model)
+        return calls
+
+    def _params(self, question: Question) -> Params:
+        settings = self.settings
+        params: Params = {
+            "session": _SESSION,
+            "model": settings.model,
+            "instructions": settings.instructions,
+            "tools": settings.tools or None,
+            "input": question.input,
+        }
+        if settings.shows_thinking and self.client.wire_api == "responses" and self._reasons():
+            # Some servers tell of their models' thinking only to those who ask.
+            params["reasoning"] = {"summary": "auto"}
+        return params
+
+    def _reasons(self) -> bool:
+        known = self.directory.get(self.model) if self.model else None
+        return known is not None and known.capabilities.reasoning is True
+
+    def _count(self, question: Question, response: Response | None, *, is_over: bool) -> None:
+        """Book what a response took, also one that nobody will hear the end of."""
+        if response is None:
+            return
+        self.last_model = response.model or self.model
+        model = self.last_model or ""
+        known = self.directory.get(model)
+        estimate = self._estimate(question)
+        turn = self._usage.start(
+            str(self._conversation), model, estimate, known.max_input_tokens if known else None
+        )
+        book = self._usage.complete if is_over else self._usage.abandon
+        book(turn, response, estimated_output=estimate_tokens(response.output))
+
+    def _estimate(self, question: Question) -> int:
+        before = question.thread.items if question.thread else ()
+        said = estimate_tokens([self.settings.instructions or "", *before, question.input])
+        return said + estimate_tools(self.settings.tools)
+
+    def _hear(self, update: Update) -> None:
+        if not isinstance(update, TurnEnded):
+            return
+        price = self.price_of(update.turn.model)
+        if price is not None:
+            self.cost += price.cost(update.turn.counted)
+        if update.turn.status != "abandoned":
+            self._tell_status(status_line(update, price))
+
+
+def _ancestors(turns: Sequence[Turn], number: int) -> Iterator[Turn]:
+    """Yield a turn and all before it, the last first."""
+    while number:
+        yield turns[number - 1]
+        number = turns[number - 1].parent
+
+
+def _call_types(thread: Thread | None) -> dict[str, str]:
+    items = thread.items if thread else ()
+    return {item["call_id"]: item_type(item) for item in items if item_type(item) in CALL_TYPES}

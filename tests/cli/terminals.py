@@ -1,0 +1,120 @@
+"""A command at a real terminal: a pseudo one, with a person who types and reads.
+
+Reading waits for words and never for a time; the watchdog only ends a test that would hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.cli.processes import WATCHDOG_SECONDS, environment
+
+__all__ = ["CTRL_D", "ENTER", "Terminal", "at_terminal"]
+
+CTRL_D: Final = "\x04"
+ENTER: Final = "\r"
+_LOGIN: Final = """\
+import os, sys
+os.login_tty(0)
+os.execv(sys.executable, [sys.executable, "-m", "antiphon", *sys.argv[1:]])
+"""
+# What readline says to the terminal about pasting.
+_PASTING: Final = re.compile(r"\x1b\[\?2004[hl]\r?")
+
+
+class Terminal:
+    """What was said so far, and a way to type."""
+
+    def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+        self.said = ""
+        self._heard = 0
+        self._master = master
+        self._process = process
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._more = asyncio.Event()
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._master, keys.encode())
+
+    async def interrupt(self) -> None:
+        """Press Ctrl-C when the program waits.
+
+        In the moment in which it turns from a key to waiting for the next, the signal would
+        not be noticed before the next key: readline is like that. No person is as fast.
+        """
+        async with asyncio.timeout(WATCHDOG_SECONDS):
+            while self._is_busy():  # noqa: ASYNC110 - a process that waits sets no event
+                await asyncio.sleep(0)
+        self.type("\x03")
+
+    async def until(self, words: str) -> str:
+        """Wait for words that were not waited for yet; return what was said up to them."""
+        try:
+            async with asyncio.timeout(WATCHDOG_SECONDS):
+                while (found := self.said.find(words, self._heard)) < 0:
+                    self._more.clear()
+                    await self._more.wait()
+        except TimeoutError:
+            raise AssertionError(f"{words!r} was never said, but: {self.said!r}") from None
+        heard, self._heard = self._heard, found + len(words)
+        return self.said[heard : self._heard]
+
+    async def end(self) -> int:
+        """Wait for the program to end; return its exit code."""
+        async with asyncio.timeout(WATCHDOG_SECONDS):
+            return await self._process.wait()
+
+    def _is_busy(self) -> bool:
+        """Say whether the program does something, where the system tells."""
+        status = Path(f"/proc/{self._process.pid}/stat")
+        return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "S"
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # how a terminal says that nobody is left
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self.said = _PASTING.sub("", self.said + self._decoder.decode(data))
+        self._more.set()
+
+
+@asynccontextmanager
+async def at_terminal(
+    *arguments: str, home: Path, extra: Mapping[str, str] | None = None
+) -> AsyncIterator[Terminal]:
+    """Run a command at a terminal of its own until the end."""
+    import pty
+
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _LOGIN,
+        *arguments,
+        cwd=home,
+        env=environment(home, {"TERM": "xterm", "PYTHONUTF8": "1"} | dict(extra or {})),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    try:
+        yield Terminal(master, process)
+    finally:
+        asyncio.get_running_loop().remove_reader(master)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        os.close(master)

@@ -1,0 +1,129 @@
+"""The talk: who may interrupt whom, and what is offered again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from antiphon.cli.chat_commands import Desk
+from antiphon.cli.chat_keyboard import Keyboard
+from antiphon.cli.chat_loop import Chat
+from antiphon.cli.chat_session import ChatSession, ChatSettings
+from antiphon.cli.remote import open_client
+from antiphon.cli.terminal import Screen
+from antiphon.host.models import ModelDirectory
+from antiphon.transport.http import HttpClient
+from tests.cli.processes import Served
+
+_T = TypeVar("_T")
+
+
+class _Person:
+    """Types lines and presses keys; remembers what was offered in the line."""
+
+    def __init__(self, *does: str | type[BaseException]) -> None:
+        self.offers: list[str] = []
+        self._does = iter(does)
+
+    def read(self, _: str) -> str:
+        does = next(self._does, EOFError)
+        if isinstance(does, str):
+            return does
+        raise does
+
+
+class _Keyboard(Keyboard):
+    """A keyboard at a terminal without a terminal: readline has nothing to work with."""
+
+    def __init__(self, person: _Person) -> None:
+        super().__init__(is_terminal=True, read=person.read)
+        self._readline = None
+        self._person = person
+
+    def _read_line(self, prompt: str, offer: str = "") -> str:
+        self._person.offers.append(offer)
+        return super()._read_line(prompt, offer)
+
+
+class _Talk:
+    """A chat with the echo model in which every `nth` turn is interrupted."""
+
+    def __init__(self, echo: Served, runner: asyncio.Runner) -> None:
+        self.interrupted: set[int] = set()
+        self.turns = 0
+        self._runner = runner
+        client = open_client(echo.base_url)
+        self._http = HttpClient()
+        directory = ModelDirectory(self._http, echo.base_url)
+        self.screen = Screen()
+        self.session = ChatSession(client, directory, ChatSettings(), self.screen.note)
+
+    def run(self, work: Coroutine[Any, Any, _T], /) -> _T:
+        self.turns += 1
+        if self.turns in self.interrupted:
+            work.close()
+            raise KeyboardInterrupt
+        return self._runner.run(work)
+
+    def with_keyboard(self, keyboard: Keyboard) -> bool:
+        return Chat(Desk(self.session, keyboard, self.screen, self.run)).run()
+
+    def close(self) -> None:
+        self._runner.run(self.session.client.close())
+        self._runner.run(self._http.close())
+
+
+@pytest.fixture
+def talk(echo: Served) -> Iterator[_Talk]:
+    with asyncio.Runner() as runner:
+        found = _Talk(echo, runner)
+        yield found
+        found.close()
+
+
+def test_a_cancelled_question_is_offered_again(
+    talk: _Talk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    person = _Person("one", "two", "three")
+    talk.interrupted = {2}
+    assert talk.with_keyboard(_Keyboard(person))
+    assert person.offers == ["", "", "two", ""]
+    assert [turn.prompt for turn in talk.session.turns] == ["one", "three"]
+    out, err = capfd.readouterr()
+    assert out == "one\nthree\n\n"
+    assert "cancelled\n" in err
+
+
+def test_a_question_of_several_lines_is_not_offered(talk: _Talk) -> None:
+    person = _Person('"""one', 'line"""', "two\\", "lines")
+    talk.interrupted = {1, 2}
+    talk.with_keyboard(_Keyboard(person))
+    assert set(person.offers) == {""}
+
+
+def test_interrupting_twice_leaves(talk: _Talk, capfd: pytest.CaptureFixture[str]) -> None:
+    interrupt = KeyboardInterrupt
+    talk.with_keyboard(_Keyboard(_Person(interrupt, "one", interrupt, interrupt, "two")))
+    out, err = capfd.readouterr()
+    assert out.split() == ["one"]
+    assert err.count("once more leaves") == 2
+
+
+def test_an_interrupt_clears_what_was_offered(talk: _Talk) -> None:
+    person = _Person("one", KeyboardInterrupt)
+    talk.interrupted = {1}
+    talk.with_keyboard(_Keyboard(person))
+    assert person.offers == ["", "one", ""]
+
+
+def test_without_a_terminal_an_interrupt_ends_everything(talk: _Talk) -> None:
+    at_prompt = Keyboard(is_terminal=False, read=_Person(KeyboardInterrupt).read)
+    with pytest.raises(KeyboardInterrupt):
+        talk.with_keyboard(at_prompt)
+    talk.interrupted = {1}
+    in_turn = Keyboard(is_terminal=False, read=_Person("one").read)
+    with pytest.raises(KeyboardInterrupt):
+        talk.with_keyboard(in_turn)
