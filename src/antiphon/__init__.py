@@ -8,9 +8,7 @@ are imported by name (`antiphon.client`, `antiphon.host`, `antiphon.server`, …
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from antiphon.client import AsyncClient, Client
     from antiphon.host import Provider
@@ -25,4 +23,6 @@ _ROOMS = {"AsyncClient": "client", "Client": "client", "Provider": "host"}
 def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"antiphon.{_ROOMS[name]}"), name)

@@ -58,7 +58,6 @@ _DATA: Final = b"\ndata: "
 
 _encode = msgspec.json.Encoder().encode
 _decode_known: Callable[[bytes | str], KnownEvent] = msgspec.json.Decoder(KnownEvent).decode
-_decode_lines: Callable[[bytes], list[KnownEvent]] = msgspec.json.Decoder(KnownEvent).decode_lines
 _decode_any = msgspec.json.Decoder().decode
 
 _TO_OPEN: Final = {
@@ -167,12 +166,9 @@ def _decode_run(lines: bytes) -> list[KnownEvent] | None:
     head = lines[: end + len(_DATA)]
     if not head.startswith(b"event: ") or not head.endswith(_DATA):
         return None
-    following = b"\n\n" + head
-    # If these are all the line ends there are, there is nothing else between the data.
-    if lines.count(b"\n") != 3 * lines.count(following) + 1:
-        return None
     try:
-        return _decode_lines(lines.replace(following, b"\n")[len(head) :])
+        # Whatever else stands between two data, be it a comment, is no JSON.
+        return list(map(_decode_known, lines[len(head) :].split(b"\n\n" + head)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -1,9 +1,9 @@
 """One HTTP exchange: a request goes out, a head comes back, a body is read.
 
-The only module that imports the HTTP client library. Bodies are asked for and taken as they
-are, never decompressed, so that a size limit counts what is really kept in memory; redirects
-are not followed, cookies not kept, proxies of the environment not used. Whatever goes wrong
-on the way becomes a BackendError, and whoever is cancelled leaves no connection behind.
+With `chunks` the only importer of the HTTP client library. Bodies are asked for and taken as
+they are, never decompressed, so that a size limit counts what is really kept in memory;
+redirects are not followed, cookies not kept, proxies of the environment not used. Whatever goes
+wrong on the way becomes a BackendError, and whoever is cancelled leaves no connection behind.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from antiphon import __version__
 from antiphon.protocol.errors import BackendError
+from antiphon.transport.chunks import ChunkReader
 from antiphon.transport.secret import Secret
 
 __all__ = ["PIECE", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
@@ -71,13 +72,13 @@ class Reply(msgspec.Struct, frozen=True):
 class Exchange:
     """A request that was answered: the head is here, the body is still to be read."""
 
-    __slots__ = ("_content", "_response", "head")
+    __slots__ = ("_reader", "_response", "head")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         headers = {name.lower(): value for name, value in response.headers.items()}
         self.head: Final = Head(response.status, headers)
         self._response = response
-        self._content = response.content
+        self._reader = ChunkReader(response.content)
 
     async def read(self) -> bytes:
         """Return what has arrived, at most a PIECE; wait if that is nothing. Nothing at the end.
@@ -86,17 +87,20 @@ class Exchange:
         closes the connection.
         """
         try:
-            return await self._content.read(PIECE)
+            return await self._reader.read(PIECE)
         except (aiohttp.ClientError, OSError) as error:
-            # The library raises at once and would keep to itself what arrived until then; its
-            # public read_nowait() does so too.
-            if rest := self._content._read_nowait(PIECE):
+            if rest := self._reader.rest(PIECE):
                 return rest
             self.abort()
             raise _closed(error) from error
         except BaseException:
             self.abort()
             raise
+
+    @property
+    def is_behind(self) -> bool:
+        """Say whether more is waiting already than the last read could take."""
+        return self._reader.is_behind
 
     def abort(self) -> None:
         """Close the connection now. A body read to its end has given it back already."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from antiphon.protocol.errors import BackendError
-from antiphon.transport.http import PIECE, Exchange, Head, HttpClient, Limits
+from antiphon.transport.http import Exchange, Head, HttpClient, Limits
 
 __all__ = ["ByteStream", "open_stream"]
 
@@ -60,8 +60,6 @@ class ByteStream:
         # Until the first piece is here, the wait began with the request.
         self._patience = patience
         self._waiting_since: float | None = started
-        self.is_behind = False
-        """Whether more is waiting already than the last read could take."""
         self._is_open = True
         self._has_begun = False
         self._fault: BackendError | None = None
@@ -73,6 +71,11 @@ class ByteStream:
         """Status and headers of the answer."""
         return self._exchange.head
 
+    @property
+    def is_behind(self) -> bool:
+        """Say whether more is waiting already than the last read could take."""
+        return self._exchange.is_behind
+
     def __aiter__(self) -> Self:
         return self
 
@@ -81,7 +84,6 @@ class ByteStream:
             self._waiting_since = self._loop.time()
         try:
             data = await self._exchange.read()
-            self.is_behind = len(data) == PIECE
             if self.is_behind:
                 # Reading the rest would wait for nobody: let others run.
                 await asyncio.sleep(0)
