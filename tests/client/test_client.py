@@ -259,7 +259,7 @@ async def test_a_request_that_is_tried_again_keeps_its_idempotency_key(kind: str
 # How it fails.
 
 
-@pytest.mark.requirement("22-C5", "RFC016-client")
+@pytest.mark.requirement("22-A4", "22-C5", "RFC016-client")
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
     [
@@ -277,11 +277,15 @@ async def test_a_request_that_is_tried_again_keeps_its_idempotency_key(kind: str
         (307, None, errors.InvalidAnswer),
     ],
 )
+@pytest.mark.parametrize("wire_api", ["responses", "chat"])
 async def test_refusals_have_their_own_errors_and_are_not_tried_again(
-    kind: str, status: int, code: str | None, expected: type[errors.ClientError]
+    kind: str, status: int, code: str | None, expected: type[errors.ClientError], wire_api: str
 ) -> None:
     refusal = error(status, code, "because", x_request_id="req_7")
-    async with native(refusal) as server, calling(kind, server.base_url) as caller:
+    async with (
+        native(refusal) as server,
+        calling(kind, server.base_url, wire_api=wire_api) as caller,
+    ):
         with pytest.raises(expected, match="because") as caught:
             await caller.create(model="m", input="x")
         seen = await caller.follow(model="m", input="x")
@@ -440,6 +444,15 @@ async def test_a_page_instead_of_a_stream_is_an_error_that_says_so(kind: str) ->
         seen = await caller.follow(model="m", input="x")
     assert isinstance(seen.error, errors.InvalidAnswer)
     assert "text/html" in str(seen.error)
+
+
+async def test_a_base_url_without_its_path_is_asked_about(kind: str) -> None:
+    async with native(error(404, "unknown_url", "nothing here")) as server:
+        bare = server.base_url.removesuffix("/v1")
+        async with calling(kind, bare) as caller:
+            with pytest.raises(errors.ResourceNotFound) as caught:
+                await caller.create(model="m", input="x")
+    assert "does the base URL end in /v1?" in caught.value.__notes__[0]
 
 
 async def test_nobody_at_the_address_is_an_error_that_names_it(kind: str) -> None:

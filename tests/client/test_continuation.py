@@ -5,9 +5,16 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
-from antiphon.client.continuation import Continuation, continue_from, full_history, next_thread
+from antiphon.client.continuation import (
+    Continuation,
+    continue_from,
+    full_history,
+    kept_id,
+    next_thread,
+)
 from antiphon.client.conversation import Thread
 from antiphon.client.errors import BadCall, MissingInput
 from antiphon.client.request import build_request
@@ -323,7 +330,8 @@ def test_a_turn_that_still_runs_is_known_to_the_server_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conversation", "kept"), [("conv_1", "conv_1"), ({"id": "conv_1"}, "conv_1"), ({}, None)]
+    ("conversation", "kept"),
+    [("conv_1", "conv_1"), ({"id": "conv_1"}, "conv_1"), ({"id": 7}, None)],
 )
 def test_a_conversation_is_remembered_by_its_id(conversation: Any, kept: str | None) -> None:
     sent = ask(input="q", conversation=conversation)
@@ -338,6 +346,87 @@ def test_what_is_remembered_is_not_the_callers_to_change() -> None:
     items[0]["content"][0]["text"] = "changed"
     response.output[0]["content"][0]["text"] = "changed"
     assert thread.items == (ASK, answer("b"))
+
+
+@pytest.mark.parametrize("empty", [{"previous_response_id": ""}, {"conversation": {"id": ""}}])
+def test_a_thread_of_no_name_cuts_no_history(empty: dict[str, Any]) -> None:
+    assert ask(messages=[*CHAT, NEXT], **empty).body == {"input": [ASK, SAID, MORE]}
+    sent = ask(KNOWN, session="s", input="more", **empty)
+    assert sent.body == {"input": "more", "previous_response_id": "resp_1"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "was_asked", "kept"),
+    [
+        ({}, True, "resp_2"),
+        ({"store": None}, True, "resp_2"),
+        ({}, False, None),
+        ({"store": False}, True, None),
+        ({"id": ""}, True, None),
+    ],
+)
+def test_a_response_is_kept_if_the_server_says_nothing_else(
+    fields: dict[str, Any], was_asked: bool, kept: str | None
+) -> None:
+    assert kept_id(replied(**fields), was_asked=was_asked) == kept
+
+
+@pytest.mark.parametrize("usage", [None, Usage(total_tokens=5)])
+def test_half_a_character_in_an_answer_can_be_remembered_and_sent_again(
+    usage: Usage | None,
+) -> None:
+    halves = replied(output=[answer("half \ud83d, two \ud83d\ude00")], usage=usage)
+    thread = next_thread(None, ask(session="s", input="q"), halves)
+    assert thread.items == (ASK, answer("half \ufffd, two \U0001f600"))
+    assert thread.is_estimate is (usage is None)
+    sent = ask(thread, session="s", store=False, input="more")
+    assert msgspec.json.decode(msgspec.json.encode(sent.body))["input"][1] == thread.items[1]
+
+
+@pytest.mark.requirement("REQ-002.2")
+def test_nothing_is_measured_where_the_server_has_counted() -> None:
+    # Whoever measured it would have to write it as JSON.
+    sent = Continuation({}, None, [{"type": "x", "y": object()}])
+    counted = replied(output=[], usage=Usage(total_tokens=5))
+    assert next_thread(None, sent, counted).tokens == 5
+
+
+@pytest.mark.requirement("REQ-002.1")
+def test_turns_at_the_same_time_all_cost_and_the_last_to_end_is_gone_on_from() -> None:
+    begun = Thread("resp_1", items=KNOWN.items, tokens=100)
+    slow = ask(begun, session="s", input="slow")
+    fast = ask(begun, session="s", input="fast")
+    cost = Usage(total_tokens=10)
+    after_fast = next_thread(begun, fast, replied(id="resp_fast"), estimate=5)
+    after_slow = next_thread(after_fast, slow, replied(id="resp_slow", usage=cost))
+    assert after_slow == Thread(
+        "resp_slow",
+        items=(*KNOWN.items, user("slow"), answer("b")),
+        tokens=115,
+        context_tokens=10,
+        is_estimate=True,
+    )
+
+
+def test_a_turn_that_fails_leaves_what_another_turn_has_reached() -> None:
+    begun = Thread("resp_1", items=KNOWN.items, tokens=100)
+    failing = ask(begun, session="s", input="x")
+    other = next_thread(begun, ask(begun, session="s", input="y"), replied(), estimate=5)
+    failed = replied(status="failed", usage=Usage(total_tokens=10))
+    after = next_thread(other, failing, failed)
+    assert after == msgspec.structs.replace(other, tokens=115)
+
+
+@pytest.mark.requirement("REQ-002.1")
+def test_a_thread_forgotten_meanwhile_is_the_one_the_turn_began_with() -> None:
+    begun = Thread("resp_1", items=KNOWN.items, tokens=100)
+    sent = ask(begun, session="s", input="more")
+    cost = Usage(total_tokens=10)
+    assert next_thread(None, sent, replied(usage=cost)).tokens == 110
+    failed = next_thread(None, sent, replied(status="failed", usage=cost))
+    assert (failed.items, failed.tokens) == (KNOWN.items, 110)
+    stateless = ask(begun, session="s", stateful=False, input="more")
+    assert next_thread(None, stateless, replied(usage=cost)).tokens == 10
 
 
 @pytest.mark.requirement("22-C4", "REQ-004.1", "REQ-004.2")

@@ -179,3 +179,65 @@ def test_the_log_tells_the_tokens_and_nothing_else(caplog: pytest.LogCaptureFixt
     (record,) = caplog.records
     assert record.levelno == logging.DEBUG
     assert record.getMessage() == "cache tokens updated: 15, of these 5 new"
+
+
+def test_a_lost_thread_keeps_its_items_and_what_it_cost() -> None:
+    whole = Thread("resp_1", items=({"type": "x"},), tokens=7)
+    assert whole.without("resp_1") == Thread(None, items=({"type": "x"},), tokens=7)
+
+
+def test_a_lost_thread_of_which_we_hold_a_part_is_nothing() -> None:
+    assert Thread("resp_1", is_whole=False).without("resp_1") is None
+    assert Thread("resp_1", conversation="conv_1", is_whole=False).without("conv_1") is None
+
+
+@pytest.mark.parametrize("gone", ["resp_0", None])
+def test_a_thread_that_has_moved_on_is_not_lost(gone: str | None) -> None:
+    moved = Thread("resp_1", is_whole=False)
+    assert moved.without(gone) is moved
+
+
+def test_a_thread_is_changed_in_one_step() -> None:
+    cache = ConversationCache(max_threads=2)
+    cache.set("other", "m", thread("resp_0"))
+    cache.update("s", "m", lambda found: thread("resp_1") if found is None else None)
+    assert cache.get("s", "m") == thread("resp_1")
+    cache.update("s", "m", lambda found: found and found.without("resp_1"))
+    assert cache.get("s", "m") == Thread()
+    cache.update("new", "m", lambda found: thread("resp_2"))
+    assert [cache.get(name, "m") for name in ("other", "s")] == [None, Thread()]
+
+
+def test_a_change_may_forget_a_thread() -> None:
+    cache = ConversationCache()
+    cache.set("s", "m", thread("resp_1"))
+    cache.update("s", "m", lambda found: None)
+    cache.update("unknown", "m", lambda found: found)
+    assert len(cache) == 0
+
+
+def test_a_change_that_fails_leaves_the_thread() -> None:
+    cache = ConversationCache()
+    cache.set("s", "m", thread("resp_1"))
+    with pytest.raises(ZeroDivisionError):
+        cache.update("s", "m", lambda found: thread(str(1 / 0)))
+    assert cache.get("s", "m") == thread("resp_1")
+
+
+@pytest.mark.requirement("REQ-002.1")
+def test_turns_that_end_in_many_threads_lose_no_tokens() -> None:
+    cache = ConversationCache()
+    answer = Response(id="resp_1", status="completed", usage=Usage(total_tokens=1))
+
+    def end_turns() -> None:
+        for _ in range(200):
+            cache.update("s", "m", lambda found: (found or Thread()).add_usage(answer, 0))
+
+    workers = [threading.Thread(target=end_turns) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    found = cache.get("s", "m")
+    assert found is not None
+    assert found.tokens == 800

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.client.errors import BadCall, MissingInput
-from antiphon.client.history import is_model_made, new_items, trim_to_new, unanswered_calls
+from antiphon.client.history import (
+    is_model_made,
+    mend,
+    new_items,
+    trim_to_new,
+    unanswered_calls,
+)
 from antiphon.client.messages import items_from_messages
 from antiphon.protocol.items import Item, text_of
 from tests.strategies import texts
@@ -312,3 +318,31 @@ def test_a_thought_at_the_end_is_known_by_its_id_however_it_is_rendered() -> Non
     more = {"type": "message", "role": "user", "content": "y"}
 
     assert new_items([asked, thought], [asked, shown, more]) == [more]
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [
+        ("plain", "plain"),
+        ("w\u00e4\U0001f600", "w\u00e4\U0001f600"),
+        ("\ud83d", "\ufffd"),
+        ("a\ude00b", "a\ufffdb"),
+        ("\ud83dx", "\ufffdx"),
+        ("\ud83d\ude00", "\U0001f600"),
+        ("\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+    ],
+)
+def test_half_a_character_is_mended(text: str, mended: str) -> None:
+    assert mend([answer(text), {text: None}]) == [answer(mended), {mended: None}]
+
+
+@given(st.text(st.characters(codec=None)))
+def test_whatever_is_mended_can_be_written(text: str) -> None:
+    assert mend(mend(text)) == mend(text)
+    mend(text).encode()
+
+
+def test_mending_gives_a_copy() -> None:
+    item = answer("a")
+    assert mend(item) == item
+    assert mend(item)["content"] is not item["content"]

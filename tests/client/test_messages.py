@@ -238,9 +238,12 @@ def test_what_has_no_form_is_refused_by_its_place(message: Any, where: str) -> N
     assert refusal.value.message.startswith(where)
 
 
-@pytest.mark.parametrize("messages", ["hi", {"role": "user"}, 7])
-def test_messages_must_be_a_list(messages: Any) -> None:
-    with pytest.raises(BadCall, match="messages must be a list"):
+@pytest.mark.parametrize(
+    ("messages", "kind"),
+    [("hi", "str"), ({"role": "user"}, "dict"), (7, "int"), (iter([]), "list_")],
+)
+def test_messages_must_be_a_list(messages: Any, kind: str) -> None:
+    with pytest.raises(BadCall, match=f"messages must be a list, not a {kind}"):
         items_from_messages(messages)
 
 

@@ -112,6 +112,18 @@ def test_a_keyword_goes_where_the_table_says(params: dict[str, Any], body: dict[
     assert place_parameters(params) == body
 
 
+@pytest.mark.parametrize("parent", ["previous_response_id", "parent_id"])
+@pytest.mark.parametrize("conversation", ["conversation", "conversation_id"])
+def test_a_thread_without_a_name_is_not_given(parent: str, conversation: str) -> None:
+    assert place_parameters({parent: "", conversation: "conv_1"}) == {"conversation": "conv_1"}
+    for empty in ("", {}, {"id": ""}, {"id": None}):
+        body = place_parameters({parent: "resp_1", conversation: empty})
+        assert body == {"previous_response_id": "resp_1"}
+    assert place_parameters({"parent_id": "", "previous_response_id": "a"}) == {
+        "previous_response_id": "a"
+    }
+
+
 @pytest.mark.requirement("22-B4", "003-tool-choice")
 @pytest.mark.parametrize(
     ("choice", "flat"),

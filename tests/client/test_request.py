@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.client.errors import AmbiguousInput, BadCall, MissingInput, TooManyTools
-from antiphon.client.request import build_request, read_items
+from antiphon.client.request import build_request, plain_json, read_items
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.protocol.request import read_request
 
 HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
 SYSTEM = {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "s"}]}
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-CHAT = [
+CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "s"},
     {"role": "user", "content": "hi"},
     {
@@ -243,3 +252,158 @@ def test_nothing_the_caller_holds_is_changed() -> None:
     before = repr(params)
     build_request(params).body["prompt"]["id"] = "other"
     assert repr(params) == before
+
+
+class Word(str):
+    """A text of another library."""
+
+
+class Count:
+    """A whole number of another library."""
+
+    def __index__(self) -> int:
+        return 5
+
+
+class Ratio:
+    """A number of another library."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class bool_(Ratio):  # noqa: N801 - the name that numpy gives it
+    """A truth of another library, which also is a float."""
+
+    def __bool__(self) -> bool:
+        return self.value > 0
+
+
+class Verbosity(Enum):
+    LOW = "low"
+
+
+@dataclass
+class Place:
+    city: str
+    weight: Decimal
+
+
+class Opaque:
+    """What no library knows to write."""
+
+
+class Broken:
+    """A number that cannot tell itself."""
+
+    def __float__(self) -> float:
+        raise ValueError("no")
+
+
+class Vector:
+    """More than one number."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __float__(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (MappingProxyType({"a": MappingProxyType({"b": 1})}), {"a": {"b": 1}}),
+        ({"a": (1, (2,))}, {"a": [1, [2]]}),
+        (deque([1]), [1]),
+        (range(2), [0, 1]),
+        ({1: "a", Word("b"): None}, {"1": "a", "b": None}),
+        (Word("w\u00e4"), "w\u00e4"),
+        (Verbosity.LOW, "low"),
+        (Count(), 5),
+        (Ratio(0.5), 0.5),
+        (bool_(1.0), True),
+        (Decimal("0.5"), 0.5),
+        (Fraction(1, 4), 0.25),
+        (10**30, 10**30),
+        (True, True),
+        (date(2026, 1, 2), "2026-01-02"),
+        (Place("Rome", Decimal("0.5")), {"city": "Rome", "weight": 0.5}),
+    ],
+)
+def test_what_looks_like_json_becomes_it(given: Any, plain: Any) -> None:
+    made = plain_json(given, "metadata")
+    assert made == plain
+    assert type(made) is type(plain)
+    assert build_request({"input": "hi", "metadata": {"x": given}}).body["metadata"] == {"x": plain}
+    assert msgspec.json.decode(msgspec.json.encode(made)) == plain
+
+
+def cycle() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    made["self"] = made
+    return made
+
+
+@pytest.mark.parametrize(
+    ("params", "where", "why"),
+    [
+        ({"input": "x\ud83d"}, "input", "it has half a surrogate pair at 1"),
+        ({"prompt": "\ude00"}, "prompt", "it has half a surrogate pair at 0"),
+        (
+            {
+                "messages": [
+                    CHAT[0],
+                    {"role": "user", "content": [{"type": "text", "text": "\ud83d"}]},
+                ]
+            },
+            "messages[1].content[0].text",
+            "it has half a surrogate pair",
+        ),
+        ({"metadata": {"a\ud83d": "b"}}, "metadata['a\\ud83d']", "it has half a surrogate pair"),
+        ({"metadata": {"a b": {1: float("nan")}}}, "metadata['a b']['1']", "there is no nan"),
+        ({"temperature": float("inf")}, "temperature", "there is no inf"),
+        ({"temperature": Ratio(float("-inf"))}, "temperature", "there is no -inf"),
+        ({"temperature": Decimal("NaN")}, "temperature", "there is no nan"),
+        ({"metadata": {(1, 2): "x"}}, "metadata['(1, 2)']", "a key is a string, not of type tuple"),
+        ({"metadata": {True: "x"}}, "metadata['True']", "a key is a string, not of type bool"),
+        ({"metadata": {"a": Opaque()}}, "metadata.a", "it is of type Opaque"),
+        ({"temperature": Broken()}, "temperature", "it is of type Broken"),
+        ({"temperature": Vector()}, "temperature", "it is of type Vector"),
+        ({"temperature": int}, "temperature", "it is of type type"),
+        ({"tools": [{"type": "x", "y": Opaque()}]}, "tools[0].y", "it is of type Opaque"),
+        ({"extra_body": {"a": b"x"}}, "extra_body.a", "it is of type bytes; give text"),
+        ({"input": b"hi"}, "input", "it is of type bytes; give text"),
+        ({"messages": (message for message in CHAT)}, "messages", "it is of type generator; give"),
+        ({"tools": iter([])}, "tools", "it is of type list_iterator; give"),
+        ({"metadata": cycle()}, "metadata", "it is nested too deeply, or in itself"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused_by_its_place(
+    params: dict[str, Any], where: str, why: str
+) -> None:
+    if not params.keys() & {"input", "messages", "prompt"}:
+        params = {"input": "hi", **params}
+    with pytest.raises(BadCall) as refusal:
+        build_request(params)
+    assert refusal.value.message.startswith(f"{where} cannot be written as JSON: {why}")
+    assert refusal.value.param == where
+
+
+def test_messages_may_be_of_any_kind_of_mapping_and_list() -> None:
+    def proxies() -> Iterator[Any]:
+        for message in CHAT[:2]:
+            yield MappingProxyType(message)
+
+    assert build_request({"messages": tuple(proxies())}).body["input"] == [SYSTEM, HI]
+    assert build_request({"input": (MappingProxyType(HI),)}).items == [HI]
+
+
+def test_a_body_is_a_copy_all_the_way_down() -> None:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    request = build_request({"input": [item]})
+    item["content"][0]["text"] = "changed"  # type: ignore[index] # a dict of any values
+    assert request.items == [HI] == request.body["input"]

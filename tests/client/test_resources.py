@@ -37,9 +37,18 @@ def test_a_page_without_cursors_is_the_last() -> None:
     assert (page.first_id, page.last_id, page.has_more) == (None, None, False)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"data":{}}', b"\xff"])
+@pytest.mark.parametrize("body", [b"<html>", b"7", b"{}", b'{"data":{}}', b"\xff"])
 def test_anything_else_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidAnswer):
         read_models(body)
     with pytest.raises(InvalidAnswer):
         read_page(body)
+
+
+@pytest.mark.parametrize("body", [b'{"data":null}', b"[]"])
+def test_no_models_in_any_form_are_no_models(body: bytes) -> None:
+    assert read_models(body) == []
+
+
+def test_a_bare_list_of_models_is_one() -> None:
+    assert [model.id for model in read_models(b'[{"id":"m"}]')] == ["m"]

@@ -127,17 +127,19 @@ async def test_a_lost_thread_is_mended_once_and_nobody_notices(
     assert len(set(keys)) == 3
 
 
-async def test_a_thread_that_is_lost_twice_is_an_error_and_forgotten(kind: str) -> None:
+async def test_a_thread_that_is_lost_for_good_goes_on_from_what_we_have(kind: str) -> None:
     async with (
-        native(FIRST, GONE) as server,
+        native(FIRST, GONE, GONE, SECOND) as server,
         calling(kind, server.base_url) as caller,
     ):
         await caller.create(model="m", session="s", input="first")
         with pytest.raises(errors.ThreadGone):
             await caller.create(model="m", session="s", input="second")
+        assert len(server.requests) == 3
+        await caller.create(model="m", session="s", input="third")
 
-    assert len(server.requests) == 3
-    assert caller.cache.get("s", "m") is None
+    assert "previous_response_id" not in server.body(3)
+    assert texts(server, 3) == ["first", "one", "third"]
 
 
 async def test_a_thread_named_by_the_caller_is_mended_only_with_its_history(kind: str) -> None:

@@ -70,3 +70,23 @@ def test_a_silent_server_has_two_minutes_and_a_healthy_stream_all_the_time() -> 
     limits = Timeouts().limits()
     assert (limits.first_byte, limits.idle) == (120.0, 120.0)
     assert limits.wall > 365 * 24 * 3600
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://me:secret@a.example/v1", "must not hold a name or a password"),
+        ("https://a.example/v1?api-version=2", "must end with its path"),
+        ("https://a.example/v1#x", "must end with its path"),
+    ],
+)
+def test_an_address_that_says_more_than_where_is_refused(url: str, why: str) -> None:
+    with pytest.raises(BadCall, match=why) as caught:
+        read_settings({}, base_url=url)
+    assert "secret" not in str(caught.value)
+
+
+def test_credentials_of_ones_own_go_out_alone() -> None:
+    headers = {"authorization": "Basic mine"}
+    assert read_settings(ENVIRON, headers=headers).key is None
+    assert read_settings(ENVIRON, headers=headers, api_key="sk-own").key == Secret("sk-own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 import threading
@@ -111,3 +112,54 @@ async def test_who_is_interrupted_hangs_up_and_goes_on() -> None:
         assert await program.stdout.readline() == b"interrupted\n"
         await asyncio.wait_for(server.raw.closed.wait(), 10)
         assert await program.wait() == 0
+
+
+async def test_closing_tells_whoever_waits() -> None:
+    begun = encode_sse(build([TextGrew("x"), STOP])[0])
+    async with native(Answer(pieces=[begun], then="stall")) as server:
+        client = Client(base_url=server.base_url, environ={})
+        waiting = threading.Event()
+
+        def read() -> None:
+            with client.stream(model="m", input="x") as stream:
+                for _ in stream:
+                    waiting.set()
+
+        reading = asyncio.create_task(asyncio.to_thread(read))
+        await asyncio.to_thread(waiting.wait, 10)
+        closers = [asyncio.to_thread(client.close) for _ in range(4)]
+        await asyncio.wait_for(asyncio.gather(*closers), 10)
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            await asyncio.wait_for(reading, 10)
+        await asyncio.wait_for(server.raw.closed.wait(), 10)
+
+
+async def test_a_client_that_nobody_keeps_ends_its_thread() -> None:
+    async with serve_gateway(ScriptedBackend(models=["echo"])) as gateway:
+
+        def ask_and_forget() -> threading.Thread:
+            client = Client(base_url=gateway.base_url, environ={})
+            assert client.create(model="echo", input="hi").status == "completed"
+            return client._portal._thread
+
+        thread = await asyncio.to_thread(ask_and_forget)
+        gc.collect()
+        await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive()
+
+
+async def test_a_program_that_closes_nothing_ends_without_a_word() -> None:
+    program = """
+import sys
+from antiphon.client import Client
+
+client = Client(base_url=sys.argv[1], environ={})
+print(client.create(model="echo", input="hi").status)
+"""
+    async with serve_gateway(ScriptedBackend(models=["echo"])) as gateway:
+        ran = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program, gateway.base_url),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert await ran.communicate() == (b"completed\n", b"")

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.client import AsyncClient, Client
+from antiphon.client import AsyncClient, Client, ToolLimits
+from antiphon.client.errors import BadCall, ThreadGone
 from antiphon.client.tool_loop import Handler, ToolFailed, ToolRun, run_tools, run_tools_sync
 from antiphon.protocol.deltas import CallGrew, CallOpened, TextGrew
+from antiphon.protocol.response import Response
 from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from tests.asking import terminal
 from tests.building import COUNTED, STOP, build
@@ -32,6 +34,30 @@ def calls(*arguments: str, name: str = "add") -> Answer:
 
 
 DONE = whole(terminal(build([TextGrew("five"), COUNTED, STOP])))
+
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": []}
+CALLED = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_0",
+    "name": "add",
+    "arguments": "{}",
+}
+BARE = {name: value for name, value in CALLED.items() if name != "id"}
+ASKED = {
+    "type": "message",
+    "role": "user",
+    "content": [{"type": "input_text", "text": "2 and 3?"}],
+}
+GIVEN = {"type": "function_call_output", "call_id": "call_0", "output": "0"}
+GONE = error(400, "previous_response_not_found", "gone")
+
+
+def thinks(**fields: Any) -> Answer:
+    """Return a turn that thinks, and calls a tool."""
+    made = {"id": "resp_1", "status": "completed", "output": [THOUGHT, CALLED]}
+    return whole(Response(**(made | fields)))
 
 
 @pytest.fixture(params=KINDS)
@@ -135,18 +161,45 @@ async def test_the_rounds_are_limited(kind: str) -> None:
     assert len(server.requests) == 3
 
 
-async def test_a_forced_call_is_forced_once(kind: str) -> None:
-    async with native(calls("{}"), DONE) as server:
-        await run(kind, server.base_url, {"add": lambda: 0}, tool_choice="required")
+NAMED = {"type": "function", "name": "add"}
+ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}
 
-    assert server.body(0)["tool_choice"] == "required"
+
+@pytest.mark.requirement("003-tool-choice")
+@pytest.mark.parametrize(
+    ("choice", "first"),
+    [
+        ("required", "required"),
+        (NAMED, NAMED),
+        ({"type": "function", "function": {"name": "add"}}, NAMED),
+        ({"type": "web_search"}, {"type": "web_search"}),
+    ],
+)
+async def test_a_forced_call_is_forced_once(kind: str, choice: Any, first: Any) -> None:
+    async with native(calls("{}"), DONE) as server:
+        await run(kind, server.base_url, {"add": lambda: 0}, tool_choice=choice)
+
+    assert server.body(0)["tool_choice"] == first
     assert "tool_choice" not in server.body(1)
 
 
-async def test_a_free_choice_stays(kind: str) -> None:
+@pytest.mark.requirement("003-tool-choice")
+@pytest.mark.parametrize("choice", ["auto", "none", ALLOWED])
+async def test_a_free_choice_stays(kind: str, choice: Any) -> None:
     async with native(calls("{}"), DONE) as server:
-        await run(kind, server.base_url, {"add": lambda: 0}, tool_choice="auto")
-    assert server.body(1)["tool_choice"] == "auto"
+        await run(kind, server.base_url, {"add": lambda: 0}, tool_choice=choice)
+    assert server.body(1)["tool_choice"] == choice
+
+
+@pytest.mark.requirement("003-tool-choice")
+async def test_what_forces_one_of_some_tools_goes_on_to_allow_only_these(kind: str) -> None:
+    nested = {"mode": "required", "tools": [{"type": "function", "function": {"name": "add"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": nested}
+    async with native(calls("{}"), DONE) as server:
+        await run(kind, server.base_url, {"add": lambda: 0}, tool_choice=choice)
+
+    assert server.body(0)["tool_choice"] == ALLOWED | {"mode": "required"}
+    assert server.body(1)["tool_choice"] == ALLOWED
 
 
 async def test_a_lost_thread_is_mended_with_the_whole_run(kind: str) -> None:
@@ -163,11 +216,17 @@ async def test_a_lost_thread_is_mended_with_the_whole_run(kind: str) -> None:
     [
         ({"session": "s"}, {"previous_response_id": "resp_1"}),
         ({"conversation": "conv_1"}, {"conversation": "conv_1"}),
+        ({"conversation_id": "conv_1"}, {"conversation": "conv_1"}),
         ({"previous_response_id": "resp_0"}, {"previous_response_id": "resp_1"}),
+        ({"parent_id": "resp_0"}, {"previous_response_id": "resp_1"}),
+        ({"session": "s", "parent_id": "resp_0"}, {"previous_response_id": "resp_1"}),
+        ({"session": "s", "conversation": "conv_1"}, {"conversation": "conv_1"}),
+        ({"prompt": {"id": "pmpt_1"}}, {"previous_response_id": "resp_1", "prompt": None}),
+        ({"parent_id": "", "conversation": {"id": ""}}, {"previous_response_id": "resp_1"}),
     ],
 )
 async def test_a_run_goes_on_in_the_thread_it_began_in(
-    kind: str, how: dict[str, str], kept: dict[str, str]
+    kind: str, how: dict[str, Any], kept: dict[str, Any]
 ) -> None:
     async with native(calls("{}"), DONE) as server:
         await run(kind, server.base_url, {"add": lambda: 0}, **how)
@@ -175,6 +234,166 @@ async def test_a_run_goes_on_in_the_thread_it_began_in(
     sent = server.body(1)
     assert {name: sent.get(name) for name in kept} == kept
     assert [item["type"] for item in sent["input"]] == ["function_call_output"]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"store": False}, {}),
+        ({}, {"store": False}),
+        ({}, {"id": ""}),
+        ({"stateful": False}, {}),
+        ({"stateful": False, "session": "s"}, {}),
+        ({"session": "s"}, {"store": False}),
+        ({"session": "s", "store": False}, {}),
+    ],
+)
+async def test_what_nobody_keeps_is_sent_whole(
+    kind: str, how: dict[str, Any], says: dict[str, Any]
+) -> None:
+    """Without the reasoning, whose id the server does not know, and the ids that lead to it."""
+    async with native(thinks(**says), DONE) as server:
+        ran = await run(kind, server.base_url, {"add": lambda: 0}, **how)
+
+    assert server.body(1)["input"] == [ASKED, BARE, GIVEN]
+    assert "previous_response_id" not in server.body(1)
+    assert ran.items[:4] == [ASKED, THOUGHT, CALLED, GIVEN]
+
+
+async def test_what_the_caller_gave_goes_back_as_it_came(kind: str) -> None:
+    own = {"type": "reasoning", "id": "rs_0", "summary": [{"type": "summary_text", "text": "hm"}]}
+    async with native(thinks(), DONE) as server:
+        await run(kind, server.base_url, {"add": lambda: 0}, input=[own, ASKED], store=False)
+    assert server.body(1)["input"] == [own, ASKED, BARE, GIVEN]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [({"store": False}, {}), ({}, {"store": False}), ({"stateful": False}, {})]
+)
+async def test_a_run_that_is_not_kept_goes_on_from_where_it_began(
+    kind: str, how: dict[str, Any], says: dict[str, Any]
+) -> None:
+    async with native(thinks(**says), DONE) as server:
+        await run(kind, server.base_url, {"add": lambda: 0}, parent_id="resp_0", **how)
+
+    assert server.body(1)["previous_response_id"] == "resp_0"
+    assert server.body(1)["input"] == [ASKED, BARE, GIVEN]
+
+
+@pytest.mark.parametrize(
+    ("how", "answers"), [({"store": False}, []), ({}, [GONE])], ids=["not kept", "lost"]
+)
+async def test_a_history_is_the_whole_wherever_it_is_said_to_begin(
+    kind: str, how: dict[str, Any], answers: list[Answer]
+) -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
+    async with native(thinks(), *answers, DONE) as server:
+        await run(
+            kind,
+            server.base_url,
+            {"add": lambda: 0},
+            input=None,
+            messages=[ASKED, said, ASKED],
+            previous_response_id="resp_0",
+            **how,
+        )
+    last = server.body(len(server.requests) - 1)
+    assert last["input"] == [ASKED, said, ASKED, BARE, GIVEN]
+    assert "previous_response_id" not in last
+
+
+async def test_a_template_is_asked_again_where_nothing_is_kept(kind: str) -> None:
+    template = {"id": "pmpt_1"}
+    async with native(thinks(), DONE) as server:
+        await run(
+            kind, server.base_url, {"add": lambda: 0}, input=None, prompt=template, store=False
+        )
+    assert server.body(1)["prompt"] == template
+    assert server.body(1)["input"] == [BARE, GIVEN]
+
+
+async def test_a_lost_thread_is_mended_without_what_the_server_cannot_resolve(kind: str) -> None:
+    async with native(thinks(), GONE, DONE) as server:
+        await run(kind, server.base_url, {"add": lambda: 0})
+    assert server.body(1)["input"] == [GIVEN]
+    assert server.body(2)["input"] == [ASKED, BARE, GIVEN]
+
+
+async def test_a_lost_thread_of_which_a_template_was_part_is_gone(kind: str) -> None:
+    async with native(thinks(), GONE) as server:
+        with pytest.raises(ThreadGone):
+            await run(kind, server.base_url, {"add": lambda: 0}, input="x", prompt={"id": "p"})
+
+
+async def test_half_a_character_of_the_model_or_a_tool_does_not_end_the_run(kind: str) -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
+    said["content"][0]["text"] = "half HALF"  # type: ignore[index] # a dict of any values
+    answer = thinks(output=[said, CALLED])
+    answer.pieces = [piece.replace(b"HALF", rb"\ud83d") for piece in answer.pieces]
+    async with native(answer, DONE) as server:
+        await run(kind, server.base_url, {"add": lambda: "cut \ud83d"}, store=False)
+
+    sent = server.body(1)["input"]
+    assert sent[1]["content"][0]["text"] == "half \ufffd"
+    assert sent[3]["output"] == "cut \ufffd"
+
+
+async def test_arguments_that_do_not_fit_are_the_models_to_correct(kind: str) -> None:
+    ran: list[int] = []
+
+    def add(a: int, b: int = 0) -> int:
+        ran.append(a)
+        return a + b
+
+    async with native(calls('{"nope":1}', "{}", '{"a":2}'), DONE) as server:
+        await run(kind, server.base_url, {"add": add})
+
+    told = outputs(server, 1)
+    assert told["call_0"].startswith("the arguments do not fit: ")
+    assert "'a'" in told["call_1"]
+    assert told["call_2"] == "2"
+    assert ran == [2]
+
+
+async def test_a_wrong_type_inside_a_tool_is_a_bug_and_leaves_the_loop(kind: str) -> None:
+    def add(a: Any) -> Any:
+        return a + 1
+
+    async with native(calls('{"a":"x"}'), DONE) as server:
+        with pytest.raises(TypeError, match="concatenate"):
+            await run(kind, server.base_url, {"add": add})
+
+
+async def test_a_tool_that_hides_its_signature_is_simply_called(kind: str) -> None:
+    class Hidden:
+        __signature__ = "none"
+
+        def __call__(self, **arguments: int) -> int:
+            return sum(arguments.values())
+
+    async with native(calls('{"a":2,"b":3}'), DONE) as server:
+        await run(kind, server.base_url, {"add": Hidden()})
+    assert outputs(server, 1) == {"call_0": "5"}
+
+
+async def test_what_a_tool_returns_may_look_like_json_or_is_refused(kind: str) -> None:
+    async with native(calls("{}"), DONE, calls("{}")) as server:
+        await run(kind, server.base_url, {"add": lambda: {"sum": (1, 2)}})
+        with pytest.raises(BadCall, match=r"what add returned\.sum cannot be written as JSON"):
+            await run(kind, server.base_url, {"add": lambda: {"sum": object()}})
+    assert outputs(server, 1) == {"call_0": '{"sum":[1,2]}'}
+
+
+async def test_a_run_has_the_limits_of_its_client() -> None:
+    tools = [{"type": "function", "name": f"add{n}"} for n in range(20)]
+    async with (
+        native(calls("{}"), DONE) as server,
+        AsyncClient(
+            base_url=server.base_url, environ={}, tool_limits=ToolLimits(max_count=20)
+        ) as client,
+    ):
+        ran = await run_tools(client, {"add": lambda: 0}, model="m", input="x", tools=tools)
+    assert ran.rounds == 2
 
 
 async def test_a_call_may_choose_the_chat_road_for_the_whole_run(kind: str) -> None:

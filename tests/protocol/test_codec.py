@@ -32,7 +32,7 @@ from antiphon.protocol.events import (
     ResponseCreated,
     UnknownEvent,
 )
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Failure, IncompleteDetails, Response, Usage
 from antiphon.protocol.sse import SseDecoder
 
 DIALECTS: list[Dialect] = ["openai", "open-responses"]
@@ -274,11 +274,60 @@ def test_an_error_survives_a_round_trip_but_for_its_type(dialect: Dialect) -> No
     assert msgspec.structs.replace(again, kind=msgspec.UNSET) == event
 
 
-@pytest.mark.parametrize("fields", [{}, {"error": None}, {"error": {"message": None}}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"error": None},
+        {"error": {"message": None}},
+        {"message": None},
+        {"error": {"message": None, "type": None}, "message": None},
+    ],
+)
 def test_an_error_that_says_nothing_is_an_error(fields: dict[str, Any]) -> None:
     event = read_event({"type": "error"} | fields)
     assert isinstance(event, ErrorEvent)
     assert event.message == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "error", "code": 400, "message": "m"},
+        {"type": "error", "error": {"code": 400, "message": "m"}},
+        {"type": "error", "error": {"code": 400, "message": "m"}, "code": None},
+        {"error": {"code": 400, "message": "m"}},
+        {"error": {"code": "400", "message": "m"}, "type": None},
+    ],
+)
+def test_the_code_of_an_error_may_be_a_number(fields: dict[str, Any]) -> None:
+    event = decode_event(msgspec.json.encode(fields | {"sequence_number": 1}))
+    assert event == ErrorEvent(sequence_number=1, message="m", code="400")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"error": {"message": "m", "code": "c", "param": "p", "type": "t"}},
+            ("m", "c", "p", "t"),
+        ),
+        ({"error": "m"}, ("m", None, None, msgspec.UNSET)),
+        ({"object": "error", "message": "m"}, ("m", None, None, msgspec.UNSET)),
+        (
+            {"object": "error", "message": "m", "type": "BadRequestError", "code": 400},
+            ("m", "400", None, "BadRequestError"),
+        ),
+        ({"error": {"message": {"why": ["m"]}}}, ('{"why": ["m"]}', None, None, msgspec.UNSET)),
+    ],
+)
+def test_an_error_without_an_event_around_it_is_an_error(
+    fields: dict[str, Any], said: tuple[object, ...]
+) -> None:
+    event = decode_event(msgspec.json.encode(fields))
+    assert isinstance(event, ErrorEvent)
+    assert (event.message, event.code, event.param, event.kind) == said
+    assert event.sequence_number == -1
 
 
 def test_open_responses_sees_only_function_tools() -> None:
@@ -329,11 +378,13 @@ def test_an_item_is_encoded_as_it_is() -> None:
         (b"3", "invalid_event"),
         (b"{}", "invalid_event"),
         (b'{"type":3}', "invalid_event"),
+        (b'{"error":null}', "invalid_event"),
+        (b'{"error":[1]}', "invalid_event"),
         (b'{"type":"response.output_text.delta"}', "invalid_event"),
         (b'{"type":"response.output_text.delta","delta":3}', "invalid_event"),
         (b'{"type":"response.created"}', "invalid_event"),
         (b'{"type":"response.created","response":[]}', "invalid_event"),
-        (b'{"type":"response.created","response":{}}', "invalid_event"),
+        (b'{"type":"response.created","response":{"output":"hi"}}', "invalid_event"),
         (b'{"type":"response.output_item.done","item":[]}', "invalid_event"),
     ],
 )
@@ -343,7 +394,20 @@ def test_what_is_no_event_is_a_broken_stream(data: bytes, code: str) -> None:
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"id":3}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"id":3}',
+        b'{"status":"ok"}',
+        b'{"error":{"message":"no"}}',
+        b'{"id":"chatcmpl-1","object":"chat.completion","usage":{"prompt_tokens":1}}',
+        b'{"id":"r","output":"hi"}',
+        b'{"id":"r","output":{"type":"message"}}',
+    ],
+)
 def test_what_is_no_response_is_a_broken_stream(data: bytes) -> None:
     with pytest.raises(BrokenStream):
         decode_response(data)
@@ -388,6 +452,179 @@ def test_counts_we_do_not_know_survive(dialect: Dialect) -> None:
     again = msgspec.json.decode(encode_event(read, dialect))
     assert again["response"]["usage"] == usage
     assert msgspec.json.decode(encode_response(read.response, dialect))["usage"] == usage
+
+
+# What foreign servers write otherwise.
+
+MESSAGE: dict[str, Any] = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "hi"}],
+}
+WHOLE: dict[str, Any] = {"id": "r", "status": "completed", "output": [MESSAGE]}
+
+# A field as it came, and what stands for it: nothing of the answer is lost.
+ODD: list[tuple[str, Any, Any]] = [
+    ("completed_at", "2026-01-01T00:00:00Z", None),
+    ("created_at", "yesterday", 0),
+    ("metadata", [], {}),
+    ("tools", [None], []),
+    ("object", "realtime.response", "response"),
+    ("incomplete_details", {"reason": 3}, None),
+    ("reasoning", {"effort": "low", "summary": ["a"]}, None),
+    ("instructions", ["a"], None),
+    ("max_output_tokens", "inf", None),
+    ("service_tier", {"x": 1}, "default"),
+    ("text", "plain", {"format": {"type": "text"}}),
+    ("tool_choice", 3, "auto"),
+    ("usage", "none", None),
+    ("error", True, None),
+    ("conversation", 7, msgspec.UNSET),
+    ("status", 3, "completed"),
+    ("id", ["r"], ""),
+]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(("name", "value", "default"), ODD)
+def test_one_odd_field_does_not_lose_an_answer(
+    name: str, value: object, default: object, dialect: Dialect
+) -> None:
+    response = decode_response(msgspec.json.encode(WHOLE | {name: value}))
+
+    assert (response.status, response.output_text) == ("completed", "hi")
+    assert getattr(response, name) == default
+    assert msgspec.json.decode(encode_response(response, dialect))[name] == value
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_all_odd_fields_at_once_do_not_lose_an_answer(dialect: Dialect) -> None:
+    odd = {name: value for name, value, _ in ODD}
+    event = {"type": "response.completed", "sequence_number": 1, "response": WHOLE | odd}
+
+    read = decode_event(msgspec.json.encode(event))
+
+    assert isinstance(read, ResponseCompleted)
+    assert read.response.output == [MESSAGE]
+    assert {name: object_of(read, dialect)["response"][name] for name in odd} == odd
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("conversation", "conv_1", {"id": "conv_1"}),
+        ("incomplete_details", "max_output_tokens", IncompleteDetails("max_output_tokens")),
+        ("error", "boom", Failure(None, "boom")),
+        ("error", {"code": 502, "message": "down"}, Failure("502", "down")),
+        ("error", {"code": "c", "message": None}, Failure("c", "")),
+        ("error", "", None),
+        ("background", 0, False),
+        ("top_logprobs", 0.0, 0),
+        ("max_output_tokens", "100", 100),
+        ("id", None, ""),
+        ("id", 17, "17"),
+    ],
+)
+def test_what_nearly_fits_is_made_to_fit(name: str, value: object, meant: object) -> None:
+    response = decode_response(msgspec.json.encode(WHOLE | {name: value}))
+    assert getattr(response, name) == meant
+    assert response.extra is msgspec.UNSET
+
+
+def test_whole_numbers_may_be_written_as_fractions() -> None:
+    usage = {
+        "input_tokens": 10.0,
+        "output_tokens": 1.5,
+        "total_tokens": "12",
+        "input_tokens_details": {"cached_tokens": 4.0, "cache_write_tokens": "many"},
+        "output_tokens_details": [],
+    }
+    response = decode_response(msgspec.json.encode(WHOLE | {"usage": usage}))
+
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.total_tokens) == (10, 12)
+    assert response.usage.output_tokens == 0
+    assert response.usage.input_tokens_details.cached_tokens == 4
+    written = msgspec.json.decode(encode_response(response))["usage"]
+    assert written == usage | {"total_tokens": 12}
+
+
+def test_entries_of_output_that_are_no_objects_are_dropped() -> None:
+    response = decode_response(msgspec.json.encode(WHOLE | {"output": [None, MESSAGE, "x", 3]}))
+    assert response.output == [MESSAGE]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("sequence_number", 3.0, 3),
+        ("sequence_number", "soon", -1),
+        ("output_index", "0", 0),
+        ("output_index", [], -1),
+        ("item_id", 7, ""),
+        ("logprobs", "none", []),
+        ("obfuscation", None, msgspec.UNSET),
+    ],
+)
+def test_one_odd_field_does_not_lose_an_event(name: str, value: object, read: object) -> None:
+    event = decode_event(msgspec.json.encode(object_of(delta("hi")) | {name: value}))
+    assert isinstance(event, OutputTextDelta)
+    assert (event.delta, getattr(event, name)) == ("hi", read)
+
+
+def test_an_odd_field_of_an_event_is_written_back() -> None:
+    told = object_of(delta("hi")) | {"logprobs": "none", "item_id": 7}
+    assert object_of(decode_event(msgspec.json.encode(told))) == told
+
+
+def test_the_response_of_an_event_may_lack_its_id() -> None:
+    event = decode_event(b'{"type":"response.created","sequence_number":0,"response":{}}')
+    assert event == ResponseCreated(sequence_number=0, response=Response(id=""))
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"output": [MESSAGE]}, "completed"),
+        ({"output": [], "usage": {"input_tokens": 1}}, "completed"),
+        ({"output": [MESSAGE], "status": None}, "completed"),
+        ({"output": [MESSAGE], "incomplete_details": {"reason": "x"}}, "incomplete"),
+        ({"output": [MESSAGE], "error": {"message": "m"}}, "failed"),
+        ({"error": "m"}, "failed"),
+        ({"output": []}, "in_progress"),
+        ({"output": [MESSAGE], "status": "queued"}, "queued"),
+        ({"output": [MESSAGE], "status": "in_progress"}, "in_progress"),
+    ],
+)
+def test_a_whole_answer_without_a_status_has_the_one_it_shows(
+    fields: dict[str, Any], status: str
+) -> None:
+    assert decode_response(msgspec.json.encode({"id": "r"} | fields)).status == status
+
+
+@pytest.mark.requirement("REQ-001.1", "REQ-001.2", "REQ-001.3", "REQ-001.4")
+def test_the_example_of_an_answer_that_was_not_streamed_is_whole() -> None:
+    call = {
+        "id": "fc_1",
+        "type": "function_call",
+        "name": "get_weather",
+        "call_id": "call_abc",
+        "arguments": '{"location":"SF"}',
+    }
+    text = {"id": "msg_1", "type": "message", "content": [{"type": "text", "text": "Hello"}]}
+    example = {
+        "id": "resp_123",
+        "object": "response",
+        "model": "o3",
+        "usage": {"input_tokens": 62, "output_tokens": 23, "total_tokens": 85},
+        "output": [text, call],
+    }
+    response = decode_response(msgspec.json.encode(example))
+
+    assert (response.status, response.output_text) == ("completed", "Hello")
+    assert response.output[1] == call
+    assert response.usage == Usage(input_tokens=62, output_tokens=23, total_tokens=85)
 
 
 GROWN = OutputTextDelta(

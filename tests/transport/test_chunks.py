@@ -75,3 +75,15 @@ async def test_what_came_before_a_reset_comes_first(is_known: bool) -> None:
 def test_the_library_looks_inside_as_we_know_it() -> None:
     """If this fails, streams are read more slowly: look into `chunks` again."""
     assert chunks._IS_KNOWN
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
+async def test_an_answer_that_cannot_have_a_body_has_none(status: str, is_known: bool) -> None:
+    async def script(request: Request, connection: Connection) -> None:
+        await connection.write(f"HTTP/1.1 {status}\r\nETag: x\r\n\r\n".encode())
+
+    client = HttpClient()
+    async with raw_server(script) as server:
+        reply = await client.fetch("GET", server.url)
+        await client.close()
+    assert (reply.head.status, reply.body) == (int(status[:3]), b"")

@@ -236,3 +236,24 @@ def test_a_client_keeps_to_its_event_loop() -> None:
         with asyncio.Runner() as other, pytest.raises(RuntimeError, match="one event loop"):
             other.run(use())
         runner.run(client.close())
+
+
+async def test_the_callers_headers_win_however_they_are_spelt() -> None:
+    async def script(request: Request, connection: Connection) -> None:
+        await connection.write(reply(b"{}"))
+
+    client = HttpClient(
+        key=Secret("sk-key"), headers={"AUTHORIZATION": "Basic mine", "user-agent": "me/1"}
+    )
+    async with raw_server(script) as server:
+        await client.fetch("GET", server.url)
+        await client.close()
+    sent = server.requests[0].headers
+    assert (sent["authorization"], sent["user-agent"]) == ("Basic mine", "me/1")
+
+
+async def test_a_closed_client_sends_nothing() -> None:
+    client = HttpClient()
+    await client.close()
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        await client.fetch("GET", "http://127.0.0.1:1/")

@@ -7,12 +7,12 @@ import pytest
 from antiphon.transport.retry import MAX_ATTEMPTS, WAIT_BUDGET, read_retry_after, retry_delay
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 409, 410, 422])
-def test_our_own_mistakes_are_not_retried(status: int) -> None:
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 410, 422, 501, 505, 525])
+def test_what_stays_wrong_is_not_retried(status: int) -> None:
     assert retry_delay(status, attempt=1, retry_after=None, jitter=0.0) is None
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529])
 def test_a_passing_fault_is_retried(status: int) -> None:
     assert retry_delay(status, attempt=1, retry_after=None, jitter=0.0) == 0.5
 

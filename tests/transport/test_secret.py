@@ -19,7 +19,13 @@ def test_it_is_revealed_on_request_without_the_space_around_it() -> None:
 
 
 def test_it_is_cut_out_of_foreign_text() -> None:
-    assert Secret("sk-abc").redact("wrong key sk-abc!") == "wrong key ***!"
+    assert Secret("sk-abcde").redact("wrong key sk-abcde!") == "wrong key ***!"
+
+
+@pytest.mark.parametrize("key", ["k", "EMPTY", "sk-abcd"])
+def test_a_key_that_may_stand_in_any_word_is_left_there(key: str) -> None:
+    text = f"check the base URL: {key}"
+    assert Secret(key).redact(text) == text
 
 
 def test_two_of_the_same_value_are_equal() -> None:

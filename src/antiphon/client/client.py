@@ -15,15 +15,12 @@ import asyncio
 import logging
 import os
 import random
-import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-from antiphon.client.chat import ChatRoad, legacy_profile
-from antiphon.client.continuation import Continuation, continue_from, next_thread
 from antiphon.client.conversation import ConversationCache
 from antiphon.client.errors import (
     BadCall,
@@ -35,18 +32,21 @@ from antiphon.client.errors import (
     ThreadGone,
     TimedOut,
     error_from_answer,
+    error_from_body,
     error_from_transport,
 )
 from antiphon.client.parameters import Params
-from antiphon.client.request import Request, build_request
+from antiphon.client.request import build_request
 from antiphon.client.resources import Deleted, ItemPage, Model, read_deleted, read_models, read_page
-from antiphon.client.road import ResponsesRoad, Road
+from antiphon.client.road import Road
 from antiphon.client.settings import Timeouts, WireApi, read_settings
 from antiphon.client.stream import AsyncStream, Wire, broken, read_batch
 from antiphon.client.tool_limits import ToolLimits
+from antiphon.client.turn import Turn
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.protocol.events import Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.transport.http import Head, HttpClient
@@ -61,8 +61,6 @@ _MAX_ERROR: Final = 1024 * 1024
 _EVENTS: Final = "text/event-stream"
 # What was slow, nonsense or unpaid will be so again.
 _HOPELESS: Final = (TimedOut, InvalidAnswer, QuotaExceeded)
-# A response in the background comes back before it is done.
-_RUNNING: Final = frozenset({"queued", "in_progress"})
 _T = TypeVar("_T")
 
 
@@ -158,7 +156,7 @@ class AsyncClient:
     def stream(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> AsyncStream:
         """Ask, and return the response as it comes into being. Nothing is sent until entered."""
         turn = self._prepare(params, wire_api)
-        return AsyncStream(lambda: self._run(turn, self._open), turn.remember)
+        return AsyncStream(lambda: self._run(turn, self._open), turn.remember, self._redact)
 
     # What the server keeps.
 
@@ -198,9 +196,10 @@ class AsyncClient:
             page = await self.input_items(response_id, after=after, limit=100, order=order)
             for item in page.items:
                 yield item
-            if not page.has_more or not page.items or page.last_id == after:
+            last = page.last_id or (page.items[-1].get("id") if page.items else None)
+            if not page.has_more or not last or last == after:
                 return
-            after = page.last_id
+            after = last
 
     async def models(self) -> list[Model]:
         """Return the models that the server offers."""
@@ -208,13 +207,14 @@ class AsyncClient:
 
     # How a turn is run.
 
-    def _prepare(self, params: Params, wire_api: WireApi | None) -> _Turn:
+    def _prepare(self, params: Params, wire_api: WireApi | None) -> Turn:
         wire = wire_api or self.wire_api
         request = build_request(params, self._tool_limits)
-        return _Turn(request, self.cache, wire, self.base_url)
+        return Turn(request, self.cache, wire, self.base_url)
 
-    async def _run(self, turn: _Turn, once: Callable[[_Turn], Awaitable[_T]]) -> _T:
+    async def _run(self, turn: Turn, once: Callable[[Turn], Awaitable[_T]]) -> _T:
         """Run a turn; if the server has lost the thread, once more with the full history."""
+        turn.begin()
         try:
             return await self._try(lambda: once(turn))
         except ThreadGone:
@@ -229,6 +229,7 @@ class AsyncClient:
                 return await once()
             except ClientError as error:
                 self._redact(error)
+                self._hint(error)
                 wait = self._wait_after(error, attempt, budget)
                 if wait is None:
                     raise
@@ -252,13 +253,13 @@ class AsyncClient:
             max_attempts=self._max_retries + 1,
         )
 
-    async def _open(self, turn: _Turn) -> Wire:
+    async def _open(self, turn: Turn) -> Wire:
         """Return an answer whose first event is here."""
         road = turn.road(is_streamed=True)
         body = await self._post(turn, road, patience=None)
         try:
             if body.head.content_type.endswith("json"):
-                first = road.whole(await body.read_all(self.http.limits.body))
+                first = self._events_of(body.head, await self._read(body), road)
                 road.is_done = True
             else:
                 _check_type(body.head)
@@ -273,27 +274,38 @@ class AsyncClient:
             raise broken(road.fault or BrokenStream("the stream has no events"), None)
         return Wire(body, road, first)
 
-    async def _answer(self, turn: _Turn) -> Response:
+    async def _answer(self, turn: Turn) -> Response:
         """Return the whole answer, even of a server that streams although nobody asked."""
         road = turn.road(is_streamed=False)
-        accumulator = ResponseAccumulator()
         async with await self._post(turn, road, patience=self._timeouts.answer) as body:
-            is_stream = body.head.content_type == _EVENTS
-            if is_stream:
-                while events := await read_batch(body, road):
-                    accumulator.feed_all(events)
-                await body.finish()
-            else:
-                accumulator.feed_all(road.whole(await self._read(body)))
-        response = accumulator.response
-        if response is None and isinstance(road.fault, BrokenStream):
-            raise _unreadable(body.head, road.fault.message)
-        if response is not None and response.status in _RUNNING and not is_stream:
-            return response
-        try:
-            return accumulator.finish()
-        except BrokenStream as error:
-            raise broken(road.fault or error, response) from None
+            try:
+                if body.head.content_type == _EVENTS:
+                    return await _follow(body, road)
+                return self._whole(body.head, await self._read(body), road)
+            except ClientError as error:
+                # Some of the answer was here: it is not produced twice.
+                error.should_retry = False
+                raise
+
+    def _whole(self, head: Head, data: bytes, road: Road) -> Response:
+        events = self._events_of(head, data, road)
+        if len(events) == 1 and isinstance(events[0], ResponseQueued | ResponseInProgress):
+            # In the background: it comes back before it is done.
+            return events[0].response
+        accumulator = ResponseAccumulator()
+        accumulator.feed_all(events)
+        return _finish(accumulator, road)
+
+    def _events_of(self, head: Head, data: bytes, road: Road) -> list[Event]:
+        """Return the events of an answer in one piece. Raise what it amounts to if it is none."""
+        events = road.whole(data)
+        if events:
+            return events
+        if (error := error_from_body(data, head.headers, redact=self._hide)) is not None:
+            raise error
+        if isinstance(road.fault, BackendError):
+            raise broken(road.fault, None)
+        raise _unreadable(head, road.fault.message if road.fault else "it says nothing")
 
     async def _read(self, body: ByteStream) -> bytes:
         try:
@@ -301,7 +313,7 @@ class AsyncClient:
         except BackendError as error:
             raise error_from_transport(error) from error
 
-    async def _post(self, turn: _Turn, road: Road, *, patience: float | None) -> ByteStream:
+    async def _post(self, turn: Turn, road: Road, *, patience: float | None) -> ByteStream:
         data = road.request
         _log.debug("posting %d bytes to %s", len(data), road.path)
         try:
@@ -318,8 +330,23 @@ class AsyncClient:
         except BackendError as error:
             raise error_from_transport(error) from error
         if not 200 <= body.head.status < 300:
-            raise await _refusal(body, turn.thread_id)
+            raise await self._refusal(body, turn.thread_id)
         return body
+
+    async def _refusal(self, body: ByteStream, thread_id: str | None) -> ClientError:
+        head = body.head
+        try:
+            text = await body.read_all(_MAX_ERROR)
+        except BackendError:
+            text = b""
+        return error_from_answer(
+            head.status,
+            text,
+            head.headers,
+            retry_after=_retry_after(head),
+            thread=thread_id,
+            redact=self._hide,
+        )
 
     async def _fetch(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
         async def once() -> bytes:
@@ -330,89 +357,43 @@ class AsyncClient:
             head = reply.head
             if not 200 <= head.status < 300:
                 raise error_from_answer(
-                    head.status, reply.body, head.headers, retry_after=_retry_after(head)
+                    head.status,
+                    reply.body,
+                    head.headers,
+                    retry_after=_retry_after(head),
+                    redact=self._hide,
                 )
             return reply.body
 
         return await self._try(once)
 
+    def _hint(self, error: ClientError) -> None:
+        """Say what is nearly always wrong when there is nothing at the path."""
+        if error.status == 404 and not urlsplit(self.base_url).path:
+            error.add_note(f"does the base URL end in /v1? It is {self.base_url}")
+
     def _redact(self, error: ClientError) -> None:
         """Take our own key out of whatever the server said."""
-        if self._key is not None:
-            error.message = self._key.redact(error.message)
-            error.args = (error.message,)
+        error.message = self._hide(error.message)
+        error.args = (error.message,)
+
+    def _hide(self, text: str) -> str:
+        return self._key.redact(text) if self._key else text
 
 
-class _Turn:
-    """One request, what it continues, and what to remember of it."""
-
-    def __init__(
-        self, request: Request, cache: ConversationCache, wire: WireApi, base_url: str
-    ) -> None:
-        self._request = request
-        self._cache = cache
-        self._wire = wire
-        self._base_url = base_url
-        self._previous = (
-            cache.get(request.session, self._model)
-            if request.session is not None and request.is_stateful
-            else None
-        )
-        self._continuation: Continuation = continue_from(
-            request, self._previous, server_keeps_threads=wire == "responses"
-        )
-        self._body = self._continuation.body
-        self.idempotency_key = secrets.token_urlsafe(24)
-
-    @property
-    def _model(self) -> str:
-        return self._request.body.get("model") or ""
-
-    @property
-    def thread_id(self) -> str | None:
-        """What the request continues on the server."""
-        conversation = self._body.get("conversation")
-        if isinstance(conversation, dict):
-            conversation = conversation.get("id")
-        return self._body.get("previous_response_id") or conversation
-
-    def road(self, *, is_streamed: bool) -> Road:
-        """Return a fresh road for the next attempt."""
-        body = self._body | {"stream": True} if is_streamed else self._body
-        if self._wire == "responses":
-            return ResponsesRoad(body)
-        return ChatRoad(body, legacy_profile(self._base_url))
-
-    def fall_back(self) -> bool:
-        """Forget the thread and turn to the full history; say whether there is one."""
-        if self._request.session is not None:
-            self._cache.invalidate(self._request.session, self._model)
-        fallback = self._continuation.fallback
-        if fallback is None or self._body is fallback:
-            return False
-        _log.debug("the server lost the thread; sending %d items", len(fallback["input"]))
-        self._body = fallback
-        self.idempotency_key = secrets.token_urlsafe(24)
-        return True
-
-    def remember(self, response: Response) -> None:
-        """Let the session go on from this response, unless it failed."""
-        session = self._request.session
-        if session is None or not self._request.is_stateful:
-            return
-        thread = next_thread(self._previous, self._continuation, response)
-        self._cache.set(session, self._model, thread)
+async def _follow(body: ByteStream, road: Road) -> Response:
+    accumulator = ResponseAccumulator()
+    while events := await read_batch(body, road):
+        accumulator.feed_all(events)
+    await body.finish()
+    return _finish(accumulator, road)
 
 
-async def _refusal(body: ByteStream, thread_id: str | None) -> ClientError:
-    head = body.head
+def _finish(accumulator: ResponseAccumulator, road: Road) -> Response:
     try:
-        text = await body.read_all(_MAX_ERROR)
-    except BackendError:
-        text = b""
-    return error_from_answer(
-        head.status, text, head.headers, retry_after=_retry_after(head), thread=thread_id
-    )
+        return accumulator.finish()
+    except BrokenStream as error:
+        raise broken(road.fault or error, accumulator.response) from None
 
 
 def _retry_after(head: Head) -> float | None:
@@ -420,8 +401,8 @@ def _retry_after(head: Head) -> float | None:
 
 
 def _check_type(head: Head) -> None:
-    # Some servers name no type; what their bytes are will show.
-    if head.content_type not in (_EVENTS, ""):
+    # Some servers name no type, or that of any text; what their bytes are will show.
+    if head.content_type not in (_EVENTS, "text/plain", ""):
         raise _unreadable(head, f"it is {head.content_type[:80]}, not a stream of events")
 
 

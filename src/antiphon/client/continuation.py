@@ -19,6 +19,7 @@ With `store=False` the server keeps nothing to continue from, so a session sends
 Reasoning goes back where it holds the model's thought, sealed or open. Otherwise it is an id
 that the server has forgotten, or a summary for people; then it is left out, and with it the
 ids of messages and calls, by which a server would look for the reasoning that belongs to them.
+What a model said is remembered as JSON can hold it: half a character becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -31,12 +32,18 @@ import msgspec
 
 from antiphon.client.conversation import Thread
 from antiphon.client.errors import BadCall
-from antiphon.client.history import is_model_made, new_items, trim_to_new, unanswered_calls
+from antiphon.client.history import (
+    is_model_made,
+    mend,
+    new_items,
+    trim_to_new,
+    unanswered_calls,
+)
 from antiphon.client.request import Request
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
 
-__all__ = ["Continuation", "continue_from", "full_history", "next_thread"]
+__all__ = ["Continuation", "continue_from", "full_history", "kept_id", "next_thread"]
 
 _log: Final = logging.getLogger("antiphon.client")
 
@@ -55,6 +62,8 @@ class Continuation(msgspec.Struct, frozen=True):
     """The items are all there is; see `Thread`."""
     is_kept: bool = True
     """The server can be asked to continue from the response."""
+    thread: Thread | None = None
+    """Where the session stood when the request was made."""
 
 
 def continue_from(
@@ -66,6 +75,11 @@ def continue_from(
     chat completions) is always sent everything, and cannot be asked to continue by name.
     """
     thread = thread if request.is_stateful else None
+    made = _continue(request, thread, server_keeps_threads)
+    return msgspec.structs.replace(made, thread=thread)
+
+
+def _continue(request: Request, thread: Thread | None, server_keeps_threads: bool) -> Continuation:
     is_kept = server_keeps_threads and request.body.get("store") is not False
     if any(name in request.body for name in _NAMED):
         if not server_keeps_threads:
@@ -85,32 +99,43 @@ def continue_from(
 
 
 def next_thread(
-    previous: Thread | None,
+    current: Thread | None,
     continuation: Continuation,
     response: Response,
     estimate: int | None = None,
 ) -> Thread:
     """Return where a conversation stands after a response.
 
+    `current` is where it stands now; another turn may have ended since this one began. What all
+    turns have cost adds up there. What comes next follows this turn: its items, its response.
+    None stands for a thread forgotten meanwhile; then it is the one that the turn began with.
+
     A response that failed or was cancelled is no place to go on from: the thread stays where
-    it was, and only the cost is added. One that still runs is, but its output is not known.
+    it is, and only the cost is added. One that still runs is, but its output is not known.
     `estimate` is what the turn cost if the server does not say; ours is four bytes to a token.
     """
+    before = current or continuation.thread or Thread()
     if estimate is None:
-        estimate = _estimate(continuation, response)
-    before = previous or Thread()
+        estimate = _estimate(continuation, response) if response.usage is None else 0
     after = before.add_usage(response, estimate)
     if response.status in ("failed", "cancelled"):
         return msgspec.structs.replace(after, context_tokens=before.context_tokens)
-    is_kept = continuation.is_kept and response.store is not False
     return msgspec.structs.replace(
         after,
-        response_id=(response.id or None) if is_kept else None,
+        response_id=kept_id(response, was_asked=continuation.is_kept),
         conversation=_conversation_id(continuation.body),
-        # A copy: what a caller does to its own items must not change what we remember.
-        items=tuple(msgspec.to_builtins([*continuation.items, *response.output])),
+        # A copy: what a caller does to the response must not change what we remember.
+        items=(*continuation.items, *mend(response.output)),
         is_whole=continuation.is_whole and response.status in ("completed", "incomplete"),
     )
+
+
+def kept_id(response: Response, *, was_asked: bool) -> str | None:
+    """Return what to name to go on from a response, or None if the server kept nothing.
+
+    `was_asked` says whether it was asked to keep it; the server has the last word.
+    """
+    return (response.id or None) if was_asked and response.store is not False else None
 
 
 def full_history(items: Sequence[Item]) -> list[Item]:
@@ -192,5 +217,5 @@ def _conversation_id(body: Mapping[str, Any]) -> str | None:
 
 def _estimate(continuation: Continuation, response: Response) -> int:
     read = [continuation.body.get(name) for name in ("instructions", "tools")]
-    size = len(msgspec.json.encode([*read, continuation.items, response.output]))
+    size = len(msgspec.json.encode(mend([*read, continuation.items, response.output])))
     return size // _BYTES_PER_TOKEN

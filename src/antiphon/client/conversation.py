@@ -61,6 +61,18 @@ class Thread(msgspec.Struct, frozen=True):
             is_estimate=self.is_estimate or is_estimate,
         )
 
+    def without(self, gone: str | None) -> Thread | None:
+        """Return the thread for a server that has lost `gone`, a response or a conversation.
+
+        The next turn sends its items; if they are not all there is, nothing is left: None. A
+        thread that does not go on from there is untouched.
+        """
+        if gone is None or gone not in (self.response_id, self.conversation):
+            return self
+        if not self.is_whole:
+            return None
+        return msgspec.structs.replace(self, response_id=None, conversation=None)
+
 
 class ConversationCache:
     """Threads by (session, model): the last `max_threads` used, for `ttl` seconds since."""
@@ -94,9 +106,23 @@ class ConversationCache:
         """Remember a thread, and forget the one not used for longest if there are too many."""
         with self._lock:
             self._forget_expired()
-            self._put((session, model), thread)
-            if len(self._threads) > self._max_threads:
-                self._threads.popitem(last=False)
+            self._add((session, model), thread)
+
+    def update(
+        self, session: str, model: str | None, change: Callable[[Thread | None], Thread | None]
+    ) -> None:
+        """Put what `change` makes of a thread in its place, in one step; None forgets it.
+
+        So turns that end at the same time, in whatever thread, do not lose each other's cost.
+        """
+        with self._lock:
+            self._forget_expired()
+            found = self._threads.get((session, model))
+            thread = change(found[1] if found is not None else None)
+            if thread is not None:
+                self._add((session, model), thread)
+            elif found is not None:
+                del self._threads[session, model]
 
     def invalidate(self, session: str, model: str | None) -> None:
         """Forget a thread; one that is not known is no error."""
@@ -112,6 +138,11 @@ class ConversationCache:
         with self._lock:
             self._forget_expired()
             return len(self._threads)
+
+    def _add(self, key: _Key, thread: Thread) -> None:
+        self._put(key, thread)
+        if len(self._threads) > self._max_threads:
+            self._threads.popitem(last=False)
 
     def _put(self, key: _Key, thread: Thread) -> None:
         self._threads[key] = (self._clock() + self._ttl, thread)

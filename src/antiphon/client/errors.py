@@ -13,29 +13,30 @@
         │   │   └── ContextTooLong  the context is longer than the model takes
         │   ├── AuthFailed          401, 403
         │   ├── ResourceNotFound    404: no such response, model or path
-        │   ├── ThreadGone          404, 410, 400: the server lost what we continue from
+        │   ├── ThreadGone          404, 410, 400, 422, 500: the server lost what we continue from
         │   ├── Conflict            409
         │   └── RateLimited         429: `retry_after` seconds, if the server says
         │       └── QuotaExceeded   429 or 402 for lack of money: never tried again
-        ├── ServerFailed            5xx
+        ├── ServerFailed            5xx, or a 200 that holds an error which names no status
         ├── ServerUnreachable       no connection
         ├── TimedOut                silent for too long (also a TimeoutError); never a cancel
         ├── InvalidAnswer           what came back is no answer of a Responses server
         └── StreamBroken            no terminal event: `partial` holds what arrived
 
 Whether something is worth another try is decided in `transport.retry`, before the first event
-only. Messages never hold keys or what was sent.
+only. Messages never hold keys, nor what was sent as far as we can tell it apart: of a list of
+problems they show where and what, never the input that it repeats.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from antiphon.chat.faults import fault_from_body
+from antiphon.chat.faults import fault_from_body, fault_from_json, has_error
 from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.response import Response
 
@@ -62,12 +63,28 @@ __all__ = [
     "UnsupportedParameter",
     "ValidationFailed",
     "error_from_answer",
+    "error_from_body",
     "error_from_transport",
 ]
 
 _MAX_SHOWN: Final = 500
 _MAX_MESSAGE: Final = 2000
+_MAX_CODE: Final = 200
+# Under a 404 any mention will do. Elsewhere the thread itself must be what is wrong: models
+# whose template is strict say that "conversation roles must alternate".
 _THREAD_WORDS: Final = re.compile(r"previous[_ ]response|conversation", re.IGNORECASE)
+_LOST_WORDS: Final = re.compile(
+    r"previous[_ ]response|['\"`]conversation['\"`]"
+    r"|\bconversation\b.{0,120}\b(?:not found|not exist|no longer|not support|deleted|expired)"
+    r"|(?:unknown|unsupported|unrecognized|not support|no such)\b.{0,60}\bconversation\b",
+    re.IGNORECASE,
+)
+_MAY_BE_LOST: Final = frozenset({400, 404, 422, 500})
+# How pydantic prints its errors, which vLLM puts into its message: the input comes after.
+_PROBLEM: Final = re.compile(r"'loc': \(([^)]*)\), 'msg': (?:'([^']*)'|\"([^\"]*)\")")
+_STEP: Final = re.compile(r"[^', ]+")
+_INPUT_VALUE: Final = re.compile(r"input_value=.*?, (?=input_type=)", re.DOTALL)
+_NO_REASON: Final = "it gave no reason"
 _SHOULD_RETRY: Final = {"true": True, "false": False}
 _THREAD_CODES: Final = frozenset({"previous_response_not_found", "conversation_not_found"})
 
@@ -227,6 +244,26 @@ _SPECIAL: Final[dict[str, type[ServerRefused]]] = {
     "context_length_exceeded": ContextTooLong,
     "insufficient_quota": QuotaExceeded,
 }
+# What the chat road tells by code; the key is refused under a status of its own.
+_BY_CODE: Final[dict[str, type[ServerRefused]]] = {
+    "upstream_auth": AuthFailed,
+    "rate_limit_exceeded": RateLimited,
+    "model_not_found": ResourceNotFound,
+    **_SPECIAL,
+}
+# Faults that `chat.faults` tells with a status of the gateway's; the server's is in the words.
+_RETOLD: Final = frozenset({"upstream_auth", "upstream_refused", "upstream_error"})
+_HEARD: Final = re.compile(r"the upstream [a-z ]{1,40}\(HTTP (\d{3})\)")
+_IS_STATUS: Final = re.compile(r"[45][0-9][0-9]")
+# What errors under a 200 are called, beyond what `chat.faults` knows.
+_STATUS_OF: Final = {
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "previous_response_not_found": 404,
+    "conversation_not_found": 404,
+}
 _BY_TRANSPORT: Final[dict[str, type[ClientError]]] = {
     "upstream_unreachable": ServerUnreachable,
     "upstream_timeout": TimedOut,
@@ -242,67 +279,173 @@ def error_from_answer(
     *,
     retry_after: float | None = None,
     thread: str | None = None,
+    redact: Callable[[str], str] = str,
 ) -> ClientError:
     """Return what an HTTP answer that is no 2xx amounts to.
 
     `thread` is the response or conversation that the request continued, if it did: only then
-    can a 404 mean that the thread is gone.
+    can a 404 mean that the thread is gone. `redact` takes the key out of what the server said,
+    before it is cut to size, so that no half of a key stays.
     """
-    fields = _error_fields(body)
-    message = _string(fields, "message")[:_MAX_MESSAGE] or _shown(body) or "it gave no reason"
-    code = _string(fields, "code") or _string(fields, "type") or None
-    kind = _SPECIAL.get(fault_from_body(status, body).code or "") or _classify(
-        status, code, message, thread
+    verb = "refused" if status < 500 else "failed"
+    return _error(
+        _Told(status, body, thread, redact),
+        f"the server {verb} (HTTP {status})",
+        headers,
+        retry_after,
     )
-    error = kind(
-        f"the server refused (HTTP {status}): {message}"
-        if status < 500
-        else f"the server failed (HTTP {status}): {message}",
+
+
+def error_from_body(
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    retry_after: float | None = None,
+    thread: str | None = None,
+    redact: Callable[[str], str] = str,
+) -> ClientError | None:
+    """Return the error that the body of a 2xx is, or None if it is none.
+
+    Its status is the one it names, by number or by type; without one the server has failed. A
+    response that failed is no error: it is an answer.
+    """
+    fields = _json(body)
+    if not has_error(fields) or "output" in fields or fields.get("object") == "response":
+        return None
+    told = _Told(_named_status(fields), body, thread, redact)
+    return _error(told, "the server answered with an error", headers, retry_after)
+
+
+def error_from_transport(error: BackendError) -> ClientError:
+    """Return a fault of the transport, or of the chat road, in the client's words.
+
+    The chat road tells what the server said, so its faults keep the server's status. Those of
+    the transport have none, because no answer was heard.
+    """
+    code = error.code or ""
+    status = 0 if code in _BY_TRANSPORT else _status_heard(error)
+    kind = _BY_TRANSPORT.get(code) or _BY_CODE.get(code) or _by_status(status)
+    return kind(
+        # The transport speaks of upstreams, because that is whom the gateway talks to.
+        error.message.replace("the upstream", "the server"),
         status=status,
-        code=code,
-        param=_string(fields, "param") or None,
+        code=code.replace("upstream_", "server_") or None,
+        param=error.param,
+        retry_after=error.retry_after,
+    )
+
+
+def _status_heard(error: BackendError) -> int:
+    heard = _HEARD.match(error.message) if error.code in _RETOLD else None
+    return int(heard[1]) if heard else error.status
+
+
+def _by_status(status: int) -> type[ClientError]:
+    if status >= 500:
+        return ServerFailed
+    if status < 400:
+        return InvalidAnswer
+    return _BY_STATUS.get(status, ServerRefused)
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """An answer that is an error, and what is known of its request."""
+
+    status: int
+    body: bytes
+    thread: str | None
+    redact: Callable[[str], str]
+
+
+def _error(
+    told: _Told, lead: str, headers: Mapping[str, str], retry_after: float | None
+) -> ClientError:
+    fields = _error_fields(_json(told.body))
+    code = _string(fields, "code") or _string(fields, "type")
+    message, param = _string(fields, "message"), _string(fields, "param")
+    kind = _SPECIAL.get(fault_from_body(told.status, told.body).code or "")
+    if kind is None and _is_thread_gone(told, code, f"{message} '{param}'"):
+        kind = ThreadGone
+    shown = told.redact(message)[:_MAX_MESSAGE] or _shown(told) or _NO_REASON
+    error = (kind or _by_status(told.status))(
+        f"{lead}: {shown}",
+        status=told.status,
+        code=told.redact(code)[:_MAX_CODE] or None,
+        param=told.redact(param)[:_MAX_CODE] or None,
         retry_after=retry_after,
         request_id=headers.get("x-request-id"),
     )
     error.should_retry = _SHOULD_RETRY.get(headers.get("x-should-retry", ""))
     if isinstance(error, ThreadGone):
-        error.thread = thread
+        error.thread = told.thread
     return error
 
 
-def error_from_transport(error: BackendError) -> ClientError:
-    """Return a fault of the transport in the client's words."""
-    kind = _BY_TRANSPORT.get(error.code or "", ServerFailed)
-    return kind(
-        # The transport speaks of upstreams, because that is whom the gateway talks to.
-        error.message.replace("the upstream", "the server"),
-        code=(error.code or "").replace("upstream_", "server_") or None,
-        retry_after=error.retry_after,
-    )
+def _is_thread_gone(told: _Told, code: str, words: str) -> bool:
+    if code in _THREAD_CODES:
+        return told.status < 500
+    if not told.thread or told.status not in _MAY_BE_LOST or code == "model_not_found":
+        return False
+    if told.status != 404:
+        return bool(_LOST_WORDS.search(words))
+    named = re.search(rf"(?<![\w-]){re.escape(told.thread)}(?![\w-])", words)
+    return bool(named or _THREAD_WORDS.search(words))
 
 
-def _classify(status: int, code: str | None, message: str, thread: str | None) -> type[ClientError]:
-    if status >= 500:
-        return ServerFailed
-    if status < 400:
-        return InvalidAnswer
-    if code in _THREAD_CODES or (status == 404 and thread and _THREAD_WORDS.search(message)):
-        return ThreadGone
-    return _BY_STATUS.get(status, ServerRefused)
+def _named_status(fields: dict[str, Any]) -> int:
+    """Return the status that an error under a 2xx would have had."""
+    error = _error_fields(fields)
+    code = str(error.get("code"))
+    if _IS_STATUS.fullmatch(code):
+        return int(code)
+    named = _STATUS_OF.get(code) or _STATUS_OF.get(_string(error, "type"))
+    return named or _status_heard(fault_from_json(fields))
 
 
-def _error_fields(body: bytes) -> dict[str, Any]:
-    """Return the error object of a body in OpenAI's shape, or what comes close to it."""
+def _json(body: bytes) -> Any:  # Any: whatever JSON there is, None if it is none
     try:
-        fields: Any = msgspec.json.decode(body)
+        return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
+        return None
+
+
+def _error_fields(fields: object) -> dict[str, Any]:
+    """Return the error object of a body in OpenAI's shape, or what comes close to it."""
     if not isinstance(fields, dict):
         return {}
-    error = fields.get("error", fields.get("detail", fields))
-    if isinstance(error, dict):
-        return error
-    return {"message": error} if isinstance(error, str) else {}
+    error = next((fields[name] for name in ("error", "detail", "errors") if fields.get(name)), None)
+    error = fields if error is None else error
+    if not isinstance(error, dict):
+        error = {"message": error}
+    return error | {"message": _reason(error.get("message"))}
+
+
+def _reason(message: object) -> str:
+    """Return a message as one text; of a list of problems, where and what each of them is."""
+    if isinstance(message, list):
+        told = [_problem(entry) for entry in message if isinstance(entry, dict)]
+        return "; ".join(filter(None, told)) or _NO_REASON
+    return _without_input(message) if isinstance(message, str) else ""
+
+
+def _without_input(message: str) -> str:
+    """Return a message without the input that pydantic repeats when its errors are printed."""
+    message = _INPUT_VALUE.sub("", message)
+    before, mark, _ = message.partition("'input': ")
+    if not mark or "'loc': " not in before:
+        return message
+    found = _PROBLEM.findall(message)
+    told = [f"{'.'.join(_STEP.findall(place))}: {one or other}" for place, one, other in found]
+    # vLLM prints them twice.
+    return "; ".join(dict.fromkeys(told)) or before
+
+
+def _problem(entry: dict[str, Any]) -> str:
+    """Return a problem as FastAPI tells it, without the input that it repeats."""
+    place = entry.get("loc")
+    where = ".".join(str(step) for step in place) if isinstance(place, list) else ""
+    why = _string(entry, "msg") or _string(entry, "message")
+    return f"{where}: {why}" if where and why else where or why
 
 
 def _string(fields: dict[str, Any], name: str) -> str:
@@ -310,5 +453,6 @@ def _string(fields: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _shown(body: bytes) -> str:
-    return " ".join(body[:_MAX_SHOWN].decode("utf-8", "replace").split())
+def _shown(told: _Told) -> str:
+    text = told.redact(told.body.decode("utf-8", "replace"))
+    return " ".join(text[:_MAX_SHOWN].split())

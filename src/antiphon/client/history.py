@@ -11,6 +11,9 @@ compared by what they mean:
   a string is one text part.
 
 A history that does not begin with what is known is never cut.
+
+Half a surrogate pair, which a model may leave where its output was cut, cannot be sent back:
+`mend` puts U+FFFD in its place.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import msgspec
 from antiphon.client.errors import BadCall, MissingInput
 from antiphon.protocol.items import Item, item_type, text_of
 
-__all__ = ["is_model_made", "new_items", "trim_to_new", "unanswered_calls"]
+__all__ = ["is_model_made", "mend", "new_items", "trim_to_new", "unanswered_calls"]
 
 # What a server runs by itself: a chat-shaped history has no way to tell of it.
 _HOSTED: Final = frozenset(
@@ -106,6 +109,18 @@ def is_model_made(item: Item) -> bool:
     if kind == "message":
         return item.get("role") == "assistant"
     return kind.endswith("_call") or kind in _MODEL_MADE
+
+
+def mend(value: Any) -> Any:
+    """Return a copy of what a JSON decoder gave, as it can be written again."""
+    if isinstance(value, dict):
+        return {mend(name): mend(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [mend(inner) for inner in value]
+    if isinstance(value, str) and not value.isascii():
+        # By way of UTF-16, where two halves that belong together are one character.
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
 
 
 class _Reader:

@@ -229,5 +229,5 @@ def _string(fields: Mapping[str, Any], name: str, where: str, *, or_empty: bool 
 
 def _list(given: Any, name: str) -> Sequence[Any]:
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
-        raise BadCall(f"{name} must be a list", param=name)
+        raise BadCall(f"{name} must be a list, not a {type(given).__name__}", param=name)
     return given

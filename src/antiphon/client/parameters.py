@@ -2,8 +2,9 @@
 
 One table says it all: the names of the Responses API pass unchanged, names known from chat
 completions are mapped, a few are ours and never go on the wire, and the rest is refused by name
-with what to do instead. None means "not given". Nothing is dropped in silence, and two names
-for one field must agree. Values are the server's to judge, but for those that are rewritten.
+with what to do instead. None means "not given", and so does the empty name of a thread. Nothing
+else is dropped in silence, and two names for one field must agree. Values are the server's to
+judge, but for those that are rewritten.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ __all__ = ["PARAMETERS", "REFUSED", "Parameter", "Params", "place_parameters", "
 Group = Literal["input", "same", "mapped", "ours"]
 
 _LOGPROBS: Final = "message.output_text.logprobs"
+_THREADS: Final = frozenset(
+    {"previous_response_id", "parent_id", "conversation", "conversation_id"}
+)
 _HINT: Final = "a field that only your server knows goes into extra_body"
 
 
@@ -166,7 +170,7 @@ def refuse_unknown(params: Mapping[str, Any]) -> None:
 def place_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body that the keywords make, without the input. Nothing given is changed."""
     refuse_unknown(params)
-    given = {name: value for name, value in params.items() if value is not None}
+    given = {name: value for name, value in params.items() if _is_given(name, value)}
     body = {
         row.field: given[row.name]
         for row in PARAMETERS
@@ -181,6 +185,13 @@ def place_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_chat_options(body)
     _add_extra(body, given.get("extra_body", {}))
     return body
+
+
+def _is_given(name: str, value: Any) -> bool:
+    """Say whether a keyword has a value. A program's first turn has a thread of no name."""
+    if name in _THREADS and isinstance(value, Mapping):
+        value = value.get("id", value or None)
+    return value is not None and not (name in _THREADS and value == "")
 
 
 def _place(

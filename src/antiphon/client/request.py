@@ -3,24 +3,37 @@
 `build_request` decides everything that can be decided without the cache: what is asked
 (exactly one of `input`, `messages` and `prompt`), where each parameter goes, and whether the
 tools may be sent. What the server already knows is taken out later, by `continuation`.
+
+Before that, all that was given is copied as plain JSON, once: what only looks like a dict, a
+list or a number becomes one, and what JSON cannot hold (half a surrogate pair, NaN, bytes, any
+other object) is refused by its place. So a body can always be written, and is ours alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import decimal
+import enum
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.client.errors import AmbiguousInput, BadCall, MissingInput
 from antiphon.client.messages import items_from_input, items_from_messages
-from antiphon.client.parameters import place_parameters
+from antiphon.client.parameters import place_parameters, refuse_unknown
 from antiphon.client.tool_limits import ToolLimits, prepare_tools
 from antiphon.protocol.items import Item
 
-__all__ = ["Request", "build_request", "read_items"]
+__all__ = ["Request", "build_request", "plain_json", "plain_params", "read_items"]
 
 _LIMITS: Final = ToolLimits()
+_BYTES: Final = (bytes, bytearray, memoryview)
+# msgspec would write them as text.
+_OURS: Final = (*_BYTES, decimal.Decimal)
+# numpy's: they have a __float__, and are no numbers all the same.
+_BOOLS: Final = frozenset({"bool", "bool_"})
 _NOTHING: Final = "there is nothing to answer: give input, messages or prompt"
 
 
@@ -37,6 +50,7 @@ class Request(msgspec.Struct, frozen=True):
 
 def build_request(params: Mapping[str, Any], limits: ToolLimits = _LIMITS) -> Request:
     """Return the request that the keywords make. Raise a BadCall that says what is wrong."""
+    params = plain_params(params)
     body = place_parameters(params)
     if "conversation" in body and "previous_response_id" in body:
         raise BadCall(
@@ -47,7 +61,7 @@ def build_request(params: Mapping[str, Any], limits: ToolLimits = _LIMITS) -> Re
         body["tools"] = prepare_tools(body["tools"], limits)
     items = read_items(params)
     if isinstance(params.get("prompt"), Mapping):
-        body["prompt"] = dict(params["prompt"])
+        body["prompt"] = params["prompt"]
     if items:
         body["input"] = params["input"] if isinstance(params.get("input"), str) else items
     return Request(
@@ -57,6 +71,26 @@ def build_request(params: Mapping[str, Any], limits: ToolLimits = _LIMITS) -> Re
         session=_session(params.get("session")),
         is_stateful=params.get("stateful") is not False,
     )
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the keywords that were given, as plain JSON. Raise BadCall by the place."""
+    refuse_unknown(params)
+    return {name: plain_json(value, name) for name, value in params.items() if value is not None}
+
+
+def plain_json(value: Any, where: str) -> Any:
+    """Return a copy of a value in the types of JSON. Raise BadCall if it has none."""
+    try:
+        return _plain(value)
+    except _Unwritable as error:
+        place = where + "".join(reversed(error.steps))
+        raise BadCall(f"{place} cannot be written as JSON: {error}", param=place) from None
+    except RecursionError:
+        raise BadCall(
+            f"{where} cannot be written as JSON: it is nested too deeply, or in itself",
+            param=where,
+        ) from None
 
 
 def read_items(params: Mapping[str, Any]) -> list[Item]:
@@ -83,3 +117,115 @@ def _session(given: Any) -> str | None:
     if given is None or (isinstance(given, str) and given):
         return given
     raise BadCall("session must be a string that is not empty", param="session")
+
+
+class _Unwritable(Exception):
+    """Says what JSON cannot hold. `steps` lead there, the last one first."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.steps: list[str] = []
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _text(value)
+    if kind is dict:
+        return _object(value)
+    if kind is list or kind is tuple:
+        return _list(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is float:
+        return _finite(value)
+    return _likeness(value)
+
+
+def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, inner in value.items():
+        try:
+            made[_key(key)] = _plain(inner)
+        except _Unwritable as error:
+            error.steps.append(_step(key))
+            raise
+    return made
+
+
+def _list(value: Sequence[Any]) -> list[Any]:
+    made: list[Any] = []
+    for inner in value:
+        try:
+            made.append(_plain(inner))
+        except _Unwritable as error:
+            error.steps.append(f"[{len(made)}]")
+            raise
+    return made
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key if type(key) is str and key.isascii() else _text(key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    raise _Unwritable(f"a key is a string, not of type {type(key).__name__}")
+
+
+def _step(key: Any) -> str:
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{str(key)[:80]!r}]"
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _Unwritable(
+            f"it has half a surrogate pair at {error.start}, which is no character"
+        ) from None
+    return str.__str__(value)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise _Unwritable(f"there is no {value} in JSON")
+    return float(value)
+
+
+def _likeness(value: Any) -> Any:
+    """Return the JSON of what is none by its type but can be read as such."""
+    if isinstance(value, enum.Enum):
+        return _plain(value.value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return _object(value)
+    if isinstance(value, (*_BYTES, Iterator)):
+        raise _Unwritable(f"it is of type {type(value).__name__}; give text or a list")
+    if isinstance(value, Sequence):
+        return _list(value)
+    number = None if hasattr(value, "__len__") else _number(value)
+    return _foreign(value) if number is None else number
+
+
+def _number(value: Any) -> bool | int | float | None:
+    """Return what a scalar counts, whatever library it is of; None if it is no scalar."""
+    if type(value).__name__ in _BOOLS:
+        return bool(value)
+    try:
+        if hasattr(value, "__index__"):
+            return operator.index(value)
+        return _finite(float(value)) if hasattr(value, "__float__") else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _foreign(value: Any) -> Any:
+    """Return what msgspec knows to write: dates, sets, dataclasses and the like."""
+    try:
+        built = msgspec.to_builtins(value, str_keys=True, builtin_types=_OURS)
+    except TypeError:
+        raise _Unwritable(
+            f"it is of type {type(value).__name__}; give a dict, a list, text or a number"
+        ) from None
+    return _plain(built)

@@ -62,9 +62,11 @@ def read_page(body: bytes) -> ItemPage:
 
 def read_models(body: bytes) -> list[Model]:
     """Return the models of a list. Raise InvalidAnswer if it is none."""
+    value = _json(body)
+    entries = value if isinstance(value, list) else _list(_object(body), "data")
     return [
         _read_model(entry)
-        for entry in _list(_object(body), "data")
+        for entry in entries
         if isinstance(entry, dict) and isinstance(entry.get("id"), str)
     ]
 
@@ -79,18 +81,24 @@ def _read_model(entry: dict[str, Any]) -> Model:
     )
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _json(body: bytes) -> Any:  # Any: a JSON value
     try:
-        value = msgspec.json.decode(body)
+        return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = None
+        return None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    value = _json(body)
     if not isinstance(value, dict):
         raise InvalidAnswer("the server's answer is no JSON object; check the base URL")
     return value
 
 
 def _list(fields: dict[str, Any], name: str) -> list[Any]:
-    value = fields.get(name)
+    value = fields.get(name, False)
+    if value is None:
+        return []
     if not isinstance(value, list):
         raise InvalidAnswer(f"the server's answer has no list of {name}; check the base URL")
     return value

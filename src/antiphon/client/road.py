@@ -26,10 +26,11 @@ from antiphon.protocol.events import (
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import MAX_LINE, SseDecoder
 
-__all__ = ["ResponsesRoad", "Road"]
+__all__ = ["TERMINAL", "ResponsesRoad", "Road"]
 
 _DONE: Final = b"[DONE]"
-_TERMINAL: Final = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
+TERMINAL: Final = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
+_ENDS: Final = frozenset(TERMINAL)
 _EVENT_OF: Final[dict[str, Callable[..., Event]]] = {
     "queued": ResponseQueued,
     "in_progress": ResponseInProgress,
@@ -103,7 +104,7 @@ class ResponsesRoad:
             self.is_done = decode_events(self._sse.feed_lines(data), events)
         except BrokenStream as error:
             self.fault = error
-        if events and isinstance(events[-1], _TERMINAL):
+        if not _ENDS.isdisjoint(map(type, events)):
             self.is_done = True
         return events
 

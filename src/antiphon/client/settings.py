@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -67,17 +68,31 @@ def read_settings(
 ) -> Settings:
     """Return the settings: what is given, else what the environment says. Raise BadCall."""
     url = base_url or environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_BASE_URL
-    if not url.startswith(("http://", "https://")):
-        raise BadCall(f"base_url must begin with http:// or https://, not {url[:40]!r}")
+    _check_url(url)
     sent = {
         "OpenAI-Organization": organization or environ.get("OPENAI_ORG_ID", "").strip(),
         "OpenAI-Project": project or environ.get("OPENAI_PROJECT_ID", "").strip(),
     }
     return Settings(
         base_url=url.rstrip("/"),
-        key=_read_key(api_key, environ),
+        # Whoever sends credentials of their own does not send OpenAI's along.
+        key=None if _has_credentials(headers) and api_key is None else _read_key(api_key, environ),
         headers={name: value for name, value in sent.items() if value} | dict(headers or {}),
     )
+
+
+def _has_credentials(headers: Mapping[str, str] | None) -> bool:
+    return any(name.lower() == "authorization" for name in headers or ())
+
+
+def _check_url(url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise BadCall(f"base_url must begin with http:// or https://, not {url[:40]!r}")
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise BadCall("base_url must not hold a name or a password; give api_key or headers")
+    if parts.query or parts.fragment:
+        raise BadCall("base_url must end with its path: paths are put behind it")
 
 
 def _read_key(key: str | Secret | None, environ: Mapping[str, str]) -> Secret | None:

@@ -5,26 +5,28 @@
             ...
         response = await stream.final_response()
 
-Every event is told once, in the server's order. A stream that breaks tells what arrived and
-then raises, with the part that arrived in `partial`. Leaving early closes the connection, and
-that stops the model.
+Every event is told once, in the server's order; who stops in the middle and goes on later
+misses nothing. A stream that breaks tells what arrived and then raises, with the part that
+arrived in `partial`, as often as it is asked. Leaving early closes the connection, and that
+stops the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
 from antiphon.client.errors import ClientError, StreamBroken, error_from_transport
-from antiphon.client.road import Road
+from antiphon.client.road import TERMINAL, Road
 from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.protocol.drafts import join_halves, split_half
 from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.response import Response
 from antiphon.transport.stream import ByteStream
 
-__all__ = ["AsyncStream", "Wire", "broken", "has_more_waiting", "read_batch"]
+__all__ = ["AsyncStream", "TextReader", "Wire", "broken", "has_more_waiting", "read_batch"]
 
 # Usage and the end mark of a chat server follow its last word at once, or not at all.
 _AFTERWORD: Final = 5.0
@@ -59,22 +61,28 @@ async def read_batch(body: ByteStream, road: Road) -> list[Event]:
 
 
 class AsyncStream:
-    """The events of one response. Enter it to begin; iterate over it once."""
+    """The events of one response. Enter it once, to begin."""
 
     def __init__(
         self,
         begin: Callable[[], Awaitable[Wire]],
         remember: Callable[[Response], None],
+        redact: Callable[[ClientError], None] = lambda error: None,
     ) -> None:
         self._begin = begin
         self._remember = remember
+        self._redact = redact
         self._wire: Wire | None = None
+        self._unread: Iterator[Event] = iter(())
         self._accumulator = ResponseAccumulator()
         self._is_over = False
         self._final: Response | None = None
+        self._fault: ClientError | None = None
 
     async def __aenter__(self) -> Self:
         """Send the request; return when the first event is here."""
+        if self._wire is not None:
+            raise RuntimeError("a stream is entered once; ask again for another")
         self._wire = await self._begin()
         return self
 
@@ -88,9 +96,12 @@ class AsyncStream:
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Yield every event."""
-        while batch := await self.next_batch():
-            for event in batch:
+        while True:
+            for event in self._unread:
                 yield event
+            if not (batch := await self._read()):
+                return
+            self._unread = iter(batch)
 
     async def batches(self) -> AsyncGenerator[list[Event], None]:
         """Yield the events in batches: what one read of the wire brought."""
@@ -98,26 +109,15 @@ class AsyncStream:
             yield batch
 
     async def text(self) -> AsyncGenerator[str, None]:
-        """Yield the pieces of the text alone, as they come."""
-        while batch := await self.next_batch():
-            for event in batch:
-                if isinstance(event, OutputTextDelta):
-                    yield event.delta
+        """Yield the text alone, piece by piece: what the response's `output_text` will be."""
+        reader = TextReader()
+        async for event in self:
+            if piece := reader.feed(event):
+                yield piece
 
     async def next_batch(self) -> list[Event]:
         """Return the next events; none when all have been told. Raise if the stream breaks."""
-        wire = self._wire
-        if wire is None:
-            raise RuntimeError("enter the stream first: async with client.stream(…) as stream")
-        batch, wire.first = wire.first, []
-        if not batch and not self._is_over:
-            batch = await read_batch(wire.body, wire.road)
-        self._accumulator.feed_all(batch)
-        if wire.road.is_done:
-            self._note_final()
-        if not batch and not self._is_over:
-            await self._end(wire)
-        return batch
+        return list(self._unread) or await self._read()
 
     async def final_response(self) -> Response:
         """Read to the end and return the response, whatever its status."""
@@ -145,9 +145,27 @@ class AsyncStream:
     async def close(self) -> None:
         """Hang up, and let the model stop. Closing twice does nothing."""
         self._is_over = True
+        self._unread = iter(())
         if self._wire is not None:
             self._wire.first = []
             self._wire.body.close()
+
+    async def _read(self) -> list[Event]:
+        """Read the wire once, and keep account of what it tells."""
+        wire = self._wire
+        if wire is None:
+            raise RuntimeError("enter the stream first: async with client.stream(…) as stream")
+        if self._fault is not None:
+            raise self._fault
+        batch, wire.first = wire.first, []
+        if not batch and not self._is_over:
+            batch = await read_batch(wire.body, wire.road)
+        self._accumulator.feed_all(batch)
+        if wire.road.is_done:
+            self._note_final()
+        if not batch and not self._is_over:
+            await self._end(wire)
+        return batch
 
     def _note_final(self) -> BrokenStream | None:
         """Keep the response once it is whole; return why it is not.
@@ -169,10 +187,35 @@ class AsyncStream:
             await wire.body.finish()
             return
         wire.body.close()
-        raise self._broken(wire.road.fault or fault)
+        self._fault = self._broken(wire.road.fault or fault)
+        raise self._fault
 
     def _broken(self, fault: AntiphonError) -> ClientError:
-        return broken(fault, self._accumulator.response)
+        error = broken(fault, self._accumulator.response)
+        self._redact(error)
+        return error
+
+
+class TextReader:
+    """The text of a stream, piece by piece: whole characters, nothing twice, nothing left out."""
+
+    def __init__(self) -> None:
+        self._accumulator = ResponseAccumulator()
+        self._said: list[str] = []
+        self._half = ""
+
+    def feed(self, event: Event) -> str:
+        """Return the text that this event adds."""
+        piece = ""
+        if self._accumulator.feed(event) and isinstance(event, OutputTextDelta):
+            piece, self._half = split_half(self._half + event.delta)
+            piece = join_halves(piece)
+        elif isinstance(event, TERMINAL):
+            # What no delta told: all of it, if the server answered in one piece.
+            whole, said = self._accumulator.finish().output_text, "".join(self._said)
+            piece = whole[len(said) :] if whole.startswith(said) else ""
+        self._said.append(piece)
+        return piece
 
 
 def has_more_waiting(stream: AsyncStream) -> bool:

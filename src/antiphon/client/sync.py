@@ -8,8 +8,11 @@ may be used from several threads, and inside a program whose own loop is running
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
-from collections.abc import Coroutine, Generator, Iterator
+import weakref
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -19,50 +22,88 @@ from antiphon.client.errors import ClientError
 from antiphon.client.parameters import Params
 from antiphon.client.resources import Deleted, ItemPage, Model
 from antiphon.client.settings import WireApi
-from antiphon.client.stream import AsyncStream, has_more_waiting
-from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.client.stream import AsyncStream, TextReader, has_more_waiting
+from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
 __all__ = ["Client", "Stream"]
 
 _T = TypeVar("_T")
+_CLOSED: Final = "the client is closed"
 _CROSSING: Final = 2000
 """About how many events cross over at once, at most."""
 
 
 class _Portal:
-    """An event loop in a thread of its own, and the way into it."""
+    """An event loop in a thread of its own, and the way into it.
 
-    def __init__(self) -> None:
+    `clean_up` runs in the loop when the thread ends. The thread does not keep the client
+    alive: whoever drops a client without closing it lets it end as well.
+    """
+
+    def __init__(self, clean_up: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._loop: Final = asyncio.new_event_loop()
+        self._clean_up = clean_up
+        self._is_closing = False
         self._thread: Final = threading.Thread(
-            target=self._loop.run_forever, name="antiphon-client", daemon=True
+            target=self._live, name="antiphon-client", daemon=True
         )
         self._thread.start()
 
     @property
     def is_closed(self) -> bool:
-        """Say whether the thread has ended."""
-        return self._loop.is_closed()
+        """Say whether the thread ends or has ended."""
+        return self._is_closing
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run it there and return what it returns. Who is interrupted cancels it."""
-        if self.is_closed:
+        if self._is_closing:
             work.close()
-            raise RuntimeError("the client is closed")
+            raise RuntimeError(_CLOSED)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise RuntimeError(_CLOSED) from None
         except BaseException:
             future.cancel()
             raise
 
+    def stop(self) -> None:
+        """Let the thread end, without waiting for it. Stopping twice does nothing."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
     def close(self) -> None:
-        """End the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End the thread and wait for that; whoever waits for an answer is told."""
+        self.stop()
         self._thread.join()
-        self._loop.close()
+
+    def _live(self) -> None:
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._wind_up())
+        finally:
+            self._loop.close()
+
+    async def _wind_up(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._clean_up()
+
+
+_PORTALS: Final[weakref.WeakSet[_Portal]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close at the end of the program what nobody closed, before its threads are ended."""
+    for portal in list(_PORTALS):
+        portal.close()
 
 
 class Stream:
@@ -71,7 +112,7 @@ class Stream:
     def __init__(self, portal: _Portal, stream: AsyncStream) -> None:
         self._portal = portal
         self._stream = stream
-        self._fault: ClientError | None = None
+        self._unread: Iterator[Event] = iter(())
 
     def __enter__(self) -> Self:
         """Send the request; return when the first event is here."""
@@ -88,41 +129,44 @@ class Stream:
 
     def __iter__(self) -> Generator[Event, None, None]:
         """Yield every event."""
-        while batch := self.next_batch():
-            yield from batch
+        while True:
+            yield from self._unread
+            if not (batch := self.next_batch()):
+                return
+            self._unread = iter(batch)
 
     def batches(self) -> Generator[list[Event], None, None]:
         """Yield the events in batches: what one read of the wire brought."""
         while batch := self.next_batch():
             yield batch
 
-    def text(self) -> Iterator[str]:
-        """Yield the pieces of the text alone, as they come."""
-        return (event.delta for event in self if isinstance(event, OutputTextDelta))
+    def text(self) -> Generator[str, None, None]:
+        """Yield the text alone, piece by piece: what the response's `output_text` will be."""
+        reader = TextReader()
+        for event in self:
+            if piece := reader.feed(event):
+                yield piece
 
     def next_batch(self) -> list[Event]:
         """Return the next events; none when all have been told. Raise if the stream breaks."""
-        return self._portal.run(self._gather())
+        return list(self._unread) or self._portal.run(self._gather())
 
     async def _gather(self) -> list[Event]:
         """Take along what is waiting already: every crossing costs as much as many events."""
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
         batch = await self._stream.next_batch()
         events = batch
         while batch and has_more_waiting(self._stream) and len(events) < _CROSSING:
             try:
                 batch = await self._stream.next_batch()
-            except ClientError as error:
-                # Those before it first.
-                self._fault = error
+            except ClientError:
+                # Those before it first; the stream will say it again.
                 break
             events = events + batch
         return events
 
     def final_response(self) -> Response:
         """Read to the end and return the response, whatever its status."""
+        self._unread = iter(())
         return self._portal.run(self._stream.final_response())
 
     @property
@@ -142,6 +186,7 @@ class Stream:
 
     def close(self) -> None:
         """Hang up, and let the model stop. Closing twice does nothing."""
+        self._unread = iter(())
         if not self._portal.is_closed:
             self._portal.run(self._stream.close())
 
@@ -151,7 +196,9 @@ class Client:
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(**options)
-        self._portal = _Portal()
+        self._portal = _Portal(self._client.close)
+        _PORTALS.add(self._portal)
+        weakref.finalize(self, self._portal.stop).atexit = False
 
     def __enter__(self) -> Self:
         return self
@@ -181,9 +228,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections and end the thread. Closing twice does nothing."""
-        if not self._portal.is_closed:
-            self._portal.run(self._client.close())
-            self._portal.close()
+        self._portal.close()
 
     def create(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> Response:
         """Ask, and return the response when it is whole. Its `status` says how it ended."""

@@ -4,6 +4,9 @@ A client hands every call to its caller and waits; it never runs a tool by itsel
 is the caller that most programs would write: it runs the functions it was given, hands their
 outputs back, and asks again until the model has no more calls or the rounds are used up. A
 `tool_choice` that forces a call holds for the first round only; else it would never end.
+
+Each round goes on from the one before it: by the session or the conversation the run is in,
+else by the response, if the server kept it, else with all items since the run began.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from typing import Any, Final, Unpack, cast
 import msgspec
 
 from antiphon.client.client import AsyncClient
-from antiphon.client.parameters import Params
-from antiphon.client.request import read_items
+from antiphon.client.continuation import full_history, kept_id
+from antiphon.client.history import is_model_made, mend
+from antiphon.client.parameters import Params, place_parameters
+from antiphon.client.request import plain_json, plain_params, read_items
 from antiphon.client.settings import WireApi
 from antiphon.client.sync import Client
 from antiphon.protocol.items import Item
@@ -28,8 +33,11 @@ Handler = Callable[..., object]
 """A tool: it takes the arguments by name and returns text, or anything that JSON can hold."""
 
 MAX_ROUNDS: Final = 10
-_INPUT: Final = frozenset({"input", "messages", "prompt"})
-_FREE: Final = frozenset({"auto", "none"})
+# What a round has of its own, by all its names.
+_OF_A_ROUND: Final = frozenset(
+    {"input", "messages", "prompt", "previous_response_id", "parent_id", "tool_choice"}
+)
+_FREE: Final = ("auto", "none")
 
 
 class ToolFailed(Exception):
@@ -108,54 +116,96 @@ class _Loop:
     def __init__(
         self, handlers: Mapping[str, Handler], params: Params, *, keeps_threads: bool
     ) -> None:
-        self.params = params
+        given = plain_params(params)
+        body = place_parameters(given)
+        self.params = cast(Params, given)
         self.rounds = 0
         self._handlers = handlers
-        self._items = read_items(params)
-        self._begun_at = params.get("previous_response_id")
-        self._keeps_threads = keeps_threads and params.get("store") is not False
+        self._asked = read_items(given)
+        self._made: list[Item] = []
+        """All since then: what the model said, and what the tools gave back."""
+        self._template = given.get("prompt") if isinstance(given.get("prompt"), dict) else None
+        # Messages with some of the model's are the whole; see `continuation`.
+        is_history = "messages" in given and any(is_model_made(item) for item in self._asked)
+        self._begun_at: str | None = None if is_history else body.get("previous_response_id")
+        is_stateful = given.get("stateful") is not False
+        self._has_thread = "conversation" in body or ("session" in given and is_stateful)
+        self._is_kept = keeps_threads and is_stateful and body.get("store") is not False
+        self._rest = {name: value for name, value in given.items() if name not in _OF_A_ROUND}
+        if (choice := _unforced(body.get("tool_choice"))) is not None:
+            self._rest["tool_choice"] = choice
 
     def take(self, response: Response) -> list[Item]:
         """Return the calls to run: none unless all of them can be."""
         self.rounds += 1
-        self._items = [*self._items, *response.output]
+        self._made += response.output
         calls = [item for item in response.output if item.get("type") == "function_call"]
         is_ours = response.status == "completed" and all(c["name"] in self._handlers for c in calls)
         return calls if is_ours else []
 
     def run(self, call: Item) -> object:
-        """Run a call. Raise ToolFailed if its arguments cannot be read."""
+        """Run a call. Raise ToolFailed if its arguments cannot be read or do not fit."""
         try:
             arguments: Any = msgspec.json.decode(call["arguments"] or "{}")
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise ToolFailed(f"the arguments are no JSON: {error}") from None
         if not isinstance(arguments, dict):
             raise ToolFailed("the arguments must be a JSON object")
-        return self._handlers[call["name"]](**arguments)
+        handler = self._handlers[call["name"]]
+        _check_fit(handler, arguments)
+        return handler(**arguments)
 
     def go_on(self, response: Response, outputs: Sequence[Item]) -> None:
         """Prepare the next round with what the tools gave back."""
-        self._items = [*self._items, *outputs]
-        rest = {name: value for name, value in self.params.items() if name not in _INPUT}
-        if rest.get("tool_choice") not in _FREE:
-            rest.pop("tool_choice", None)
-        self.params = cast(Params, rest | self._next_input(response, list(outputs)))
+        self._made += outputs
+        self.params = cast(Params, self._rest | self._next_input(response, list(outputs)))
 
     def end(self, response: Response) -> ToolRun:
         """Return what came of it."""
-        return ToolRun(response, self._items, self.rounds)
+        return ToolRun(response, [*self._asked, *self._made], self.rounds)
 
     def _next_input(self, response: Response, outputs: list[Item]) -> dict[str, Any]:
-        if self.params.get("session") or self.params.get("conversation"):
+        if self._has_thread:
             return {"input": outputs}
-        if not self._keeps_threads:
-            return {"input": self._items}
-        if self._begun_at:
-            return {"previous_response_id": response.id, "input": outputs}
-        # The whole of it is at hand, in case the server loses the thread.
-        return {"previous_response_id": response.id, "messages": self._items}
+        parent = kept_id(response, was_asked=self._is_kept)
+        if parent and (self._begun_at or self._template):
+            return {"previous_response_id": parent, "input": outputs}
+        # What the caller gave goes back as it came; it was taken once.
+        items = [*self._asked, *full_history(mend(self._made))]
+        if parent:
+            # The whole of it is at hand, in case the server loses the thread.
+            return {"previous_response_id": parent, "messages": items}
+        return {"previous_response_id": self._begun_at, "prompt": self._template, "input": items}
+
+
+def _unforced(choice: Any) -> Any:
+    """Return what stays of a tool_choice after the first round, None if nothing does."""
+    if not isinstance(choice, dict):
+        return choice if choice in _FREE else None
+    if choice.get("type") != "allowed_tools":
+        return None
+    # It forces a call and it limits which; the limit stays.
+    return choice | {"mode": "auto"} if choice.get("mode") == "required" else choice
+
+
+def _check_fit(handler: Handler, arguments: Mapping[str, Any]) -> None:
+    """Raise ToolFailed for arguments that a tool does not take: they are the model's mistake.
+
+    A tool that hides its signature is simply called.
+    """
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise ToolFailed(f"the arguments do not fit: {error}") from None
 
 
 def _output(call: Item, value: object) -> Item:
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if isinstance(value, str):
+        text = mend(value)
+    else:
+        text = msgspec.json.encode(plain_json(value, f"what {call['name']} returned")).decode()
     return {"type": "function_call_output", "call_id": call["call_id"], "output": text}

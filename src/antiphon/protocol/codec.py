@@ -13,13 +13,26 @@ The machines know one language. What differs on the wire is written down here:
 
 Reading takes every variant. The fast way reads an event of exactly the known fields straight
 into its class; whatever has more takes the slow way and keeps the rest in `extra`.
+
+The slow way forgives. One odd field does not make an answer unreadable: what nearly fits is
+made to fit (`10.0` is ten tokens, an error that is a string is its message), and what does not
+is kept in `extra`, written back as it came, and has its default. What carries the answer itself
+has no default, so only this is fatal: a body that is no JSON object, a whole answer that has
+neither an id nor output, output that is no list, a lifecycle event without a response, an item
+that is no object, a delta or a final text that is no string, an event without a type that is no
+error. Entries of output that are no objects say nothing and are dropped.
+
+A whole answer that leaves out its status has the one that the rest of it shows: an error means
+failed, incomplete_details incomplete, output or usage completed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from functools import cache
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -33,7 +46,7 @@ from antiphon.protocol.events import (
     event_type,
 )
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import InputDetails, OutputDetails, Response, Usage
+from antiphon.protocol.response import InputDetails, OutputDetails, Response, Status, Usage
 from antiphon.protocol.sse import read_data
 
 __all__ = [
@@ -70,7 +83,7 @@ _FROM_ANY: Final = {
     "response.reasoning_summary.done": "response.reasoning_summary_text.done",
 }
 # What no server may leave open, and some do: null stands for the default there.
-_NEVER_NULL: Final = frozenset({"object", "created_at", "status", "model", "output"})
+_NEVER_NULL: Final = frozenset({"id", "object", "created_at", "status", "model", "output"})
 _OPEN_EFFORTS: Final = frozenset({None, "none", "low", "medium", "high", "xhigh"})
 _EXTRA: Final = "$extra"
 _DETAILS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -88,6 +101,11 @@ _ABSENT: Final[dict[str, Any]] = {
     "item": {},
     "part": {},
 }
+# An item has no stand-in: it is what its event is about.
+_FORGIVEN: Final = _ABSENT.keys() - {"item"}
+_SAID: Final = ("code", "message", "param")
+_OFFENDER: Final = re.compile(r"`\$\.(\w+)")
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 # Events whose struct is what goes over the wire: all but those that carry a response or an
 # error, and in the other dialect those that have another name there.
 _PLAIN: Final = frozenset(
@@ -132,7 +150,13 @@ def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
 
 def decode_response(data: bytes) -> Response:
     """Read a response, whatever server wrote it. Raise BrokenStream if it is none."""
-    return _read_response(_json_object(data))
+    body = _json_object(data)
+    if not _is_response(body):
+        raise BrokenStream("response: it has neither an id nor output", code="invalid_event")
+    response = _read_response(body)
+    if not isinstance(body.get("status"), str):
+        response.status = _status_shown(response)
+    return response
 
 
 def decode_event(data: bytes | str) -> Event:
@@ -176,6 +200,8 @@ def _decode_run(lines: bytes) -> list[KnownEvent] | None:
 def read_event(fields: dict[str, Any]) -> Event:
     """Read an event from a JSON object, keeping what we do not know."""
     name = fields.get("type")
+    if _is_bare_error(fields):
+        name = "error"
     if not isinstance(name, str):
         raise BrokenStream("event has no type", code="invalid_event")
     cls = EVENT_CLASSES.get(_FROM_ANY.get(name, name))
@@ -183,32 +209,26 @@ def read_event(fields: dict[str, Any]) -> Event:
         return UnknownEvent(name, fields)
     if cls is ErrorEvent:
         fields = _flat_error(fields)
-    known = set(cls.__struct_encode_fields__) - {_EXTRA}
-    kept = {key: value for key, value in fields.items() if key in known}
-    extra = {key: value for key, value in fields.items() if key not in known and key != "type"}
-    absent = {key: value for key, value in _ABSENT.items() if kept.get(key) is None}
-    kept |= {key: value for key, value in absent.items() if key in known}
-    try:
-        if isinstance(kept.get("response"), dict):
-            kept["response"] = _read_response(kept["response"])
-        event: KnownEvent = msgspec.convert(kept | {"type": cls.__struct_config__.tag}, cls)
-    except msgspec.ValidationError as error:
-        raise BrokenStream(f"event {name}: {error}", code="invalid_event") from None
-    if not extra:
-        return event
-    opened: KnownEvent = msgspec.structs.replace(event, extra=extra)
-    return opened
+    given = {key: value for key, value in fields.items() if key != "type"}
+    for key in _ABSENT.keys() & set(cls.__struct_encode_fields__):
+        if given.get(key) is None:
+            given[key] = _ABSENT[key]
+    if isinstance(given.get("response"), dict):
+        given["response"] = _read_response(given["response"])
+    event: KnownEvent = _fit(given, cls, f"event {name}")
+    return event
 
 
 def response_object(response: Response, dialect: Dialect = "openai") -> dict[str, Any]:
     """Return the response as a JSON object in the given dialect."""
     body: dict[str, Any] = msgspec.to_builtins(response)
-    body |= body.pop(_EXTRA, {})
+    extra = body.pop(_EXTRA, {})
     usage = body.get("usage") or {}
     for counts in (usage, *(usage.get(name, {}) for name in _DETAILS)):
         counts |= counts.pop(_EXTRA, {})
     if dialect == "open-responses":
         _speak_open(body)
+    body |= extra
     return body
 
 
@@ -247,44 +267,138 @@ def _functions(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     return [tool for tool in tools or () if tool.get("type") == "function"]
 
 
+def _is_bare_error(fields: dict[str, Any]) -> bool:
+    """Say whether this is an error without an event around it, as many servers send them."""
+    if fields.get("object") == "error":
+        return True
+    error = fields.get("error")
+    return not isinstance(fields.get("type"), str) and bool(error) and isinstance(error, str | dict)
+
+
 def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:
-    """Bring the nested form of an error event to the flat one."""
+    """Bring an error to the flat form, whatever form it came in."""
     nested = fields.get("error")
-    if not isinstance(nested, dict):
-        return {"message": ""} | fields
-    rest = {key: value for key, value in fields.items() if key != "error"}
-    flat = {key: nested[key] for key in ("code", "param") if key in nested}
-    flat["message"] = nested.get("message") or ""
-    if "type" in nested:
-        flat["kind"] = nested["type"]
-    return flat | rest
+    if isinstance(nested, str):
+        nested = {"message": nested}
+    flat = {key: fields.get(key) for key in _SAID}
+    kind = fields.get("type")
+    if isinstance(nested, dict):
+        fields = {key: value for key, value in fields.items() if key != "error"}
+        flat = {key: nested.get(key) if flat[key] is None else flat[key] for key in _SAID}
+        kind = nested.get("type")
+    flat = {key: _as_text(value) for key, value in flat.items()}
+    flat["message"] = flat["message"] or ""
+    if isinstance(kind, str) and kind != "error":
+        flat["kind"] = kind
+    return fields | flat
+
+
+def _as_text(value: object) -> str | None:
+    """Return what should have been a string: a number as it is written, an object as JSON."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _is_response(body: dict[str, Any]) -> bool:
+    kind = body.get("object")
+    if kind == "response" or isinstance(body.get("output"), list):
+        return True
+    # An id alone will do, but that of a chat completion, which says so, will not.
+    return isinstance(body.get("id"), str) and not isinstance(kind, str)
+
+
+def _status_shown(response: Response) -> Status:
+    """Return the status of a whole answer that does not tell it."""
+    if response.error is not None:
+        return "failed"
+    if response.incomplete_details is not None:
+        return "incomplete"
+    return "completed" if response.output or response.usage is not None else "in_progress"
 
 
 def _read_response(body: dict[str, Any]) -> Response:
     given = {k: v for k, v in body.items() if v is not None or k not in _NEVER_NULL}
-    if isinstance(given.get("usage"), dict):
-        given["usage"] = _usage_fields(given["usage"])
-    try:
-        return msgspec.convert(_with_extra(given, Response), Response)
-    except msgspec.ValidationError as error:
-        raise BrokenStream(f"response: {error}", code="invalid_event") from None
+    output = given.get("output", [])
+    if not isinstance(output, list):
+        raise BrokenStream("response: output is no list", code="invalid_event")
+    given["output"] = [item for item in output if isinstance(item, dict)]
+    for name, mend in _MENDERS.items():
+        if name in given:
+            given[name] = mend(given[name])
+    return _fit(given, Response, "response")
 
 
-def _usage_fields(usage: dict[str, Any]) -> dict[str, Any]:
+def _fit(fields: dict[str, Any], cls: type[_Struct], what: str) -> _Struct:
+    """Return these fields as a struct; what does not fit is kept in its `extra`.
+
+    Raise BrokenStream if that is a field that nothing can stand for. Each round settles one
+    field for good, so there are no more rounds than fields.
+    """
+    known = set(cls.__struct_encode_fields__) - {_EXTRA}
+    kept = {key: value for key, value in fields.items() if key in known}
+    extra = {key: value for key, value in fields.items() if key not in known}
+    while True:
+        try:
+            return msgspec.convert(kept | {_EXTRA: extra} if extra else kept, cls)
+        except msgspec.ValidationError as error:
+            found = _OFFENDER.search(str(error))
+            name = found[1] if found else ""
+            is_required, kind = _field(cls, name)
+            if is_required and name not in _FORGIVEN:
+                raise BrokenStream(f"{what}: {error}", code="invalid_event") from None
+        value = kept.pop(name)
+        try:
+            kept[name] = msgspec.convert(value, kind, strict=False)
+        except msgspec.ValidationError:
+            extra[name] = value
+            if is_required:
+                kept[name] = _ABSENT[name]
+
+
+@cache
+def _field(cls: type[msgspec.Struct], name: str) -> tuple[bool, Any]:
+    """Return whether a field must be there, and its type; "" is one that is not there."""
+    for field in msgspec.structs.fields(cls):
+        if field.encode_name == name:
+            return field.required, field.type
+    return True, Any
+
+
+def _read_failure(error: object) -> object:
+    if isinstance(error, str):
+        return {"message": error} if error else None
+    if not isinstance(error, dict):
+        return error
+    said = {key: _as_text(error.get(key)) for key in ("code", "message")}
+    return {"code": said["code"], "message": said["message"] or ""}
+
+
+def _read_usage(usage: object) -> object:
     """Return usage with its unknown fields set apart; a count that is null is not given."""
-    given = {key: value for key, value in usage.items() if value is not None}
+    if not isinstance(usage, dict):
+        return usage
+    given = _without_nulls(usage)
     for name, cls in _DETAILS.items():
         if isinstance(given.get(name), dict):
-            counts = {key: value for key, value in given[name].items() if value is not None}
-            given[name] = _with_extra(counts, cls)
-    return _with_extra(given, Usage)
+            given[name] = _fit(_without_nulls(given[name]), cls, name)
+    return _fit(given, Usage, "usage")
 
 
-def _with_extra(fields: dict[str, Any], cls: type[msgspec.Struct]) -> dict[str, Any]:
-    known = set(cls.__struct_encode_fields__) - {_EXTRA}
-    extra = {key: value for key, value in fields.items() if key not in known}
-    kept = {key: value for key, value in fields.items() if key in known}
-    return kept | {_EXTRA: extra} if extra else kept
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _read_id(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+# What some servers write otherwise than the specification, and what they mean by it.
+_MENDERS: Final[dict[str, Callable[[object], object]]] = {
+    "id": _read_id,
+    "error": _read_failure,
+    "incomplete_details": lambda why: {"reason": why} if isinstance(why, str) else why,
+    "conversation": lambda name: {"id": name} if isinstance(name, str) else name,
+    "usage": _read_usage,
+}
 
 
 def _has_extra(usage: Usage) -> bool:

@@ -227,11 +227,13 @@ def shape_error(error: msgspec.ValidationError, param: str) -> InvalidRequest:
 def text_of(content: object) -> str:
     """Return the text of a content field: the string itself, or its text parts joined.
 
-    A part of a kind we do not know may hold anything under these names.
+    A part of a kind we do not know may hold anything under these names, and what a foreign
+    server put among the parts may be no part at all.
     """
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return ""
-    texts = [part.get("text") or part.get("refusal") for part in content]
+    parts = [part for part in content if isinstance(part, dict)]
+    texts = [part.get("text") or part.get("refusal") for part in parts]
     return "".join(text for text in texts if isinstance(text, str))

@@ -7,12 +7,12 @@ written back (see `codec`). A foreign server may leave out anything: every field
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import Item, item_type, text_of
 
 __all__ = [
     "DONE_STATUSES",
@@ -30,6 +30,9 @@ __all__ = [
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 DONE_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
+
+# What a text is called: by the specification, by servers that take it from chat, and by none.
+_TEXTS: Final = ("output_text", "text", None)
 
 # What a peer sent beyond what we know. It never goes out under this name (see `codec`).
 Extra = dict[str, Any] | UnsetType
@@ -95,7 +98,7 @@ class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
 class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A response, whole. The one object of the protocol that everything else is about."""
 
-    id: str
+    id: str = ""
     object: Literal["response"] = "response"
     created_at: int | float = 0
     completed_at: int | float | None = None
@@ -135,11 +138,13 @@ class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def output_text(self) -> str:
-        """The text of every message, joined."""
-        return "".join(
-            part.get("text", "")
-            for item in self.output
-            if item.get("type") == "message"
-            for part in item.get("content") or ()
-            if part.get("type") == "output_text"
-        )
+        """The text of every message, joined; refusals are none. Never raises."""
+        messages = [item for item in self.output if item_type(item) == "message"]
+        return "".join(text_of(_texts_in(item.get("content"))) for item in messages)
+
+
+def _texts_in(content: object) -> object:
+    """Return the content without its refusals and other parts that are no text."""
+    if not isinstance(content, list):
+        return content
+    return [part for part in content if isinstance(part, dict) and part.get("type") in _TEXTS]

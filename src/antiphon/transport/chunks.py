@@ -27,13 +27,15 @@ class ChunkReader:
 
     def __init__(self, content: StreamReader) -> None:
         self._content = content
+        # A body that cannot be has a reader of its own kind, without those fields.
+        self._takes = _IS_KNOWN and type(content) is StreamReader
         self.is_behind = False
         """Whether more is waiting already than the last read could take."""
 
     async def read(self, most: int) -> bytes:
         """Return what has arrived; wait if that is nothing. Nothing at the end."""
         content = self._content
-        if _IS_KNOWN:
+        if self._takes:
             while not (content._buffer or content._eof or content._exception):
                 await content._wait("read")
             if content._buffer and content._exception is None:

@@ -30,8 +30,8 @@ PIECE: Final = 32 * 1024
 # Above this size the library warns about bytes and wants a file, which it sends piece by piece.
 _LARGE_BODY: Final = _MIB
 _OWN_HEADERS: Final = {
-    "Accept-Encoding": "identity",
-    "User-Agent": f"antiphon/{__version__}",
+    "accept-encoding": "identity",
+    "user-agent": f"antiphon/{__version__}",
 }
 
 
@@ -119,7 +119,9 @@ class HttpClient:
     ) -> None:
         self.limits: Final = limits or Limits()
         self._key = key
-        self._headers = {**_OWN_HEADERS, **(headers or {})}
+        # Names in lower case, so that the caller's spelling does not matter: theirs win.
+        self._headers = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
+        self._is_closed = False
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -177,13 +179,16 @@ class HttpClient:
             ) from None
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. Nothing can be sent after that."""
+        self._is_closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     def _open_session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
         if self._session is None:
             self._loop = loop
             self._session = aiohttp.ClientSession(
@@ -205,7 +210,7 @@ class HttpClient:
         sent: dict[str, str] = {}
         if body is not None:
             sent["Content-Type"] = "application/json"
-        if self._key is not None:
+        if self._key is not None and "authorization" not in self._headers:
             sent["Authorization"] = f"Bearer {self._key.reveal()}"
         return {**sent, **(headers or {})}
 

@@ -17,7 +17,8 @@ __all__ = ["MAX_ATTEMPTS", "WAIT_BUDGET", "read_retry_after", "retry_delay"]
 
 MAX_ATTEMPTS: Final = 3
 WAIT_BUDGET: Final = 20.0
-_WORTH_RETRYING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+# 520 to 524 are what a proxy says when it gets no sense, or nothing, from the server behind it.
+_WORTH_RETRYING: Final = frozenset({408, 429, 500, 502, 503, 504, *range(520, 525), 529})
 # What was slow, refused or nonsense will be so again, and an empty purse does not fill itself.
 _HOPELESS: Final = frozenset(
     {

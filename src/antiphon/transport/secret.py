@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 __all__ = ["Secret"]
 
 _STARS: Final = "***"
+_MIN_REDACTED: Final = 8
 
 
 class Secret:
@@ -30,8 +31,12 @@ class Secret:
         return self._value
 
     def redact(self, text: str) -> str:
-        """Return the text without the key: some servers repeat it in their error messages."""
-        return text.replace(self._value, _STARS)
+        """Return the text without the key: some servers repeat it in their error messages.
+
+        A key of less than eight characters protects nothing (`k`, `local`, `EMPTY`) and may
+        stand in any word: without it the message could not be read.
+        """
+        return text if len(self._value) < _MIN_REDACTED else text.replace(self._value, _STARS)
 
     def __repr__(self) -> str:
         return _STARS
