@@ -489,7 +489,7 @@ def test_a_custom_call_is_told_when_its_item_is_done(status: str | None) -> None
         done(item | {"input": "ls", "status": status}),
     ]
     told = tell(created(), *stream, end())
-    assert told.steps[3:] == [[], [ToolCallPart("c", "sh", {"input": "ls"})], []]
+    assert told.steps[3:] == [[], [ToolCallPart("c", "sh", {"input": "ls"}, "custom")], []]
     told.finish()
 
 

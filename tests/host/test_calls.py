@@ -115,7 +115,9 @@ def custom(text: object, status: str | None = "completed") -> Item:
 
 
 def test_free_input_is_told_as_it_is() -> None:
-    assert ToolCalls("").hear("key", custom("{")) == [ToolCallPart("c", "sh", {"input": "{"})]
+    assert ToolCalls("").hear("key", custom("{")) == [
+        ToolCallPart("c", "sh", {"input": "{"}, "custom")
+    ]
 
 
 @pytest.mark.parametrize("item", [custom("l", "incomplete"), custom("")])
@@ -125,7 +127,7 @@ def test_free_input_that_may_not_be_whole_waits(item: Item) -> None:
 
 @pytest.mark.parametrize("text", ["", None])
 def test_free_input_may_be_empty_at_the_end(text: str | None) -> None:
-    assert settle(custom(text)) == [ToolCallPart("c", "sh", {"input": ""})]
+    assert settle(custom(text)) == [ToolCallPart("c", "sh", {"input": ""}, "custom")]
 
 
 def test_free_input_that_was_cut_off_is_an_error_even_if_the_response_is_completed() -> None:

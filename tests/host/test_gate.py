@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from antiphon.client.settings import WireApi
 from antiphon.host import gate
-from antiphon.host.gate import RESPONSES_API_MODELS, GateConfig, choose_wire, is_listed
+from antiphon.host.gate import (
+    CHAT_ONLY_MODELS,
+    RESPONSES_API_MODELS,
+    GateConfig,
+    choose_wire,
+    is_listed,
+)
 
 OFFICIAL = "https://api.openai.com/v1"
 CUSTOM = "http://127.0.0.1:4680/v1"
@@ -17,7 +24,12 @@ UNDECIDED = GateConfig()
 ENABLED = GateConfig(responses_enabled=True)
 REFUSED = GateConfig(responses_enabled=False)
 
-MODELS = {"new": "gpt-5", "legacy": "gpt-3.5-turbo", "ours": "llama-3.3"}
+MODELS = {
+    "new": "gpt-5",
+    "legacy": "gpt-3.5-turbo",
+    "ours": "llama-3.3",
+    "search": "gpt-5-search-api",
+}
 URLS = {"official": OFFICIAL, "custom": CUSTOM}
 CONFIGS = {
     "undecided": UNDECIDED,
@@ -45,6 +57,8 @@ RESPONSES = {
     ("new", "custom", "enabled, all"),
     ("legacy", "official", "enabled, all"),
     ("legacy", "custom", "enabled, all"),
+    ("search", "official", "enabled, all"),
+    ("search", "custom", "enabled, all"),
     ("ours", "official", "undecided, ours"),
     ("ours", "official", "enabled, ours"),
     ("ours", "official", "enabled, all"),
@@ -177,3 +191,22 @@ def test_a_model_is_listed_by_its_whole_name_or_without_its_provider(
     entries: tuple[str, ...], listed: bool
 ) -> None:
     assert is_listed(entries, "acme/o3") is listed
+
+
+@pytest.mark.requirement("22-A1", "REQ-009.1")
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("gpt-5-search-api", "gpt-5-search-api-2025-10-14", "openai/GPT-5-search-api"),
+        *("gpt-4.1-search-preview", "gpt-4o-2024-11-20-audio", "gpt-5-audio-mini", "gpt-6-tts"),
+        *("gpt-5-realtime", "gpt-5-transcribe", "gpt-5-image", "gpt-5-image-mini"),
+    ],
+)
+def test_models_that_search_speak_listen_or_draw_stay_with_chat(model: str) -> None:
+    assert choose_wire(model, OFFICIAL, UNDECIDED, {}) == "chat"
+    assert choose_wire(model, OFFICIAL, GateConfig(models=(model,)), {}) == "responses"
+
+
+def test_the_reference_lists_the_models_of_chat_alone() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/host.md"
+    assert f"`{' '.join(CHAT_ONLY_MODELS)}`" in page.read_text()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.client.errors import InvalidAnswer
 from antiphon.host.model_entry import read_models
@@ -183,3 +186,42 @@ def test_only_models_that_chat_are_listed() -> None:
 def test_what_is_no_list_of_models_is_an_error(body: bytes) -> None:
     with pytest.raises(InvalidAnswer, match="base URL"):
         read_models(body)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"visibility": ["x"]},
+        {"visibility": {}},
+        {"supported_in_api": []},
+        {"type": ["language"]},
+        {"pricing": {"input": 10**400, "output": "1e999"}},
+        {"architecture": {"input_modalities": [[]]}},
+        {"supported_reasoning_levels": [[], {"effort": []}]},
+    ],
+)
+def test_an_entry_with_strange_values_is_a_model_all_the_same(entry: dict[str, Any]) -> None:
+    body = json.dumps({"data": [{"id": "house", **entry}]}).encode()
+    assert list(read_models(body)) == ["house"]
+
+
+_WORDS = st.sampled_from(
+    [
+        *("visibility", "supported_in_api", "type", "capabilities", "tags", "limits", "meta"),
+        *("pricing", "input", "output", "architecture", "input_modalities", "max_tokens"),
+        *("supported_reasoning_levels", "supported_parameters", "supports", "n_ctx", "effort"),
+    ]
+)
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats(0, 1) | st.sampled_from("ab")
+
+
+@given(
+    st.recursive(
+        _LEAVES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_no_entry_makes_reading_fail(value: Any) -> None:
+    fields = value if isinstance(value, dict) else {"tags": value}
+    assert set(read_models(json.dumps([{**fields, "id": "x"}]).encode())) <= {"x"}

@@ -179,3 +179,8 @@ def test_models_that_cannot_chat_are_known_by_name(model: str, is_chat: bool) ->
 def test_pictures_have_a_rule_where_it_is_published() -> None:
     assert TABLE.facts("gpt-5").image_cost == TileCost(70, 140)
     assert TABLE.facts("o4-mini").image_cost == PatchCost(1.72)
+
+
+def test_no_more_is_kept_than_was_sent() -> None:
+    usage = Usage(input_tokens=10, input_tokens_details=InputDetails(cached_tokens=1000))
+    assert Price(3, 15, 0.3).cost(usage) == pytest.approx(10 * 0.3 / 1_000_000)

@@ -230,14 +230,16 @@ async def test_a_server_that_says_when_to_come_back_is_obeyed() -> None:
 async def test_with_nothing_to_show_only_the_silent_are_spared(
     failure: tuple[int, str], error: type[Exception]
 ) -> None:
+    clock = Clock()
     async with (
         serve(Lister(failure=failure)) as server,
-        directory_of(server.url) as directory,
+        directory_of(server.url, clock=clock) as directory,
     ):
         assert await directory.list() == ()
         with pytest.raises(error):
             await directory.list(silent=False)
         server.failure = None
+        clock.now += 15.0
         assert _ids(await directory.list()) == ["gpt-4o", "house"]
 
 
@@ -397,3 +399,53 @@ def test_descriptions_are_values() -> None:
     with pytest.raises(AttributeError):
         model.id = "other"  # type: ignore[misc]
     assert msgspec.json.decode(msgspec.json.encode(model), type=ModelDescription) == model
+
+
+@pytest.mark.parametrize(("retry_after", "pause"), [(None, 15.0), ("40", 40.0)])
+async def test_without_a_first_list_a_server_that_fails_is_left_alone_for_a_while(
+    retry_after: str | None, pause: float
+) -> None:
+    clock = Clock()
+    server = Lister(failure=(503, "busy"), retry_after=retry_after)
+    async with serve(server), directory_of(server.url, clock=clock) as directory:
+        for _ in range(5):
+            assert await directory.list() == ()
+        clock.now += pause - 0.1
+        with pytest.raises(ServerFailed, match="busy"):
+            await directory.list(silent=False)
+        assert len(server.requests) == 1
+        clock.now += 0.1
+        server.failure = None
+        assert _ids(await directory.list()) == ["gpt-4o", "house"]
+        assert len(server.requests) == 2
+
+
+async def test_who_asks_while_a_failing_server_is_asked_again_waits_for_its_answer() -> None:
+    clock = Clock()
+    server = Lister(failure=(503, "busy"))
+    async with serve(server), directory_of(server.url, clock=clock) as directory:
+        assert await directory.list() == ()
+        clock.now += 15.0
+        server.failure, server.gate = None, asyncio.Event()
+        server.arrived.clear()
+        first = asyncio.create_task(directory.list())
+        await server.arrived.wait()
+        clock.now -= 10.0  # as if the pause were not over: the question is under way all the same
+        second = asyncio.create_task(directory.list())
+        server.gate.set()
+        assert _ids(await first) == _ids(await second) == ["gpt-4o", "house"]
+    assert len(server.requests) == 2
+
+
+async def test_a_list_with_strange_values_is_a_list() -> None:
+    server = Lister(extra={"visibility": ["x"]})
+    async with serve(server), directory_of(server.url) as directory:
+        assert _ids(await directory.list()) == ["gpt-4o", "house"]
+
+
+async def test_a_client_that_was_closed_has_no_models() -> None:
+    async with serve(Lister()) as server, directory_of(server.url) as directory:
+        await directory._client.close()
+        assert await directory.list() == ()
+        with pytest.raises(ServerUnreachable, match="the client is closed"):
+            await directory.list(silent=False)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
@@ -28,13 +32,16 @@ from antiphon.host import (
     ToolSpec,
 )
 from antiphon.host.errors import MalformedCall, ResponseFailed, TurnCancelled
-from antiphon.host.parts import ResponsePart
-from antiphon.host.usage import TurnEnded, TurnStarted, Update
+from antiphon.host.parts import Part, ResponsePart
+from antiphon.host.usage import Totals, TurnEnded, TurnStarted, Update, UsageTracker
 from antiphon.protocol.codec import encode_sse
 from antiphon.protocol.deltas import CallGrew, CallOpened, ReasoningGrew, TextGrew
+from antiphon.protocol.items import Item
 from antiphon.testing import Call, Reset, Script, ScriptedUpstream, Stall, serve_gateway
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, NativeServer, native, response
+from tests.client.native import error as refusal
+from tests.host.streams import Fields, created, done, end, event, message, message_item
 
 HELLO = [Message.system("Be brief."), Message.user("Hello there")]
 
@@ -225,6 +232,18 @@ async def cancel_in_mid_answer(host: Provider, server: NativeServer) -> TurnCanc
 BEGUN = [encode_sse(event) for event in build([TextGrew("Hel"), TextGrew("lo"), STOP])[:6]]
 
 
+def long_answer() -> list[bytes]:
+    """Return the beginning of an answer of a thousand tokens, by our estimate."""
+    return [encode_sse(event) for event in build([TextGrew("word " * 800), STOP])[:5]]
+
+
+def told(*stream: Fields, then: Literal["end", "stall"] = "end") -> Answer:
+    """Return a stream of events that are given as JSON."""
+    events = [{"sequence_number": number} | fields for number, fields in enumerate(stream)]
+    pieces = [b"data: " + msgspec.json.encode(fields) + b"\n\n" for fields in events]
+    return Answer(pieces=pieces, then=then)
+
+
 @pytest.mark.requirement("RFC016-usage")
 async def test_cancelling_hangs_up_and_keeps_what_came() -> None:
     updates: list[Update] = []
@@ -250,17 +269,345 @@ async def test_a_turn_that_is_not_cancelled_does_not_notice() -> None:
     assert outcome.status == "completed"
 
 
-async def test_an_application_that_raises_stops_the_turn() -> None:
+class Odd(Exception):
+    """An error of an application that happens to have a response."""
+
+    response = "not ours"
+
+
+@pytest.mark.requirement("RFC016-usage")
+@pytest.mark.parametrize("error", [Odd, GeneratorExit])
+async def test_an_application_that_raises_stops_the_turn_and_what_came_is_counted(
+    error: type[BaseException],
+) -> None:
     def refuse(part: ResponsePart) -> None:
-        raise ZeroDivisionError
+        raise error
 
     async with (
-        native(Answer(pieces=BEGUN, then="stall")) as server,
+        native(Answer(pieces=long_answer(), then="stall")) as server,
         provider(server.base_url) as host,
     ):
-        with pytest.raises(ZeroDivisionError):
-            await host.respond("m", HELLO, progress=refuse)
+        with pytest.raises(error):
+            await host.respond("m", HELLO, RespondOptions(session="c"), refuse)
         await asyncio.wait_for(server.raw.closed.wait(), 10)
+    ended = host.usage.of("resp_1")
+    assert ended is not None and (ended.status, ended.is_estimate) == ("abandoned", True)
+    assert ended.counted.output_tokens == 1000
+    assert host.usage.totals("c").output == 1000
+
+
+@pytest.mark.requirement("RFC016-usage")
+@pytest.mark.parametrize("way", ["task", "event"])
+async def test_a_turn_that_is_stopped_is_counted_as_far_as_it_came(way: str) -> None:
+    cancel, begun = asyncio.Event(), asyncio.Event()
+    options = RespondOptions(session="c")
+    async with (
+        native(Answer(pieces=long_answer(), then="stall")) as server,
+        provider(server.base_url) as host,
+    ):
+        asking = asyncio.create_task(
+            host.respond("m", HELLO, options, lambda part: begun.set(), cancel)
+        )
+        await begun.wait()
+        asking.cancel() if way == "task" else cancel.set()
+        with pytest.raises(asyncio.CancelledError if way == "task" else TurnCancelled):
+            await asking
+        assert own_tasks() == []
+    assert host.usage.totals("c").output == 1000
+    assert host.usage.totals("c").turns == host.usage.totals("c").estimated_turns == 1
+
+
+def own_tasks() -> list[str]:
+    """Return what of a turn is still running."""
+    names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+    return [name for name in names if name.startswith(("Provider.", "Event."))]
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_nothing_is_left_running_when_the_answer_is_there(is_watched: bool) -> None:
+    async with (
+        native(response(TextGrew("x"), COUNTED, STOP)) as server,
+        provider(server.base_url) as host,
+    ):
+        watched = asyncio.Event()
+        await host.respond("m", HELLO, cancel=watched if is_watched else None)
+        assert own_tasks() == []
+
+
+async def test_a_turn_that_is_cancelled_beforehand_is_neither_sent_nor_counted() -> None:
+    updates: list[Update] = []
+    cancel = asyncio.Event()
+    cancel.set()
+    async with (
+        native(response(TextGrew("x"), COUNTED, STOP)) as server,
+        provider(server.base_url) as host,
+    ):
+        host.usage.add_listener(updates.append)
+        with pytest.raises(TurnCancelled) as caught:
+            await host.respond("m", HELLO, cancel=cancel)
+    assert caught.value.partial is None
+    assert (server.requests, updates) == ([], [])
+
+
+async def test_a_turn_can_be_cancelled_while_the_tokenizer_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_loading, go_on = threading.Event(), threading.Event()
+
+    def load(model: str) -> bool:
+        is_loading.set()
+        return go_on.wait(10)
+
+    updates: list[Update] = []
+    cancel = asyncio.Event()
+    async with (
+        native(response(TextGrew("x"), COUNTED, STOP)) as server,
+        provider(server.base_url) as host,
+    ):
+        host.usage.add_listener(updates.append)
+        monkeypatch.setattr(host.tokens, "prepare", load)
+        asking = asyncio.create_task(host.respond("m", HELLO, cancel=cancel))
+        await asyncio.to_thread(is_loading.wait, 10)
+        cancel.set()
+        with pytest.raises(TurnCancelled):
+            await asking
+        go_on.set()
+    assert (server.requests, updates) == ([], [])
+
+
+@pytest.mark.requirement("RFC016-usage")
+@pytest.mark.parametrize("status", [401, 404, 429, 503])
+async def test_a_turn_that_is_refused_takes_nothing(status: int) -> None:
+    updates: list[Update] = []
+    async with native(refusal(status)) as server, provider(server.base_url) as host:
+        host.usage.add_listener(updates.append)
+        with pytest.raises(errors.ClientError):
+            await host.respond("m", HELLO, RespondOptions(session="c"))
+    ended = updates[-1]
+    assert isinstance(ended, TurnEnded) and ended.turn.status == "not_run"
+    assert host.usage.totals("c") == Totals()
+
+
+async def test_a_turn_without_a_server_or_a_call_that_is_wrong_takes_nothing() -> None:
+    async with provider("http://127.0.0.1:1/v1") as host:
+        with pytest.raises(errors.ServerUnreachable):
+            await host.respond("m", HELLO, RespondOptions(session="c"))
+    async with provider("http://127.0.0.1:1/v1", gate=GateConfig()) as legacy:
+        background = RespondOptions(session="c", model_options={"background": True})
+        with pytest.raises(errors.BadCall):
+            await legacy.respond("m", HELLO, background)
+    assert host.usage.totals("c") == legacy.usage.totals("c") == Totals()
+
+
+async def test_a_request_that_is_swallowed_is_counted_as_sent() -> None:
+    async with (
+        native(Answer(pieces=[], then="reset")) as server,
+        provider(server.base_url) as host,
+    ):
+        with pytest.raises(errors.StreamBroken):
+            await host.respond("m", HELLO, RespondOptions(session="c"))
+    assert host.usage.totals("c").input > 0
+    assert host.usage.totals("c").estimated_turns == 1
+
+
+async def test_zeros_on_the_way_are_no_figures() -> None:
+    zeros = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    begun = event("created", response={"id": "resp_1", "status": "in_progress", "usage": zeros})
+    cancel = asyncio.Event()
+    async with (
+        native(told(begun, *message("word " * 800)[:3], then="stall")) as server,
+        provider(server.base_url) as host,
+    ):
+        with pytest.raises(TurnCancelled):
+            await host.respond("m", HELLO, progress=lambda part: cancel.set(), cancel=cancel)
+    ended = host.usage.of("resp_1")
+    assert ended is not None and ended.is_estimate
+    assert ended.counted.input_tokens > 0 and ended.counted.output_tokens == 1000
+
+
+async def test_turns_of_no_session_push_no_conversation_out() -> None:
+    async with (
+        native(response(TextGrew("x"), COUNTED, STOP)) as server,
+        AsyncClient(base_url=server.base_url, environ={}) as client,
+        Provider(
+            client,
+            ProviderSettings(gate=RESPONSES_FOR_ALL),
+            usage=UsageTracker(max_conversations=1),
+            environ={},
+        ) as host,
+    ):
+        await host.respond("m", HELLO, RespondOptions(session="c"))
+        outcome = await host.respond("m", HELLO)
+    assert host.usage.totals("c").turns == 1
+    known = host.usage.of(outcome.response_id)
+    assert known is not None and known.conversation is None
+
+
+@pytest.mark.requirement("RFC016-usage")
+async def test_a_listener_that_raises_changes_neither_outcome_nor_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: reported.append(error))
+
+    def fail(update: Update) -> None:
+        raise RuntimeError("the status line is gone")
+
+    answers = [response(TextGrew("x"), COUNTED, STOP), refusal(401)]
+    async with native(*answers) as server, provider(server.base_url) as host:
+        host.usage.add_listener(fail)
+        outcome = await host.respond("m", HELLO)
+        with pytest.raises(errors.AuthFailed):
+            await host.respond("m", HELLO)
+    assert outcome.response.output_text == "x"
+    assert [str(error) for error in reported] == ["the status line is gone"] * 4
+
+
+async def test_the_room_of_the_model_is_told_with_the_start() -> None:
+    updates: list[Update] = []
+    async with (
+        native(response(TextGrew("x"), COUNTED, STOP)) as server,
+        provider(server.base_url) as host,
+    ):
+        host.usage.add_listener(updates.append)
+        await host.respond("gpt-4o", HELLO)
+        await host.respond("m", HELLO)
+    starts = [update for update in updates if isinstance(update, TurnStarted)]
+    assert [start.max_input for start in starts] == [111_616, None]
+
+
+# What goes back.
+
+
+def thinking_answer(**fields: Any) -> Answer:
+    """Return an answer that thinks, searches, and cites what it found."""
+    reasoning: Item = {"id": "rs_1", "type": "reasoning", "summary": [], **fields}
+    search: Item = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
+    note = {"type": "url_citation", "url": "https://a.example/x", "title": "T"}
+    said = message_item("Hi", annotations=[note])
+    return told(
+        created(),
+        done(reasoning),
+        done(search, 1),
+        *message("Hi", index=2)[:3],
+        event("output_text.annotation.added", annotation=note, **PLACE),
+        done(said, 2),
+        end(reasoning, search, said),
+    )
+
+
+PLACE = {"item_id": "msg_1", "output_index": 2, "content_index": 0, "annotation_index": 0}
+THOUGHT = [{"type": "summary_text", "text": "hm"}]
+
+
+async def second_input(
+    answer: Answer, options: RespondOptions, model: str = "gpt-5", **settings: Any
+) -> dict[str, Any]:
+    """Return the request of the second turn, after one that was handed back as it came."""
+    async with native(answer) as server, provider(server.base_url, **settings) as host:
+        shown = Shown()
+        await host.respond(model, HELLO, options, shown)
+        messages = [*HELLO, Message.assistant(shown.parts), Message.user("And?")]
+        await host.respond(model, messages, options)
+    return server.body(1)
+
+
+@pytest.mark.requirement("RFC016-open-question", "REQ-004.2")
+async def test_an_answer_with_inline_links_is_known_again() -> None:
+    sent = await second_input(thinking_answer(), RespondOptions(session="c"))
+    assert sent["previous_response_id"] == "resp_1"
+    assert [item["role"] for item in sent["input"]] == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "kinds", "search_id"),
+    [
+        ("gpt-5", {}, ["web_search_call"], None),
+        ("gpt-5", {"shows_thinking": True}, ["reasoning", "web_search_call"], "ws_1"),
+        ("gpt-4o", {}, ["web_search_call"], "ws_1"),
+        ("m", {}, ["web_search_call"], None),
+    ],
+)
+async def test_a_search_goes_back_with_its_thought_or_without_its_id(
+    model: str, settings: dict[str, Any], kinds: list[str], search_id: str | None
+) -> None:
+    answer = thinking_answer(summary=THOUGHT)
+    sent = (await second_input(answer, RespondOptions(), model, **settings))["input"]
+    assert [item["type"] for item in sent] == ["message", *kinds, "message", "message"]
+    assert sent[-3].get("id") == search_id
+    assert sent[-2]["content"][0]["text"] == "Hi"
+
+
+@pytest.mark.requirement("RFC22-thinking")
+@pytest.mark.parametrize(
+    ("store", "fields", "is_sent"),
+    [
+        (None, {"summary": THOUGHT}, True),
+        (False, {"summary": THOUGHT}, False),
+        (False, {"summary": THOUGHT, "encrypted_content": "sealed"}, True),
+        (False, {"encrypted_content": "sealed"}, True),
+    ],
+)
+async def test_a_thought_goes_back_if_the_server_can_know_it_again(
+    store: bool | None, fields: dict[str, Any], is_sent: bool
+) -> None:
+    options = RespondOptions(model_options={} if store is None else {"store": store})
+    sent = await second_input(thinking_answer(**fields), options, shows_thinking=True)
+    assert ("reasoning" in [item["type"] for item in sent["input"]]) is is_sent
+
+
+@pytest.mark.requirement("003-tools", "22-D4")
+async def test_a_call_of_a_custom_tool_goes_back_as_it_came() -> None:
+    item: Item = {"id": "ct_1", "type": "custom_tool_call", "call_id": "c1", "name": "sh"}
+    item |= {"input": "ls", "status": "completed"}
+    async with (
+        native(told(created(), done(item), end(item))) as server,
+        provider(server.base_url, call_prefix="gw-") as host,
+    ):
+        shown = Shown()
+        await host.respond("m", HELLO, progress=shown)
+        result = ToolResultPart(shown.calls[0].call_id, [TextPart("a.txt")])
+        await host.respond("m", [*HELLO, Message.assistant(shown.parts), Message.user([result])])
+    assert server.body(1)["input"][1:] == [
+        {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "a.txt"},
+    ]
+
+
+async def test_a_chat_server_gets_no_thoughts_and_no_custom_calls() -> None:
+    turn: list[Part] = [
+        ThinkingPart("hm", "rs_1", {"encrypted_content": "sealed"}),
+        TextPart("Let me see."),
+        ToolCallPart("c1", "sh", {"input": "ls"}, "custom"),
+    ]
+    result = Message.user([ToolResultPart("c1", [TextPart("a.txt")])])
+    async with (
+        ScriptedUpstream(Script(text="One file.")) as upstream,
+        provider(upstream.base_url, gate=GateConfig()) as host,
+    ):
+        outcome = await host.respond("m", [*HELLO, Message.assistant(turn), result])
+    sent = upstream.requests[0].json["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool"]
+    assert sent[2]["tool_calls"][0]["function"] == {"name": "sh", "arguments": '{"input":"ls"}'}
+    assert "hm" not in str(sent)
+    assert outcome.response.antiphon is UNSET or not outcome.response.antiphon.degraded
+
+
+async def test_a_chat_server_that_takes_thoughts_back_gets_them() -> None:
+    async with AsyncClient(base_url="https://api.deepseek.com/v1", environ={}) as client:
+        host = Provider(client, ProviderSettings(), environ={})
+        how = host._translation("deepseek-reasoner", "chat", RespondOptions())
+    assert how.keeps_reasoning and how.is_stored
+
+
+@pytest.mark.requirement("RFC016-scope-3")
+async def test_the_reasoning_effort_reaches_the_request() -> None:
+    async with (
+        native(response(TextGrew("x"), COUNTED, STOP)) as server,
+        provider(server.base_url) as host,
+    ):
+        await host.respond("m", HELLO, RespondOptions(model_options={"reasoning_effort": "high"}))
+    assert server.body(0)["reasoning"] == {"effort": "high"}
 
 
 @pytest.mark.requirement("22-C-AC", "RFC22-error")
@@ -368,6 +715,25 @@ async def test_choices_beyond_the_first_are_counted() -> None:
 
 
 # Models and tokens.
+
+
+async def test_an_estimate_is_not_taken_for_a_count_of_the_server() -> None:
+    """The server gives no figures, so there is none that the next turn could build on."""
+    started: list[int] = []
+
+    def note(update: Update) -> None:
+        if isinstance(update, TurnStarted):
+            started.append(update.estimated_input)
+
+    uncounted = told(created(), *message("one"), end(message_item("one")))
+    async with native(uncounted) as server, provider(server.base_url) as host:
+        host.usage.add_listener(note)
+        first = [Message.user("word " * 500)]
+        later = [*first, Message.assistant("one"), Message.user("go")]
+        await host.respond("m", first, RespondOptions(session="c"))
+        await host.respond("m", later, RespondOptions(session="c"))
+        await host.respond("m", later, RespondOptions(session="other"))
+    assert started[1] == started[2] > 600
 
 
 @pytest.mark.requirement("RFC016-facade")

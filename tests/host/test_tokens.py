@@ -6,6 +6,9 @@ import base64
 import importlib.util
 import logging
 import struct
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,7 +24,7 @@ from antiphon.host.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.tokens import TextCache, TokenCount, TokenCounter
+from antiphon.host.tokens import PER_ITEM, TextCache, TokenCount, TokenCounter
 from antiphon.host.vocabulary import Tokenizer, Tokenizers
 from antiphon.protocol.estimate import ATTACHMENT_TOKENS
 from antiphon.protocol.response import OutputDetails, Usage
@@ -460,3 +463,61 @@ def test_what_is_added_never_makes_a_request_cheaper(first: list[str], more: lis
     assert counter.count_request(longer, OTHER, "chat").tokens == 1234 + sum(
         4 + counter.count_text(text, OTHER) for text in more
     )
+
+
+@pytest.mark.requirement("RFC016-facade")
+@pytest.mark.parametrize(
+    "part",
+    [
+        DataPart(b"ephemeral", "cache_control"),
+        DataPart(b"x" * 400, "stateful_marker"),
+        DataPart(b"{}", "application/vnd.antiphon.annotation+json"),
+        DataPart(b"", "image/png"),
+        DataPart(b"", "application/pdf"),
+    ],
+)
+def test_data_that_is_not_sent_costs_nothing(part: DataPart) -> None:
+    counter = TokenCounter()
+    assert counter.count_message(Message.user([part]), OTHER) == PER_ITEM
+    result = ToolResultPart("c", [part])
+    assert counter.count_message(Message.user([result]), OTHER) == 2 * PER_ITEM
+
+
+def test_data_is_counted_as_it_is_sent() -> None:
+    counter = TokenCounter()
+
+    def count(data: bytes, mime: str) -> int:
+        return counter.count_message(Message.user([DataPart(data, mime)]), OTHER) - PER_ITEM
+
+    drawing = b"<svg>" + b"x" * 395
+    assert count(drawing, "image/svg+xml") == 100
+    assert count(b"12345678", "Text/Plain; charset=utf-8") == 2
+    assert count(_png(512, 512), "application/octet-stream") == count(_png(512, 512), "image/png")
+    assert count(b"\xff\xfe", "text/plain") == ATTACHMENT_TOKENS
+
+
+def test_a_call_is_counted_whatever_mappings_hold_its_input() -> None:
+    counter = TokenCounter()
+    plain = {"where": {"city": "Wien"}, "days": [1, 2]}
+    frozen = MappingProxyType({"where": MappingProxyType({"city": "Wien"}), "days": [1, 2]})
+
+    def count(given: Mapping[str, Any]) -> int:
+        return counter.count_message(Message.assistant([ToolCallPart("c", "f", given)]), OTHER)
+
+    assert count(frozen) == count(plain) > 2 * PER_ITEM
+    assert count({"half": "\ud83d"}) > 2 * PER_ITEM
+    assert count({"when": Path("some/where")}) > 2 * PER_ITEM
+
+
+def test_half_a_character_can_be_known_again() -> None:
+    counter = TokenCounter()
+    body = {"input": [_user("a\ud83d")]}
+    counter.note_actual("c", OTHER, body, Usage(input_tokens=500))
+    assert counter.count_request(body, OTHER, "c").tokens == 500
+
+
+def test_what_is_loaded_for_a_model_is_known_to_be() -> None:
+    counter = TokenCounter()
+    assert not counter.is_prepared(OTHER)
+    counter.prepare(OTHER)
+    assert counter.is_prepared(OTHER)

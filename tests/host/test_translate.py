@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from antiphon.client.history import new_items
 from antiphon.host.adapter import ITEM_MIME, AdapterSettings, StreamAdapter
+from antiphon.host.data import show_annotation
 from antiphon.host.errors import HostError, UnsupportedContent
 from antiphon.host.parts import (
     DataPart,
@@ -73,6 +75,10 @@ def result(call_id: str, output: str | list[dict[str, Any]]) -> Item:
 def thought(text: str, **fields: str) -> Item:
     summary = [{"type": "summary_text", "text": text}] if text else []
     return {"type": "reasoning", "summary": summary, **fields}
+
+
+def shown_item(item: Item) -> DataPart:
+    return DataPart(encode_item(item), ITEM_MIME)
 
 
 def items_of(*messages: Message, **settings: Any) -> list[Item]:
@@ -182,14 +188,131 @@ def test_notes_of_the_host_are_not_sent() -> None:
 
 @pytest.mark.requirement("RFC016-translator")
 def test_an_item_that_was_shown_as_data_is_that_item_again() -> None:
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    shown = DataPart(encode_item(search), ITEM_MIME)
-    turn: list[Part] = [TextPart("Let me see."), shown, TextPart("Found.")]
+    item = {"type": "acme:lookup", "id": "acme_1", "status": "completed"}
+    turn: list[Part] = [TextPart("Let me see."), shown_item(item), TextPart("Found.")]
     assert items_of(Message.assistant(turn)) == [
         said("assistant", "Let me see."),
-        search,
+        item,
         said("assistant", "Found."),
     ]
+
+
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+RUN = {"type": "code_interpreter_call", "id": "ci_1", "status": "completed", "code": "1"}
+
+
+@pytest.mark.requirement("RFC016-translator")
+def test_what_the_server_ran_goes_back_with_the_thought_before_it() -> None:
+    turn: list[Part] = [
+        ThinkingPart("Hm", "rs_1"),
+        shown_item(SEARCH),
+        ThinkingPart("", "rs_2", {"encrypted_content": "sealed"}),
+        shown_item(RUN),
+        TextPart("Found."),
+    ]
+    assert items_of(Message.assistant(turn)) == [
+        thought("Hm", id="rs_1"),
+        SEARCH,
+        thought("", id="rs_2", encrypted_content="sealed"),
+        RUN,
+        said("assistant", "Found."),
+    ]
+
+
+@pytest.mark.requirement("RFC016-translator")
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [ThinkingPart("Hm")],
+        [ThinkingPart("Hm", "rs_1"), TextPart("So.")],
+        [ThinkingPart("Hm", "rs_1"), ToolCallPart("c1", "find", {})],
+        [ThinkingPart("Hm", "rs_1"), IMAGE],
+    ],
+)
+def test_without_its_thought_a_search_has_no_id_and_the_rest_stays_at_home(
+    before: list[Part], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    told = items_of(Message.assistant(before))
+    items = items_of(Message.assistant([*before, shown_item(RUN), shown_item(SEARCH)]))
+    search = {"type": "web_search_call", "status": "completed"}
+    assert sorted(map(repr, items)) == sorted(map(repr, [*told, search]))
+    assert caplog.messages == ["a code_interpreter_call is not sent without the thought before it"]
+
+
+def test_a_model_that_does_not_reason_has_no_thought_to_miss() -> None:
+    turn = Message.assistant([shown_item(SEARCH), shown_item(RUN)])
+    assert items_of(turn, may_reason=False) == [SEARCH, RUN]
+
+
+NOTE = {"type": "url_citation", "url": "https://a.example/x_(y)?q=1", "title": "A [B] \\ C"}
+
+
+@pytest.mark.requirement("RFC016-translator", "RFC016-open-question")
+@given(
+    st.builds(
+        lambda title, path: NOTE | {"title": title, "url": "https://a.example/" + path},
+        texts() | st.sampled_from(["", "[", "]](", "\\", "\\]", "a\\[b\\]", NOTE["title"]]),
+        texts() | st.sampled_from(["", "(", ")", "[x](y)", " "]),
+    )
+)
+def test_a_link_that_the_adapter_added_is_no_part_of_the_answer(note: dict[str, Any]) -> None:
+    turn = [TextPart("So"), *show_annotation(note, "inline"), TextPart(" it is.")]
+    assert items_of(Message.assistant(turn)) == [said("assistant", "So it is.")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[a](https://a.example)",
+        " [a](https://a.example).",
+        " [a](ftp://a.example)",
+        " [a]b](https://a.example)",
+        " [a  b](https://a.example)",
+        " [a](https://a.example/(x))",
+        " [](https://a.example)",
+        " [a](https://a.example) [b](https://b.example)",
+    ],
+)
+def test_a_text_that_is_not_quite_such_a_link_is_text(text: str) -> None:
+    turn = [TextPart("So"), TextPart(text)]
+    assert items_of(Message.assistant(turn)) == [said("assistant", "So" + text)]
+
+
+def test_a_link_is_text_where_the_adapter_adds_none() -> None:
+    link = TextPart(" [a](https://a.example)")
+    assert items_of(Message.assistant([link])) == [said("assistant", link.value)]
+    assert items_of(Message.user([TextPart("So"), link])) == [said("user", "So", link.value)]
+    spoken = Message.assistant([TextPart("So"), link])
+    assert items_of(spoken, inline_links=False) == [said("assistant", "So" + link.value)]
+    assert items_of(Message.assistant("Hi"), Message.assistant([link]))[1] == said(
+        "assistant", link.value
+    )
+
+
+@pytest.mark.requirement("RFC016-translator", "003-tools")
+def test_a_call_of_a_custom_tool_and_its_result_stay_so() -> None:
+    turn = [ToolCallPart("gw-c1", "sh", {"input": "ls"}, "custom"), ToolCallPart("c2", "find", {})]
+    results = [ToolResultPart(part.call_id, [TextPart("ok")]) for part in turn]
+    messages = [Message.assistant(turn), Message.user(results)]
+    assert items_of(*messages, call_prefix="gw-") == [
+        {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"},
+        call("c2"),
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"},
+        result("c2", "ok"),
+    ]
+    assert items_of(*messages, call_prefix="gw-", custom_calls=False) == [
+        call("c1", "sh", '{"input":"ls"}'),
+        call("c2"),
+        result("c1", "ok"),
+        result("c2", "ok"),
+    ]
+
+
+def test_a_custom_call_without_a_text_is_sent_as_it_is() -> None:
+    (item,) = items_of(Message.assistant([ToolCallPart("c1", "sh", {"x": 1}, "custom")]))
+    assert item["input"] == '{"x":1}'
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"type":1}', b"\xff"])
@@ -364,6 +487,23 @@ def test_thoughts_stay_at_home_for_a_model_that_did_not_think_them() -> None:
     assert items_of(Message.assistant(turn), keeps_reasoning=False) == [said("assistant", "Hello")]
 
 
+@pytest.mark.requirement("RFC22-thinking")
+def test_where_nothing_is_stored_only_encrypted_thoughts_go_back() -> None:
+    turn: list[Part] = [
+        ThinkingPart("Let me ", "rs_1"),
+        ThinkingPart("Hm", "rs_2"),
+        TextPart("Hel"),
+        ThinkingPart("Hm", "rs_3"),
+        TextPart("lo"),
+        ThinkingPart("see.", "rs_1", {"encrypted_content": "sealed"}),
+        shown_item(RUN),
+    ]
+    assert items_of(Message.assistant(turn), is_stored=False) == [
+        thought("Let me see.", id="rs_1", encrypted_content="sealed"),
+        said("assistant", "Hello"),
+    ]
+
+
 def test_what_is_no_part_is_an_error_and_not_dropped() -> None:
     with pytest.raises(AssertionError, match="a bare string"):
         items_of(Message.user(["a bare string"]))  # type: ignore[list-item]
@@ -389,6 +529,12 @@ def test_tools_become_function_tools() -> None:
             "strict": False,
         },
     ]
+
+
+def test_a_schema_takes_mappings_of_any_kind() -> None:
+    inner = MappingProxyType({"name": MappingProxyType({"type": "string"})})
+    (tool,) = translate_tools([ToolSpec("find", "Finds it.", {"properties": inner})])
+    assert msgspec.json.encode(tool["parameters"]) == b'{"properties":{"name":{"type":"string"}}}'
 
 
 @pytest.mark.requirement("RFC016-translator", "003-tool-choice")
@@ -495,7 +641,7 @@ def test_no_text_is_lost_or_moved_to_another_speaker(
         assert sent == told
 
 
-@pytest.mark.requirement("RFC016-translator", "RFC016-metric-1")
+@pytest.mark.requirement("RFC016-translator")
 @given(conversations(), settings())
 def test_every_call_and_result_is_sent_once_and_in_order(
     messages: list[Message], how: TranslateSettings

@@ -100,7 +100,8 @@ class ToolCalls:
         if known:
             self.deviations.append(f"call_id {call.call_id} stands for several calls")
         known.add(payload)
-        return [msgspec.structs.replace(call, call_id=self._prefix + call.call_id)]
+        kind = "custom" if item.get("type") == "custom_tool_call" else "function"
+        return [msgspec.structs.replace(call, call_id=self._prefix + call.call_id, kind=kind)]
 
     def _compare(self, key: Hashable, item: Item) -> None:
         deviation = f"call {string_of(item, 'call_id')} changed after it was told"

@@ -1,6 +1,7 @@
 """How is data shown to a model: as text, as an image, or as a file?
 
-- What says that it is text (`text/*`, JSON) and can be read goes as `input_text`.
+- What says that it is text (`text/*`, JSON, SVG, which no model takes as an image) and can be
+  read goes as `input_text`.
 - An image goes as `input_image`, under the media type that its bytes say; bytes that we do not
   know go under the one declared.
 - All else goes as `input_file`, under a name made up from its media type.
@@ -23,7 +24,7 @@ from antiphon.host.images import sniff_image
 from antiphon.host.parts import DataPart, TextPart
 from antiphon.protocol.items import Part as WirePart
 
-__all__ = ["MARKERS", "translate_content", "translate_data"]
+__all__ = ["MARKERS", "media_type", "read_text", "translate_content", "translate_data"]
 
 # The bare words are those of VS Code's own chat.
 MARKERS: Final = frozenset(
@@ -40,6 +41,7 @@ MARKERS: Final = frozenset(
 
 _log: Final = logging.getLogger("antiphon.host")
 
+_SVG: Final = "image/svg+xml"
 _BYTES: Final = "application/octet-stream"
 _CHARSET: Final = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 _EXTENSION: Final = re.compile(r"[a-z0-9]{1,8}")
@@ -49,6 +51,7 @@ _EXTENSIONS: Final = {
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "audio/mpeg": "mp3",
+    "image/svg+xml": "svg",
     "text/plain": "txt",
 }
 
@@ -67,16 +70,17 @@ def translate_data(part: DataPart, markers: frozenset[str] = MARKERS) -> WirePar
 
     Raise UnsupportedContent for data of no media type that is no marker.
     """
-    media = part.mime.partition(";")[0].strip().lower()
+    media = media_type(part)
     if media in markers:
         _log.debug("a %s marker of %d bytes is not sent", media, len(part.data))
         return None
     if not part.data:
         return None
-    text = _read_text(part, media)
+    text = read_text(part)
     if text is not None:
         return {"type": "input_text", "text": text}
-    image = sniff_image(part.data) or (media if media.startswith("image/") else None)
+    is_image = media.startswith("image/") and media != _SVG
+    image = sniff_image(part.data) or (media if is_image else None)
     if image is not None:
         url = _data_url(part.data, image)
         return {"type": "input_image", "image_url": url, "detail": "auto"}
@@ -89,9 +93,16 @@ def translate_data(part: DataPart, markers: frozenset[str] = MARKERS) -> WirePar
     }
 
 
-def _read_text(part: DataPart, media: str) -> str | None:
+def media_type(part: DataPart) -> str:
+    """Return the type of data without its parameters, in lower case."""
+    return part.mime.partition(";")[0].strip().lower()
+
+
+def read_text(part: DataPart) -> str | None:
     """Return what the data says if it is text and says so, else None."""
-    if not (media.startswith("text/") or media == "application/json" or media.endswith("+json")):
+    media = media_type(part)
+    is_named = media in ("application/json", _SVG)
+    if not (is_named or media.startswith("text/") or media.endswith("+json")):
         return None
     charset = _CHARSET.search(part.mime)
     try:

@@ -7,6 +7,7 @@ tried out over the network. A new model is one line in `RESPONSES_API_MODELS`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ import msgspec
 from antiphon.client.settings import OPENAI_BASE_URL, WireApi
 
 __all__ = [
+    "CHAT_ONLY_MODELS",
     "DISABLE_VARIABLE",
     "RESPONSES_API_MODELS",
     "RESPONSES_FOR_ALL",
@@ -26,8 +28,7 @@ __all__ = [
 DISABLE_VARIABLE: Final = "OPENAI_RESPONSES_DISABLE"
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 
-# Names, or beginnings of names with a star. Models for audio and search, which chat
-# completions alone serves, stay out, and so does everything older than gpt-4o.
+# Names, or beginnings of names with a star. Everything older than gpt-4o stays out.
 RESPONSES_API_MODELS: Final[tuple[str, ...]] = (
     "gpt-6*",
     "gpt-5*",
@@ -45,6 +46,18 @@ RESPONSES_API_MODELS: Final[tuple[str, ...]] = (
     "o4-mini*",
     "codex-mini-latest",
     "computer-use-preview*",
+)
+
+# What a name above covers and the Responses endpoint does not serve: it searches, speaks,
+# listens or draws. A star stands for anything, here in any place.
+CHAT_ONLY_MODELS: Final[tuple[str, ...]] = (
+    "*-search-api*",
+    "*-search-preview*",
+    "*-audio*",
+    "*-realtime*",
+    "*-transcribe*",
+    "*-tts*",
+    "*-image*",
 )
 
 
@@ -73,8 +86,10 @@ def choose_wire(
     | 1 | `OPENAI_RESPONSES_DISABLE` is 1, true, yes or on, in any case        | chat      |
     | 2 | `responses_enabled` is False                                         | chat      |
     | 3 | the base URL is not OpenAI's own and `responses_enabled` is not True | chat      |
-    | 4 | the model is in `RESPONSES_API_MODELS` or in the config's `models`   | responses |
-    | 5 | otherwise                                                            | chat      |
+    | 4 | the model is in the config's `models`                                | responses |
+    | 5 | the model is in `CHAT_ONLY_MODELS`                                   | chat      |
+    | 6 | the model is in `RESPONSES_API_MODELS`                               | responses |
+    | 7 | otherwise                                                            | chat      |
 
     No base URL means the one in `OPENAI_BASE_URL`, else OpenAI's own, as for the client: hand
     over the environment that the client gets. `openai/gpt-5` counts as `gpt-5`; the config may
@@ -87,10 +102,12 @@ def choose_wire(
     url = base_url or environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_BASE_URL
     if config.responses_enabled is None and not _is_official(url):
         return "chat"
-    name = model.rpartition("/")[2]
-    if is_listed(RESPONSES_API_MODELS, name) or is_listed(config.models, model):
+    if is_listed(config.models, model):
         return "responses"
-    return "chat"
+    name = model.rpartition("/")[2].lower()
+    if any(fnmatchcase(name, pattern) for pattern in CHAT_ONLY_MODELS):
+        return "chat"
+    return "responses" if is_listed(RESPONSES_API_MODELS, name) else "chat"
 
 
 def is_listed(entries: Iterable[str], model: str) -> bool:

@@ -78,7 +78,7 @@ def _entries(body: bytes) -> Iterator[_Entry]:
 
 
 def _is_shown(name: str, entry: _Entry) -> bool:
-    if entry.get("visibility") in {"hide", "none"} or entry.get("supported_in_api") is False:
+    if entry.get("visibility") in ("hide", "none") or entry.get("supported_in_api") is False:
         return False
     kind = entry.get("type")
     return is_chat_model(name) and (not isinstance(kind, str) or kind in _CHAT_KINDS)
@@ -169,7 +169,7 @@ def _per_million(pricing: _Entry, *names: str) -> float | None:
     for name in names:
         try:
             price = float(pricing.get(name, "none"))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if 0 <= price < _TOP_PRICE:
             return round(price * _MILLION, 6)

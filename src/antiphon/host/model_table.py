@@ -55,7 +55,8 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def cost(self, usage: Usage) -> float:
         """Return what a response cost, in US dollars."""
-        kept = usage.input_tokens_details.cached_tokens
+        # Some servers count what they kept for later as well: no more is kept than was sent.
+        kept = min(usage.input_tokens_details.cached_tokens, usage.input_tokens)
         kept_price = self.input if self.cached is None else self.cached
         spent = (usage.input_tokens - kept) * self.input + kept * kept_price
         return (spent + usage.output_tokens * self.output) / _MILLION

@@ -2,7 +2,8 @@
 
 The server is asked for its list at most every few minutes, with the ETag it gave. An old list
 is handed out at once while a new one is fetched, by one request however many ask; a server
-that fails leaves the last good list standing.
+that fails leaves the last good list standing, and is left alone for as long as it asks for, or
+for a quarter of a minute.
 
 Each fact about a model comes from the first that states it: overrides of the config, then the
 server's entry, then the bundled table. The config comes first because it is the only one that
@@ -87,6 +88,7 @@ class ModelDirectory:
         self._models: tuple[ModelDescription, ...] | None = None
         self._etag: str | None = None
         self._good_until = 0.0
+        self._failure: ClientError | None = None
         self._refresh: asyncio.Task[ClientError | None] | None = None
         self._is_closed = False
 
@@ -94,7 +96,8 @@ class ModelDirectory:
         """Return the models that can chat, in the server's order.
 
         Only the first list is waited for. Silent never raises: without a list there are no
-        models. Otherwise the error is raised when there is nothing to show.
+        models. Otherwise the error is raised when there is nothing to show; while a server that
+        failed is left alone, that is the error it gave.
         """
         if self._models is not None:
             if self._clock() >= self._good_until:
@@ -129,6 +132,9 @@ class ModelDirectory:
         return self._refresh
 
     async def _first_list(self) -> ClientError | None:
+        is_running = self._refresh is not None and not self._refresh.done()
+        if self._failure is not None and not is_running and self._clock() < self._good_until:
+            return self._failure
         task = self._start()
         if task is not None:
             # Whoever gives up waiting must not take the list away from the others.
@@ -144,6 +150,7 @@ class ModelDirectory:
         except ClientError as error:
             wait = error.retry_after or _RETRY_AFTER
             self._good_until = self._clock() + min(wait, self._ttl)
+            self._failure = error
             _log.debug("no new list of models: %s", type(error).__name__)
             return error
         self._good_until = self._clock() + self._ttl
@@ -158,6 +165,8 @@ class ModelDirectory:
             raise error_from_transport(error) from error
         except TimeoutError as error:
             raise TimedOut("the server did not list its models in time") from error
+        except RuntimeError as error:  # our client was closed: there is nobody to ask through
+            raise ServerUnreachable(f"the models cannot be listed: {error}") from error
         if reply.head.status == 304 and self._etag:
             _log.debug("models unchanged")
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -52,11 +52,15 @@ class ThinkingPart(msgspec.Struct, frozen=True):
 
 
 class ToolCallPart(msgspec.Struct, frozen=True):
-    """A tool call, whole: it comes exactly once, with its arguments parsed."""
+    """A tool call, whole: it comes exactly once, with its arguments parsed.
+
+    The call of a custom tool is free text: `input` holds it under `input`.
+    """
 
     call_id: str
     name: str
     input: Mapping[str, Any]
+    kind: Literal["function", "custom"] = "function"
 
 
 class DataPart(msgspec.Struct, frozen=True):

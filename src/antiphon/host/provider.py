@@ -16,19 +16,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 import msgspec
 
+from antiphon.chat.profiles import profile_for
 from antiphon.client.client import AsyncClient
-from antiphon.client.errors import ClientError, ResourceNotFound
+from antiphon.client.errors import (
+    BadCall,
+    InvalidAnswer,
+    ResourceNotFound,
+    ServerFailed,
+    ServerRefused,
+    ServerUnreachable,
+)
 from antiphon.client.parameters import Params
+from antiphon.client.settings import WireApi
 from antiphon.client.stream import AsyncStream
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
 from antiphon.host.data import Annotations
-from antiphon.host.errors import TurnCancelled
+from antiphon.host.errors import HostError, TurnCancelled
 from antiphon.host.gate import GateConfig, choose_wire, is_listed
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
@@ -43,7 +51,6 @@ from antiphon.host.translate import (
     translate_tools,
 )
 from antiphon.host.usage import Turn, UsageTracker
-from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.estimate import estimate_tokens
 from antiphon.protocol.response import Response
 from antiphon.protocol.tools import Mode
@@ -54,6 +61,9 @@ _log: Final = logging.getLogger("antiphon.host")
 
 Progress = Callable[[ResponsePart], object]
 """Takes each part as it comes. If it raises, the turn is stopped."""
+
+# Where nothing came, these say that no model ran; of any other error nobody can be sure.
+_NOT_RUN: Final = (BadCall, ServerRefused, ServerFailed, ServerUnreachable, InvalidAnswer)
 
 _T = TypeVar("_T")
 _CHAT_HINT: Final = (
@@ -112,7 +122,6 @@ class Provider:
         self._settings = settings or ProviderSettings()
         self._directory = ModelDirectory(client.http, client.base_url, table=table)
         self._environ = os.environ if environ is None else environ
-        self._prepared: set[str] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,51 +151,68 @@ class Provider:
     ) -> Outcome:
         """Ask the model; hand each part of the answer to `progress`; return how it ended.
 
-        Setting `cancel` hangs up and raises TurnCancelled. An answer that is not whole raises,
-        after all its parts: a HostError that says what is missing, or the client's error.
+        Setting `cancel` hangs up and raises TurnCancelled; if it is set already, nothing is
+        sent. An answer that is not whole raises, after all its parts: a HostError that says
+        what is missing, or the client's error.
         """
+        if cancel is not None and cancel.is_set():
+            raise TurnCancelled(None)
         options = options or RespondOptions()
-        sent = translate_messages(messages, self._translation(options))
-        params = self._params(model, sent, options)
         wire = choose_wire(model, self._client.base_url, self._settings.gate, self._environ)
+        sent = translate_messages(messages, self._translation(model, wire, options))
+        params = self._params(model, sent, options)
         stream = self._client.stream(wire_api=wire, **params)
-        await self._prepare(model)
-        turn = self._start(model, params, options)
-        adapter = StreamAdapter(self._adapter_settings(model))
         _log.debug("%d items go out by way of %s", len(sent.items), wire)
         try:
-            outcome = await _until(cancel, _show(stream, adapter, progress), stream)
-        except AntiphonError as error:
-            self._count_failure(turn, error)
-            if wire == "chat" and isinstance(error, ResourceNotFound):
+            return await _until(cancel, self._run(stream, model, params, options, progress), stream)
+        except ResourceNotFound as error:
+            if wire == "chat":
                 error.add_note(_CHAT_HINT)
             raise
-        except BaseException:
-            self.usage.abandon(turn)
+
+    async def _run(
+        self,
+        stream: AsyncStream,
+        model: str,
+        params: Params,
+        options: RespondOptions,
+        progress: Progress,
+    ) -> Outcome:
+        """Run a turn, and book it however it ends."""
+        if not self.tokens.is_prepared(model):
+            # Loading a tokenizer takes a while the first time; nobody else is kept waiting.
+            await asyncio.to_thread(self.tokens.prepare, model)
+        turn = self._start(model, params, options)
+        adapter = StreamAdapter(self._adapter_settings(model))
+        try:
+            outcome = await _show(stream, adapter, progress)
+        except BaseException as error:
+            self._count_failure(turn, stream, error)
             raise
         self._count(turn, options, params, outcome.response)
         return outcome
 
-    async def _prepare(self, model: str) -> None:
-        """Load the tokenizer where it keeps nobody waiting; the first time takes a while."""
-        if model not in self._prepared:
-            await asyncio.to_thread(self.tokens.prepare, model)
-            self._prepared.add(model)
-
     def _start(self, model: str, params: Params, options: RespondOptions) -> Turn:
-        # A turn of no conversation is one of its own.
-        conversation = options.session or secrets.token_hex(8)
         known = self._directory.get(model)
         estimate = self.tokens.count_request(_counted(params), model, options.session)
         limit = known.max_input_tokens if known else None
-        return self.usage.start(conversation, model, estimate.tokens, limit)
+        return self.usage.start(options.session, model, estimate.tokens, limit)
 
-    def _translation(self, options: RespondOptions) -> TranslateSettings:
+    def _translation(self, model: str, wire: WireApi, options: RespondOptions) -> TranslateSettings:
         return TranslateSettings(
             call_prefix=self._settings.call_prefix,
             tool_images=self._settings.tool_images,
+            keeps_reasoning=wire == "responses" or self._is_taking_thoughts(),
+            is_stored=wire == "chat" or options.model_options.get("store") is not False,
+            may_reason=self._reasons(model) is not False,
+            custom_calls=wire == "responses",
+            inline_links=self._settings.annotations == "inline",
             system_prompt=options.system_prompt,
         )
+
+    def _is_taking_thoughts(self) -> bool:
+        """Say whether the chat server takes thoughts back. It keeps none: their text goes."""
+        return profile_for(self._client.base_url).reasoning_replay != "none"
 
     def _params(self, model: str, sent: Translation, options: RespondOptions) -> Params:
         params: dict[str, Any] = {**options.model_options, "model": model}
@@ -213,8 +239,12 @@ class Provider:
         allowed = self._settings.thinking_models
         if allowed is not None:
             return is_listed(allowed, model)
+        return self._reasons(model) is True
+
+    def _reasons(self, model: str) -> bool | None:
+        """Say whether a model reasons; None if nobody said."""
         known = self._directory.get(model)
-        return known is not None and bool(known.capabilities.reasoning)
+        return known.capabilities.reasoning if known else None
 
     def _count(
         self, turn: Turn, options: RespondOptions, params: Params, response: Response
@@ -226,15 +256,17 @@ class Provider:
             model = turn.started.model
             self.tokens.note_actual(options.session, model, _counted(params), ended.usage)
 
-    def _count_failure(self, turn: Turn, error: AntiphonError) -> None:
-        response = getattr(error, "response", None) or getattr(error, "partial", None)
+    def _count_failure(self, turn: Turn, stream: AsyncStream, error: BaseException) -> None:
+        """Book what came before the error: whoever stops an answer pays for it all the same."""
+        response = stream.response
+        if response is None and isinstance(error, _NOT_RUN):
+            self.usage.discard(turn)
+            return
         output = estimate_tokens(response.output) if response else 0
-        if isinstance(error, ClientError | TurnCancelled):
-            self.usage.abandon(turn, response, estimated_output=output)
-        elif response is None:
-            self.usage.abandon(turn)
-        else:
+        if response is not None and isinstance(error, HostError):
             self.usage.complete(turn, response, estimated_output=output)
+        else:
+            self.usage.abandon(turn, response, estimated_output=output)
 
 
 async def _show(stream: AsyncStream, adapter: StreamAdapter, progress: Progress) -> Outcome:
@@ -261,7 +293,8 @@ async def _until(
     finally:
         watching.cancel()
         working.cancel()
-        await asyncio.wait({working, watching})
+        # What it books on the way out is booked before anyone hears of the end.
+        await asyncio.gather(working, watching, return_exceptions=True)
 
 
 def _counted(params: Params) -> Mapping[str, Any]:

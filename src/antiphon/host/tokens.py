@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import logging
 import sys
 from collections import OrderedDict
@@ -23,8 +24,10 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.host.content import MARKERS, media_type, read_text
+from antiphon.host.data import encode_json
 from antiphon.host.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE, ImageCost
-from antiphon.host.images import image_size
+from antiphon.host.images import image_size, sniff_image
 from antiphon.host.model_table import ModelTable
 from antiphon.host.parts import (
     DataPart,
@@ -151,6 +154,10 @@ class TokenCounter:
         """
         return self._model(model).tokenizer is not None
 
+    def is_prepared(self, model: str) -> bool:
+        """Say whether what counting needs is loaded: then nobody has to wait for it."""
+        return model in self._models
+
     def count_text(self, text: str, model: str) -> int:
         """Return the tokens of a text alone."""
         tokenizer = self._model(model).tokenizer
@@ -213,18 +220,23 @@ class TokenCounter:
             case TextPart(value=text) | ThinkingPart(value=text):
                 return self.count_text(text, model)
             case ToolCallPart(name=name, input=arguments):
-                text = msgspec.json.encode(arguments).decode()
-                return PER_ITEM + self.count_text(name, model) + self.count_text(text, model)
+                written = self.count_text(_write(arguments), model)
+                return PER_ITEM + self.count_text(name, model) + written
             case ToolResultPart(content=content):
                 return PER_ITEM + sum(self._count_part(inner, model) for inner in content)
             case _:
                 return self._count_data(part, model)
 
     def _count_data(self, part: DataPart, model: str) -> int:
-        if part.mime.startswith("image/"):
+        """Count data as it would be sent: as text, image or file, or not at all."""
+        media = media_type(part)
+        if not part.data or media in MARKERS:
+            return 0
+        text = read_text(part)
+        if text is not None:
+            return self.count_text(text, model)
+        if media.startswith("image/") or sniff_image(part.data):
             return self._model(model).image_cost.tokens(image_size(part.data) or UNKNOWN_SIZE)
-        if part.mime.startswith("text/") or part.mime.endswith("json"):
-            return self.count_text(part.data.decode("utf-8", "replace"), model)
         return ATTACHMENT_TOKENS
 
     def _count_frame(self, body: Mapping[str, Any], model: str) -> TokenCount:
@@ -294,8 +306,16 @@ def _schemas(text: object) -> list[Any]:
 
 
 def _digest(items: Sequence[Item]) -> bytes:
-    encoded = msgspec.json.encode(items, order="deterministic")
-    return hashlib.blake2b(encoded, digest_size=16).digest()
+    return hashlib.blake2b(encode_json(items), digest_size=16).digest()
+
+
+def _write(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as JSON. What JSON has not is counted all the same, by its text."""
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _is_made_by_model(item: Item) -> bool:

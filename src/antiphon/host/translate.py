@@ -12,15 +12,23 @@ Rules, in the order in which a reader asks for them:
   files, so those of an assistant or system message move to a user message of their own, right
   behind what was said before. It waits while calls have no result yet, for some servers want
   a result directly behind its call; the next message ends the waiting.
-- A call is never rendered as text. A result is one string, its texts joined by newlines; if it
-  holds images or files it is a list of parts, or (`tool_images="message"`) the string with the
-  rest in a user message behind it. A result without content is `""`, not the `"{}"` of early
-  translators: a model reads that as an empty object which the tool gave. The protocol has no
-  flag for a failed tool, so its text goes as it is; with no text at all it is `"Error"`.
-- A thought goes back only if the server can know it again: with its id, or encrypted. Parts of
-  one id are one `reasoning` item, where the first of them stood. Any other thought is left out:
-  a server would take it for something the assistant said.
-- An item that the adapter showed as data, because no part stands for it, is that item again.
+- A call is never rendered as text; that of a custom tool is a `custom_tool_call`, and its result
+  too (a server that has none gets functions). A result is one string, its texts joined by
+  newlines; if it holds images or files it is a list of parts, or (`tool_images="message"`) the
+  string with the rest in a user message behind it. A result without content is `""`, not the
+  `"{}"` of early translators: a model reads that as an empty object which the tool gave. The
+  protocol has no flag for a failed tool, so its text goes as it is; with no text at all it is
+  `"Error"`.
+- A thought goes back only if the server can know it again: encrypted, or with its id if the
+  server keeps what it thought. Parts of one id are one `reasoning` item, where the first of them
+  stood. Any other thought is left out: a server would take it for something the assistant said.
+- An item that the adapter showed as data, because no part stands for it, is that item again. But
+  what the server itself ran belongs to the thought before it: a server that finds the id of one
+  refuses it without the other. Directly behind a thought that goes back, and of a model that
+  does not reason, it goes as it came; otherwise a search goes without its id, and of the others,
+  which need theirs, the answer has to speak.
+- A link that the adapter put behind a text is no part of the answer and left out. It is known by
+  its form: a text of its own that is exactly ` [title](address)`, in a message that has spoken.
 - A message's `name` is left out: items have no place for it.
 
 Nothing here checks sizes or tool limits; the client does.
@@ -29,6 +37,8 @@ Nothing here checks sizes or tool limits; the client does.
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, assert_never
 
@@ -36,6 +46,7 @@ import msgspec
 
 from antiphon.host.adapter import ITEM_MIME, own_call_id
 from antiphon.host.content import MARKERS, translate_content, translate_data
+from antiphon.host.data import show_annotation
 from antiphon.host.parts import (
     DataPart,
     Message,
@@ -59,6 +70,20 @@ __all__ = [
     "translate_tools",
 ]
 
+_log: Final = logging.getLogger("antiphon.host")
+
+# What a server runs by itself, at the end of a thought.
+_HOSTED: Final = frozenset(
+    {
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+        "web_search_call",
+    }
+)
+_LINK: Final = re.compile(r" \[(.+)\]\((https?://[^()]+)\)", re.IGNORECASE | re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\([\\\[\]])")
 _MODES: Final[tuple[Mode, ...]] = ("auto", "required", "none")
 
 
@@ -68,13 +93,21 @@ class TranslateSettings(msgspec.Struct, frozen=True, kw_only=True):
     `call_prefix` is what the adapter put before call ids; it is taken off again.
     `tool_images` says where the images of tool results go: with the result, or in a user
     message behind it, for servers that take only strings. `keeps_reasoning` False leaves all
-    thoughts out, for a model that did not think them. `system_prompt` goes before the system
-    messages. `markers` are the types of data that is not content.
+    thoughts out, for a model that did not think them. `is_stored` False says that the server
+    kept none of its answers (`store=False`), so that only encrypted thoughts go back.
+    `may_reason` False says that the model never thinks. `custom_calls` False turns calls of
+    custom tools into those of functions. `inline_links` False says that the adapter put no links
+    into the text. `system_prompt` goes before the system messages. `markers` are the types of
+    data that is not content.
     """
 
     call_prefix: str = ""
     tool_images: Literal["content", "message"] = "content"
     keeps_reasoning: bool = True
+    is_stored: bool = True
+    may_reason: bool = True
+    custom_calls: bool = True
+    inline_links: bool = True
     system_prompt: str = ""
     markers: frozenset[str] = MARKERS
 
@@ -104,7 +137,7 @@ def translate_messages(
 
     Raise UnsupportedContent for data that is of no media type and no marker.
     """
-    writer = _Writer(settings)
+    writer = _Writer(settings, _sealed_ids(messages))
     for message in messages:
         writer.write(message)
     return writer.finish()
@@ -121,7 +154,7 @@ def translate_tools(tools: Sequence[ToolSpec]) -> list[Tool]:
             "type": "function",
             "name": tool.name,
             "description": tool.description,
-            "parameters": dict(tool.input_schema or {"type": "object", "properties": {}}),
+            "parameters": _plain(tool.input_schema or {"type": "object", "properties": {}}),
             "strict": False,
         }
         for tool in tools
@@ -139,24 +172,28 @@ class _Writer:
     """Writes one conversation.
 
     `_content` belongs to the message that is open. `_moved` is what its own message could not
-    hold. `_waiting` are the calls that have no result yet.
+    hold. `_waiting` are the calls that have no result yet, `_custom` those of custom tools.
     """
 
-    def __init__(self, settings: TranslateSettings) -> None:
+    def __init__(self, settings: TranslateSettings, sealed_ids: frozenset[str]) -> None:
         self._settings = settings
+        self._sealed_ids = sealed_ids
         self._items: list[Item] = []
         self._instructions: list[str] = [settings.system_prompt]
         self._role = Role.USER
         self._is_leading = True
         self._content: list[WirePart] = []
         self._moved: list[WirePart] = []
+        self._has_spoken = False
         self._waiting: set[str] = set()
+        self._custom: set[str] = set()
         self._thoughts: dict[str, _Thought] = {}
         self._loose = _Thought()
 
     def write(self, message: Message) -> None:
         """Write a message, as several items where it cannot be one."""
         self._role = message.role
+        self._has_spoken = False
         is_first = not self._items and not self._moved
         self._is_leading = message.role is Role.SYSTEM and is_first
         if self._is_leading:
@@ -181,7 +218,8 @@ class _Writer:
         self._loose = _Thought()
         match part:
             case TextPart():
-                self._say(part.value)
+                if not self._is_added_link(part):
+                    self._say(part.value)
             case DataPart():
                 self._show(part)
             case ToolCallPart():
@@ -195,12 +233,17 @@ class _Writer:
         if self._is_leading:
             self._instructions[-1] += text
         elif text:
+            self._has_spoken = True
             self._content.append({"type": "input_text", "text": text})
+
+    def _is_added_link(self, part: TextPart) -> bool:
+        is_answer = self._role is Role.ASSISTANT and self._has_spoken
+        return is_answer and self._settings.inline_links and _is_link(part)
 
     def _show(self, part: DataPart) -> None:
         item = _read_item(part)
         if item is not None:
-            self._append(item)
+            self._replay(item)
             return
         shown = translate_data(part, self._settings.markers)
         if shown is None:
@@ -213,16 +256,31 @@ class _Writer:
             self._close_message()
             self._moved.append(shown)
 
+    def _replay(self, item: Item) -> None:
+        """Add an item of the server's own, as far as it can stand without its thought."""
+        kind = item["type"]
+        if kind in _HOSTED and self._settings.may_reason and not self._is_behind_thought():
+            if kind != "web_search_call":
+                _log.debug("a %s is not sent without the thought before it", kind)
+                return
+            item = {name: value for name, value in item.items() if name != "id"}
+        self._append(item)
+
+    def _is_behind_thought(self) -> bool:
+        is_open = bool(self._content or self._moved)
+        return not is_open and bool(self._items) and self._items[-1]["type"] == "reasoning"
+
     def _call(self, part: ToolCallPart) -> None:
         call_id = self._plain_id(part.call_id)
-        self._append(
-            {
-                "type": "function_call",
-                "call_id": call_id,
-                "name": part.name,
-                "arguments": _to_json(part.input),
-            }
-        )
+        call: Item = {"type": "function_call", "call_id": call_id, "name": part.name}
+        if part.kind == "custom" and self._settings.custom_calls:
+            self._custom.add(call_id)
+            text = part.input.get("input")
+            call["type"] = "custom_tool_call"
+            call["input"] = text if isinstance(text, str) else _to_json(part.input)
+        else:
+            call["arguments"] = _to_json(part.input)
+        self._append(call)
         self._waiting.add(call_id)
 
     def _answer(self, part: ToolResultPart) -> None:
@@ -230,7 +288,8 @@ class _Writer:
         self._waiting.discard(call_id)
         self._close_message()
         output = self._output(part)
-        self._items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+        kind = "custom_tool_call_output" if call_id in self._custom else "function_call_output"
+        self._items.append({"type": kind, "call_id": call_id, "output": output})
 
     def _output(self, part: ToolResultPart) -> str | list[WirePart]:
         """Return the output of a result. What cannot go with it is put aside."""
@@ -254,6 +313,8 @@ class _Writer:
                 self._loose = _Thought()
             return
         self._loose = _Thought()
+        if not self._settings.is_stored and part.id not in self._sealed_ids:
+            return
         thought = self._thoughts.get(part.id)
         if thought is None:
             thought = self._thoughts[part.id] = _Thought(part.id)
@@ -302,8 +363,7 @@ class _Thought:
 
     def add(self, part: ThinkingPart) -> None:
         self._texts.append(part.value)
-        sealed = part.metadata.get("encrypted_content")
-        if isinstance(sealed, str) and sealed:
+        if sealed := _seal_of(part):
             self.item["encrypted_content"] = sealed
 
     def complete(self) -> Item:
@@ -311,6 +371,22 @@ class _Thought:
         if text:
             self.item["summary"] = [{"type": "summary_text", "text": text}]
         return self.item
+
+
+def _sealed_ids(messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of thoughts that some part holds encrypted."""
+    thoughts = (
+        part
+        for message in messages
+        for part in message.content
+        if isinstance(part, ThinkingPart) and _seal_of(part)
+    )
+    return frozenset(part.id for part in thoughts if part.id)
+
+
+def _seal_of(part: ThinkingPart) -> str:
+    sealed = part.metadata.get("encrypted_content")
+    return sealed if isinstance(sealed, str) else ""
 
 
 def _read_item(part: DataPart) -> Item | None:
@@ -322,6 +398,24 @@ def _read_item(part: DataPart) -> Item | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return item if isinstance(item, dict) and isinstance(item.get("type"), str) else None
+
+
+def _is_link(part: TextPart) -> bool:
+    """Say whether a text is exactly what the adapter makes of a note with an address."""
+    found = _LINK.fullmatch(part.value)
+    if found is None:
+        return False
+    words, address = _ESCAPE.sub(r"\1", found[1]), found[2]
+    # A note without a title shows its address instead, as it was before it was made safe.
+    notes = ({"title": words, "url": address}, {"url": words})
+    links = [show_annotation({"type": "url_citation", **note}, "inline") for note in notes]
+    return [part] in links
+
+
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema of any kind of mappings as one of dicts."""
+    plain: dict[str, Any] = json.loads(_to_json(schema))
+    return plain
 
 
 def _to_json(value: Mapping[str, Any]) -> str:

@@ -3,17 +3,21 @@
 A turn is started with an estimate of its input and ended by every terminal event, whichever
 it is, or given up when the stream broke. The server's figures come first: they replace the
 estimate of their turn, and no estimate ever replaces them. What rests on an estimate says so.
-Nothing is keyed by the model alone: two conversations with one model stay two.
+A response that has not ended has no figures yet, and zeros for an answer are none. A turn that
+never ran took nothing and is not booked. Nothing is keyed by the model alone: two conversations
+with one model stay two. A turn of no conversation is known by its response only.
 
-Listeners are told when the books are already right, outside the lock, and all of them are told
-even if one raises; the error then reaches whoever started or ended the turn. When several
-raise, the last error carries the others as its context. Memory is bounded: the conversations
-and responses used longest ago are forgotten first.
+Listeners are told when the books are already right, outside the lock. They must not raise: a
+turn is neither undone nor failed by what happens to a status line. One that does is no reason
+to keep the others waiting; its error goes to `sys.excepthook`, which prints it unless the
+application says otherwise. Memory is bounded: the conversations and responses used longest ago
+are forgotten first.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -38,7 +42,8 @@ __all__ = [
 ]
 
 _log: Final = logging.getLogger("antiphon.host")
-_NOTHING: Final = Usage()
+_ANSWERS: Final = frozenset({"completed", "incomplete"})
+_ENDS: Final = _ANSWERS | {"failed", "cancelled"}
 _T = TypeVar("_T")
 
 
@@ -46,10 +51,12 @@ class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one turn took, once it has ended.
 
     `usage` is the server's own count, or None if it gave none; then `estimate` is all there is.
-    `is_estimate` is also True for figures that the server itself marks as estimated.
+    `is_estimate` is also True for figures that the server itself marks as estimated. `status`
+    is the response's, or `abandoned` if it came to no end, or `not_run`. A turn of no
+    conversation has None for it.
     """
 
-    conversation: str
+    conversation: str | None
     model: str
     response_id: str | None
     status: str
@@ -79,7 +86,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
     """A request is about to go out. `estimated_input` is all that is known of its size."""
 
-    conversation: str
+    conversation: str | None
     model: str
     estimated_input: int
     max_input: int | None = None
@@ -88,6 +95,7 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A turn has ended, well or badly. `totals` are of its conversation, this turn included.
 
+    Without a conversation they are of this turn alone.
     The same turn may end twice: given up at first, then counted by the server after all.
     """
 
@@ -133,9 +141,13 @@ class UsageTracker:
         return remove
 
     def start(
-        self, conversation: str, model: str, estimated_input: int, max_input: int | None = None
+        self,
+        conversation: str | None,
+        model: str,
+        estimated_input: int,
+        max_input: int | None = None,
     ) -> Turn:
-        """Begin a turn. `max_input` is what the model takes, if known."""
+        """Begin a turn, of a conversation or of none. `max_input` is what the model takes."""
         started = TurnStarted(
             conversation=conversation,
             model=model,
@@ -161,16 +173,39 @@ class UsageTracker:
         """
         return self._end(turn, partial, "abandoned", estimated_output)
 
+    def discard(self, turn: Turn) -> TurnUsage:
+        """End a turn that never ran: refused, or not sent. It took nothing and is not booked.
+
+        Listeners are told, with the status `not_run`. A turn that has ended stays as it is.
+        """
+        if turn.usage is not None:
+            return turn.usage
+        ended = TurnUsage(
+            conversation=turn.started.conversation,
+            model=turn.started.model,
+            response_id=None,
+            status="not_run",
+            usage=None,
+            estimate=Usage(),
+            max_input=turn.started.max_input,
+        )
+        _log.debug("turn not run")
+        self._tell(TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)))
+        return ended
+
     def totals(self, conversation: str) -> Totals:
         """Return the sums of a conversation; all zero if it is not known, or no longer."""
-        with self._lock:
-            book = self._books.get(conversation)
-            return book.totals if book else Totals()
+        return self._totals_of(conversation)
 
     def of(self, response_id: str) -> TurnUsage | None:
         """Return what a response took, or None if it is not known, or no longer."""
         with self._lock:
             return self._responses.get(response_id)
+
+    def _totals_of(self, conversation: str | None) -> Totals:
+        with self._lock:
+            book = None if conversation is None else self._books.get(conversation)
+            return book.totals if book else Totals()
 
     def _end(
         self, turn: Turn, response: Response | None, status: str, estimated_output: int
@@ -192,10 +227,7 @@ class UsageTracker:
         return ended
 
     def _book(self, turn: Turn, ended: TurnUsage) -> Totals:
-        book = self._books.get(ended.conversation)
-        if book is None:
-            book = _Book()
-            self._books.put(ended.conversation, book)
+        book = self._book_of(ended.conversation)
         if turn.usage is not None and turn._booked_in is book:
             book.add(turn.usage, -1)
         book.add(ended, 1)
@@ -203,6 +235,16 @@ class UsageTracker:
         turn._booked_in = book
         self._remember(ended)
         return book.totals
+
+    def _book_of(self, conversation: str | None) -> _Book:
+        """Return the book of a conversation; one that nobody keeps where there is none."""
+        if conversation is None:
+            return _Book()
+        book = self._books.get(conversation)
+        if book is None:
+            book = _Book()
+            self._books.put(conversation, book)
+        return book
 
     def _remember(self, ended: TurnUsage) -> None:
         if ended.response_id is None:
@@ -214,16 +256,17 @@ class UsageTracker:
     def _tell(self, update: Update) -> None:
         with self._lock:
             listeners = list(self._listeners.values())
-        _call_all(listeners, update)
+        for listener in listeners:
+            try:
+                listener(update)
+            except Exception as error:  # noqa: BLE001  whatever it is, it is not the turn's
+                _report(error)
 
 
-def _call_all(listeners: list[Listener], update: Update) -> None:
-    """Call each, whatever the others do. An error in `finally` carries the one before it."""
-    if listeners:
-        try:
-            listeners[0](update)
-        finally:
-            _call_all(listeners[1:], update)
+def _report(error: Exception) -> None:
+    """Hand an error that nobody can be given to Python, as one that nobody caught."""
+    error.add_note("raised by a usage listener, which must not raise; the turn is not affected")
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 class _Book:
@@ -293,9 +336,17 @@ def _trust(turn: TurnUsage) -> int:
 
 
 def _usage_of(response: Response) -> Usage | None:
-    """Return the server's count. An answer that took nothing at all was not counted."""
-    is_answer = response.status in ("completed", "incomplete")
-    return None if is_answer and response.usage == _NOTHING else response.usage
+    """Return the server's count, if there is one.
+
+    Before the end nothing is counted, whatever a response says on the way. An answer that took
+    nothing at all was not counted either; only what failed without a word may have taken none.
+    """
+    usage = response.usage
+    if usage is None or response.status not in _ENDS:
+        return None
+    is_zero = not (usage.input_tokens or usage.output_tokens or usage.total_tokens)
+    has_answer = response.status in _ANSWERS or bool(response.output)
+    return None if is_zero and has_answer else usage
 
 
 def _is_marked(response: Response) -> bool:
@@ -317,6 +368,8 @@ def status_line(update: Update, price: Price | None = None) -> str:
         words = [update.model, f"in ~{tokens:,}", _fill(tokens, update.max_input, "~")]
         return " · ".join(word for word in words if word)
     turn, usage = update.turn, update.turn.counted
+    if turn.status == "not_run":
+        return f"{turn.model} · {turn.status}"
     mark = "~" if turn.is_estimate else ""
     words = [
         turn.model,
