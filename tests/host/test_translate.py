@@ -30,13 +30,8 @@ from antiphon.host.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.translate import (
-    ToolSpec,
-    TranslateSettings,
-    translate_messages,
-    translate_tool_mode,
-    translate_tools,
-)
+from antiphon.host.tool_specs import ToolSpec, translate_tool_mode, translate_tools
+from antiphon.host.translate import TranslateSettings, translate_messages
 from antiphon.protocol.codec import encode_item
 from antiphon.protocol.deltas import Delta, TextGrew
 from antiphon.protocol.items import Item, check_item, item_type, text_of

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.host.model_table import Price
+from antiphon.host.status import status_line
 from antiphon.host.usage import (
     Totals,
     TurnEnded,
     TurnStarted,
     Update,
     UsageTracker,
-    status_line,
 )
 from antiphon.protocol.response import InputDetails, Notes, OutputDetails, Response, Usage
 from tests.strategies import usages

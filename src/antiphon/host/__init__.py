@@ -23,9 +23,11 @@ from antiphon.host.parts import (
     ToolResultPart,
 )
 from antiphon.host.provider import Provider, ProviderSettings, RespondOptions
+from antiphon.host.status import status_line
 from antiphon.host.tokens import TokenCounter
-from antiphon.host.translate import ToolSpec, translate_messages, translate_tools
-from antiphon.host.usage import UsageTracker, status_line
+from antiphon.host.tool_specs import ToolSpec, translate_tools
+from antiphon.host.translate import translate_messages
+from antiphon.host.usage import UsageTracker
 
 __all__ = [
     "RESPONSES_API_MODELS",

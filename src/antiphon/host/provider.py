@@ -42,13 +42,11 @@ from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.tokens import TokenCounter
+from antiphon.host.tool_specs import ToolSpec, translate_tool_mode, translate_tools
 from antiphon.host.translate import (
-    ToolSpec,
     TranslateSettings,
     Translation,
     translate_messages,
-    translate_tool_mode,
-    translate_tools,
 )
 from antiphon.host.usage import Turn, UsageTracker
 from antiphon.protocol.estimate import estimate_tokens

@@ -59,15 +59,11 @@ from antiphon.host.parts import (
 )
 from antiphon.protocol.items import Item
 from antiphon.protocol.items import Part as WirePart
-from antiphon.protocol.tools import Mode, Tool
 
 __all__ = [
-    "ToolSpec",
     "TranslateSettings",
     "Translation",
     "translate_messages",
-    "translate_tool_mode",
-    "translate_tools",
 ]
 
 _log: Final = logging.getLogger("antiphon.host")
@@ -84,7 +80,6 @@ _HOSTED: Final = frozenset(
 )
 _LINK: Final = re.compile(r" \[(.+)\]\((https?://[^()]+)\)", re.IGNORECASE | re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\([\\\[\]])")
-_MODES: Final[tuple[Mode, ...]] = ("auto", "required", "none")
 
 
 class TranslateSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +117,6 @@ class Translation(msgspec.Struct, frozen=True):
     instructions: str | None
 
 
-class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as hosts describe it: LanguageModelChatTool in VS Code."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any] | None = None
-
-
 def translate_messages(
     messages: Sequence[Message], settings: TranslateSettings = _DEFAULTS
 ) -> Translation:
@@ -141,31 +128,6 @@ def translate_messages(
     for message in messages:
         writer.write(message)
     return writer.finish()
-
-
-def translate_tools(tools: Sequence[ToolSpec]) -> list[Tool]:
-    """Return the tools as function tools.
-
-    They are not `strict`, which is the default where a request is silent: a host's schema
-    rarely keeps the rules of that mode, and servers refuse one that does not.
-    """
-    return [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": _plain(tool.input_schema or {"type": "object", "properties": {}}),
-            "strict": False,
-        }
-        for tool in tools
-    ]
-
-
-def translate_tool_mode(mode: Mode) -> str:
-    """Return the tool_choice of a tool mode. Raise ValueError for a mode that is none."""
-    if mode not in _MODES:
-        raise ValueError(f"the tool mode must be one of {', '.join(_MODES)}, not {mode!r}")
-    return mode
 
 
 class _Writer:
@@ -410,12 +372,6 @@ def _is_link(part: TextPart) -> bool:
     notes = ({"title": words, "url": address}, {"url": words})
     links = [show_annotation({"type": "url_citation", **note}, "inline") for note in notes]
     return [part] in links
-
-
-def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema of any kind of mappings as one of dicts."""
-    plain: dict[str, Any] = json.loads(_to_json(schema))
-    return plain
 
 
 def _to_json(value: Mapping[str, Any]) -> str:
