@@ -61,7 +61,7 @@ VLLM = "Response with id 'resp_1' not found."
 LLAMA = "llama.cpp does not support 'previous_response_id'."
 
 
-@pytest.mark.requirement("22-A3")
+@pytest.mark.requirement("22-C5")
 @pytest.mark.parametrize(
     ("status", "error"),
     [

@@ -322,3 +322,21 @@ async def test_events_under_the_type_of_any_text_are_events() -> None:
         client.stream(model="m", input="x") as stream,
     ):
         assert (await stream.final_response()).output_text == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ('{"error":{"message":"no money","code":"insufficient_quota"}}', errors.QuotaExceeded),
+        ('{"type":"error","code":"rate_limit_exceeded","message":"slow"}', errors.RateLimited),
+        ('{"type":"error","error":{"code":500,"message":"broken"}}', errors.ServerFailed),
+    ],
+)
+async def test_a_stream_that_begins_with_an_error_is_that_error(
+    told: str, expected: type[errors.ClientError]
+) -> None:
+    answer = Answer(pieces=[f"data: {told}\n\n".encode()])
+    async with native(answer) as server, client_of(server.base_url) as client:
+        with pytest.raises(expected):
+            async with client.stream(model="m", input="x"):
+                pass

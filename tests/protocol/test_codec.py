@@ -11,8 +11,10 @@ from antiphon.protocol.codec import (
     DONE,
     Dialect,
     decode_event,
+    decode_event_strictly,
     decode_events,
     decode_response,
+    decode_response_strictly,
     encode_event,
     encode_item,
     encode_response,
@@ -548,6 +550,48 @@ def test_whole_numbers_may_be_written_as_fractions() -> None:
     assert response.usage.input_tokens_details.cached_tokens == 4
     written = msgspec.json.decode(encode_response(response))["usage"]
     assert written == usage | {"total_tokens": 12}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({name: value} for name, value, _ in ODD),
+        {"usage": {"input_tokens": 10.0}},
+        {"usage": {"input_tokens_details": {"cached_tokens": "1"}}},
+        {"conversation": "conv_1"},
+        {"error": "boom"},
+        {"output": [None]},
+        {"id": None},
+    ],
+)
+def test_a_judge_forgives_nothing(odd: dict[str, Any]) -> None:
+    event = {"type": "response.completed", "sequence_number": 1, "response": WHOLE | odd}
+    with pytest.raises(BrokenStream):
+        decode_event_strictly(msgspec.json.encode(event))
+    with pytest.raises(BrokenStream):
+        decode_response_strictly(msgspec.json.encode(WHOLE | odd))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        object_of(delta("hi")) | {"item_id": 7},
+        object_of(delta("hi")) | {"logprobs": "none"},
+        {"error": {"message": "m"}},
+    ],
+)
+def test_a_judge_forgives_no_event(told: dict[str, Any]) -> None:
+    with pytest.raises(BrokenStream):
+        decode_event_strictly(msgspec.json.encode(told))
+
+
+def test_a_judge_knows_that_there_is_more_than_we_know() -> None:
+    usage = {"input_tokens": 1, "input_tokens_details": {"acme": 1}, "cost": 2}
+    told = WHOLE | {"acme": 1, "usage": usage}
+    event = {"type": "response.completed", "sequence_number": 1, "acme": 1, "response": told}
+    read = decode_event_strictly(msgspec.json.encode(event))
+    assert read == decode_event(msgspec.json.encode(event))
+    assert decode_response_strictly(msgspec.json.encode(told)).output == [MESSAGE]
 
 
 def test_entries_of_output_that_are_no_objects_are_dropped() -> None:

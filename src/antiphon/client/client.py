@@ -21,6 +21,8 @@ from types import TracebackType
 from typing import Final, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
+import msgspec
+
 from antiphon.client.conversation import ConversationCache
 from antiphon.client.errors import (
     BadCall,
@@ -46,7 +48,7 @@ from antiphon.client.turn import Turn
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import BackendError, BrokenStream
-from antiphon.protocol.events import Event, ResponseInProgress, ResponseQueued
+from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.transport.http import Head, HttpClient
@@ -116,7 +118,6 @@ class AsyncClient:
         )
         self.base_url: Final = settings.base_url
         self.cache: Final = ConversationCache() if cache is None else cache
-        self._key = settings.key
         self._timeouts = timeouts or Timeouts()
         self.http: Final = HttpClient(
             key=settings.key, headers=settings.headers, limits=self._timeouts.limits()
@@ -269,10 +270,20 @@ class AsyncClient:
         except BaseException:
             body.close()
             raise
-        if not first:
+        if not first or isinstance(first[0], ErrorEvent):
             body.close()
-            raise broken(road.fault or BrokenStream("the stream has no events"), None)
+            raise self._false_start(body.head, road, first)
         return Wire(body, road, first)
+
+    def _false_start(self, head: Head, road: Road, events: list[Event]) -> ClientError:
+        """Return why a stream did not begin: it said nothing, or nothing but an error."""
+        if events and isinstance(events[0], ErrorEvent):
+            told = {"message": events[0].message, "code": events[0].code, "param": events[0].param}
+            data = msgspec.json.encode({"error": told})
+            error = error_from_body(data, head.headers, redact=self.http.redact)
+            if error is not None:
+                return error
+        return broken(road.fault or BrokenStream("the stream has no events"), None)
 
     async def _answer(self, turn: Turn) -> Response:
         """Return the whole answer, even of a server that streams although nobody asked."""
@@ -301,7 +312,7 @@ class AsyncClient:
         events = road.whole(data)
         if events:
             return events
-        if (error := error_from_body(data, head.headers, redact=self._hide)) is not None:
+        if (error := error_from_body(data, head.headers, redact=self.http.redact)) is not None:
             raise error
         if isinstance(road.fault, BackendError):
             raise broken(road.fault, None)
@@ -345,7 +356,7 @@ class AsyncClient:
             head.headers,
             retry_after=_retry_after(head),
             thread=thread_id,
-            redact=self._hide,
+            redact=self.http.redact,
         )
 
     async def _fetch(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
@@ -361,7 +372,7 @@ class AsyncClient:
                     reply.body,
                     head.headers,
                     retry_after=_retry_after(head),
-                    redact=self._hide,
+                    redact=self.http.redact,
                 )
             return reply.body
 
@@ -374,11 +385,8 @@ class AsyncClient:
 
     def _redact(self, error: ClientError) -> None:
         """Take our own key out of whatever the server said."""
-        error.message = self._hide(error.message)
+        error.message = self.http.redact(error.message)
         error.args = (error.message,)
-
-    def _hide(self, text: str) -> str:
-        return self._key.redact(text) if self._key else text
 
 
 async def _follow(body: ByteStream, road: Road) -> Response:

@@ -182,6 +182,7 @@ class ModelDirectory:
                 reply.body,
                 head.headers,
                 retry_after=read_retry_after(head.headers, time.time()),
+                redact=self._client.redact,
             )
         for model_id, facts in read_models(reply.body).items():
             known, overrides = self._table.known(model_id), self._table.overrides(model_id)

@@ -24,6 +24,8 @@ error. Entries of output that are no objects say nothing and are dropped.
 
 A whole answer that leaves out its status has the one that the rest of it shows: an error means
 failed, incomplete_details incomplete, output or usage completed.
+
+Whoever judges a server must not forgive it: read strictly, every odd field is fatal.
 """
 
 from __future__ import annotations
@@ -53,8 +55,10 @@ __all__ = [
     "DONE",
     "Dialect",
     "decode_event",
+    "decode_event_strictly",
     "decode_events",
     "decode_response",
+    "decode_response_strictly",
     "encode_event",
     "encode_item",
     "encode_response",
@@ -153,10 +157,15 @@ def decode_response(data: bytes) -> Response:
     body = _json_object(data)
     if not _is_response(body):
         raise BrokenStream("response: it has neither an id nor output", code="invalid_event")
-    response = _read_response(body)
+    response = _read_response(body, is_strict=False)
     if not isinstance(body.get("status"), str):
         response.status = _status_shown(response)
     return response
+
+
+def decode_response_strictly(data: bytes) -> Response:
+    """Read a response and forgive nothing. Raise BrokenStream at the first odd field."""
+    return _read_response(_json_object(data), is_strict=True)
 
 
 def decode_event(data: bytes | str) -> Event:
@@ -165,6 +174,11 @@ def decode_event(data: bytes | str) -> Event:
         return _decode_known(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_event(_json_object(data))
+
+
+def decode_event_strictly(data: bytes | str) -> Event:
+    """Read the JSON of one event and forgive nothing. Raise BrokenStream at any odd field."""
+    return read_event(_json_object(data), is_strict=True)
 
 
 def decode_events(lines: bytes, events: list[Event]) -> bool:
@@ -197,10 +211,10 @@ def _decode_run(lines: bytes) -> list[KnownEvent] | None:
         return None
 
 
-def read_event(fields: dict[str, Any]) -> Event:
+def read_event(fields: dict[str, Any], *, is_strict: bool = False) -> Event:
     """Read an event from a JSON object, keeping what we do not know."""
     name = fields.get("type")
-    if _is_bare_error(fields):
+    if _is_bare_error(fields) and not is_strict:
         name = "error"
     if not isinstance(name, str):
         raise BrokenStream("event has no type", code="invalid_event")
@@ -214,8 +228,8 @@ def read_event(fields: dict[str, Any]) -> Event:
         if given.get(key) is None:
             given[key] = _ABSENT[key]
     if isinstance(given.get("response"), dict):
-        given["response"] = _read_response(given["response"])
-    event: KnownEvent = _fit(given, cls, f"event {name}")
+        given["response"] = _read_response(given["response"], is_strict=is_strict)
+    event: KnownEvent = _fit(given, cls, f"event {name}", is_strict)
     return event
 
 
@@ -315,23 +329,26 @@ def _status_shown(response: Response) -> Status:
     return "completed" if response.output or response.usage is not None else "in_progress"
 
 
-def _read_response(body: dict[str, Any]) -> Response:
+def _read_response(body: dict[str, Any], *, is_strict: bool) -> Response:
     given = {k: v for k, v in body.items() if v is not None or k not in _NEVER_NULL}
     output = given.get("output", [])
     if not isinstance(output, list):
         raise BrokenStream("response: output is no list", code="invalid_event")
-    given["output"] = [item for item in output if isinstance(item, dict)]
-    for name, mend in _MENDERS.items():
-        if name in given:
-            given[name] = mend(given[name])
-    return _fit(given, Response, "response")
+    if is_strict and "id" not in given:
+        raise BrokenStream("response: id is missing", code="invalid_event")
+    if not is_strict:
+        given["output"] = [item for item in output if isinstance(item, dict)]
+        given |= {name: mend(given[name]) for name, mend in _MENDERS.items() if name in given}
+    if isinstance(given.get("usage"), dict):
+        given["usage"] = _read_usage(given["usage"], is_strict)
+    return _fit(given, Response, "response", is_strict)
 
 
-def _fit(fields: dict[str, Any], cls: type[_Struct], what: str) -> _Struct:
+def _fit(fields: dict[str, Any], cls: type[_Struct], what: str, is_strict: bool) -> _Struct:
     """Return these fields as a struct; what does not fit is kept in its `extra`.
 
-    Raise BrokenStream if that is a field that nothing can stand for. Each round settles one
-    field for good, so there are no more rounds than fields.
+    Raise BrokenStream if that is a field that nothing can stand for, or if nothing is forgiven.
+    Each round settles one field for good, so there are no more rounds than fields.
     """
     known = set(cls.__struct_encode_fields__) - {_EXTRA}
     kept = {key: value for key, value in fields.items() if key in known}
@@ -343,7 +360,7 @@ def _fit(fields: dict[str, Any], cls: type[_Struct], what: str) -> _Struct:
             found = _OFFENDER.search(str(error))
             name = found[1] if found else ""
             is_required, kind = _field(cls, name)
-            if is_required and name not in _FORGIVEN:
+            if is_strict or (is_required and name not in _FORGIVEN):
                 raise BrokenStream(f"{what}: {error}", code="invalid_event") from None
         value = kept.pop(name)
         try:
@@ -372,15 +389,13 @@ def _read_failure(error: object) -> object:
     return {"code": said["code"], "message": said["message"] or ""}
 
 
-def _read_usage(usage: object) -> object:
+def _read_usage(usage: dict[str, Any], is_strict: bool) -> Usage:
     """Return usage with its unknown fields set apart; a count that is null is not given."""
-    if not isinstance(usage, dict):
-        return usage
     given = _without_nulls(usage)
     for name, cls in _DETAILS.items():
         if isinstance(given.get(name), dict):
-            given[name] = _fit(_without_nulls(given[name]), cls, name)
-    return _fit(given, Usage, "usage")
+            given[name] = _fit(_without_nulls(given[name]), cls, name, is_strict)
+    return _fit(given, Usage, "usage", is_strict)
 
 
 def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
@@ -397,7 +412,6 @@ _MENDERS: Final[dict[str, Callable[[object], object]]] = {
     "error": _read_failure,
     "incomplete_details": lambda why: {"reason": why} if isinstance(why, str) else why,
     "conversation": lambda name: {"id": name} if isinstance(name, str) else name,
-    "usage": _read_usage,
 }
 
 

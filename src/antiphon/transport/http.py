@@ -178,6 +178,10 @@ class HttpClient:
                 "the upstream did not answer in time", code="upstream_timeout", status=504
             ) from None
 
+    def redact(self, text: str) -> str:
+        """Return what a peer said without our own key, which some repeat in their errors."""
+        return self._key.redact(text) if self._key else text
+
     async def close(self) -> None:
         """Close every connection. Nothing can be sent after that."""
         self._is_closed = True
