@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.host.adapter import ITEM_MIME, AdapterSettings, StreamAdapter
 from antiphon.host.errors import (
+    ChangedCall,
     DamagedText,
     MalformedCall,
     ResponseFailed,
@@ -40,6 +41,7 @@ from tests.host.streams import (
 )
 
 CALL = ToolCallPart("call_1", "weather", CITY)
+BONN = '{"city":"Bonn"}'
 THINKING = AdapterSettings(shows_thinking=True)
 NOTE = {"type": "url_citation", "url": "https://a.example/", "title": "A"}
 LINK = TextPart(" [A](https://a.example/)")
@@ -261,6 +263,13 @@ def test_deltas_told_twice_under_one_number_are_shown_once() -> None:
     told.finish()
 
 
+def test_text_after_an_empty_done_is_shown() -> None:
+    opened, part, one, two, closed, *_ = message("Hel", "lo")
+    told = tell(created(), opened, part, closed | {"text": ""}, one, two, end())
+    assert told.parts == [TextPart("Hel"), TextPart("lo")]
+    told.finish()
+
+
 def test_deltas_told_twice_under_new_numbers_are_an_error() -> None:
     stream = message("Hel", "lo")
     with pytest.raises(DamagedText):
@@ -447,11 +456,118 @@ def test_one_call_id_for_two_payloads_is_two_calls(ends: tuple[str, ...]) -> Non
 
 
 @pytest.mark.requirement("RFC22-atomic-calls")
-def test_an_item_that_changes_after_it_was_told_is_not_told_again() -> None:
-    changed = call_item(arguments='{"city":"Bonn"}')
-    told = tell(created(), *call()[:4], done(changed), end(changed))
+@pytest.mark.parametrize("where", ["done", "end", "both"])
+def test_an_item_that_changes_after_it_was_told_is_an_error_and_not_told_again(where: str) -> None:
+    changed = call_item(arguments=BONN)
+    closed = call()[4] if where == "end" else done(changed)
+    told = tell(created(), *call()[:4], closed, end() if where == "done" else end(changed))
     assert told.parts == [CALL]
-    assert "call call_1 changed after it was told" in told.finish().meta.deviations
+    with pytest.raises(ChangedCall) as caught:
+        told.finish()
+    assert (caught.value.call_id, caught.value.name) == ("call_1", "weather")
+    assert (caught.value.told, caught.value.said) == (ARGUMENTS, BONN)
+    assert caught.value.response.output[0]["arguments"] == BONN
+
+
+def test_a_call_that_cannot_be_run_is_the_error_before_one_that_changed() -> None:
+    broken = call("call_2", "fc_2", 1, '{"city":')
+    told = tell(created(), *call()[:4], done(call_item(arguments=BONN)), *broken, end())
+    with pytest.raises(MalformedCall):
+        told.finish()
+
+
+@pytest.mark.requirement("RFC22-atomic-calls")
+def test_calls_under_new_ids_at_the_end_are_not_told_again() -> None:
+    """vLLM makes the terminal response anew, with ids of its own."""
+    two = call("call_2", "fc_2", 1)
+    anew = end(call_item("call_8", "fc_8"), call_item("call_9", "fc_9"))
+    told = tell(created(), *call(), *two, anew)
+    assert told.parts == [CALL, ToolCallPart("call_2", "weather", CITY)]
+    assert len(told.finish().response.output) == 2
+
+
+@pytest.mark.requirement("RFC22-atomic-calls")
+def test_a_call_without_arguments_under_new_ids_at_the_end_is_told_once() -> None:
+    anew = end(call_item("call_9", "fc_9", arguments=""))
+    told = tell(created(), done(call_item(arguments="")), anew)
+    assert [part.input for part in tool_calls(told.parts)] == [{}]
+    told.finish()
+
+
+@pytest.mark.requirement("RFC22-atomic-calls")
+@pytest.mark.parametrize("has_done", [True, False])
+@pytest.mark.parametrize("ends", [[], [call_item("call_9")], [call_item()]])
+def test_a_call_done_under_a_new_call_id_is_told_once(has_done: bool, ends: list[Item]) -> None:
+    stream = call()[:4] if has_done else call()[:3]
+    told = tell(created(), *stream, done(call_item("call_9")), end(*ends))
+    assert told.parts == [CALL if has_done else ToolCallPart("call_9", "weather", CITY)]
+    told.finish()
+
+
+def test_a_call_that_is_named_by_its_call_id_is_told_once() -> None:
+    """llama.cpp gave calls no id, and its events no index."""
+    item = call_item("fc_x")
+    del item["id"]
+    deltas = [
+        event("function_call_arguments.delta", item_id="fc_x", delta=piece)
+        for piece in (ARGUMENTS[:3], ARGUMENTS[3:])
+    ]
+    opened = event("output_item.added", item=item | {"arguments": ""})
+    closed = event("output_item.done", item=item)
+    for last in (end(), end(item)):
+        told = tell(created(), opened, *deltas, closed, last)
+        assert told.parts == [ToolCallPart("fc_x", "weather", CITY)]
+        told.finish()
+
+
+BOTH = [CALL, ToolCallPart("call_2", "weather", {"city": "Bonn"})]
+
+
+@pytest.mark.requirement("RFC22-parallel")
+def test_parallel_calls_under_one_item_id_keep_their_arguments() -> None:
+    one, two = call(item_id="fc"), call("call_2", "fc", 1, BONN)
+    mixed = [told for pair in zip(one, two, strict=True) for told in pair]
+    told = tell(created(), *mixed, end())
+    assert told.steps[7:9] == [[BOTH[0]], [BOTH[1]]]
+    assert told.parts == BOTH
+    told.finish()
+
+
+@pytest.mark.requirement("RFC22-parallel")
+@pytest.mark.parametrize("order", [[0, 5, 1, 2, 3, 4, 6, 7, 8, 9], [0, 1, 2, 5, 6, 7, 3, 4, 8, 9]])
+def test_parallel_calls_that_no_event_names_wait_until_they_are_done(order: list[int]) -> None:
+    stream = [*call(), *call("call_2", "fc_2", 1, BONN)]
+    nameless = [
+        {key: value for key, value in told.items() if key not in ("item_id", "output_index")}
+        for told in stream
+    ]
+    told = tell(created(), *[nameless[place] for place in order], end())
+    assert told.parts == BOTH
+    told.finish()
+
+
+def test_arguments_that_may_be_those_of_another_call_are_an_error() -> None:
+    stray = {key: value for key, value in call()[3].items() if key == "type"}
+    opened = [call()[0], call("call_2", "fc_2", 1)[0]]
+    told = tell(created(), *opened, stray | {"arguments": ARGUMENTS}, end())
+    assert told.parts == []
+    with pytest.raises(MalformedCall):
+        told.finish()
+
+
+def test_a_call_that_was_told_is_not_malformed_because_it_ends_as_incomplete() -> None:
+    cut = call_item(status="incomplete")
+    anew = cut | {"id": "fc_9", "call_id": "call_9"}
+    for last in (cut, anew):
+        told = tell(created(), call()[0], done(cut), end(last, kind="incomplete"))
+        assert told.parts == [CALL]
+        assert told.finish().status == "incomplete"
+
+
+def test_half_a_character_in_the_arguments_is_told() -> None:
+    told = tell(created(), *call(arguments='{"id":"a\\ud83d"}'), end())
+    assert told.parts == [ToolCallPart("call_1", "weather", {"id": "a\ud83d"})]
+    told.finish()
 
 
 def test_a_call_that_is_open_when_the_response_fails_is_not_told() -> None:
@@ -563,6 +679,7 @@ def thought_item(summary: str = "", content: str = "", **fields: Any) -> Item:
     return base | fields
 
 
+SEALED = ThinkingPart("", "rs_1", {"encrypted_content": "sealed"})
 NAMES = ["reasoning", "reasoning_text", "reasoning_summary", "reasoning_summary_text"]
 
 
@@ -580,7 +697,7 @@ def test_reasoning_is_shown_under_each_of_its_names(name: str) -> None:
 def test_reasoning_is_not_shown_unless_asked_for(name: str) -> None:
     whole = thought_item("s", "c", encrypted_content="sealed")
     stream = [added(thought_item()), *think(name, "think"), think_done(name, "think"), done(whole)]
-    assert tell(created(), *stream, end(whole)).parts == []
+    assert tell(created(), *stream, end(whole)).parts == [SEALED]
 
 
 @pytest.mark.requirement("RFC22-reasoning-flow")
@@ -628,10 +745,81 @@ def test_a_thought_that_was_not_streamed_is_shown_whole(item: Item, said: str, w
     assert told.parts == [ThinkingPart(said, "rs_1")]
 
 
-def test_encrypted_reasoning_comes_once_for_the_next_turn() -> None:
+@pytest.mark.parametrize("settings", [THINKING, None])
+def test_encrypted_reasoning_comes_once_for_the_next_turn(settings: AdapterSettings | None) -> None:
     whole = thought_item(encrypted_content="sealed")
-    told = tell(created(), added(thought_item()), done(whole), end(whole), settings=THINKING)
-    assert told.parts == [ThinkingPart("", "rs_1", {"encrypted_content": "sealed"})]
+    told = tell(created(), added(thought_item()), done(whole), end(whole), settings=settings)
+    assert told.parts == [SEALED]
+
+
+def summary_item(*parts: str) -> Item:
+    return thought_item() | {"summary": [{"type": "summary_text", "text": part} for part in parts]}
+
+
+def summary_part(said: str, index: int, *pieces: str) -> list[Fields]:
+    """A part of a summary: deltas for the pieces, then done."""
+    place: Fields = {"item_id": "rs_1", "output_index": 0, "summary_index": index}
+    empty = {"type": "summary_text", "text": ""}
+    return [
+        event("reasoning_summary_part.added", part=empty, **place),
+        *[event("reasoning_summary_text.delta", delta=piece, **place) for piece in pieces],
+        event("reasoning_summary_text.done", text=said, **place),
+    ]
+
+
+@pytest.mark.requirement("RFC22-reasoning-flow")
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("streamed", [(0, 1), (0,), (1,), ()])
+def test_the_parts_of_a_summary_have_a_blank_line_between_them(
+    streamed: tuple[int, ...], has_index: bool
+) -> None:
+    parts = ("One.", "Two.")
+    stream = [added(thought_item())]
+    for index, part in enumerate(parts):
+        pieces = (part[:2], part[2:]) if index in streamed else ()
+        stream += summary_part(part, index, *pieces)
+    if not has_index:
+        stream = [{key: told[key] for key in told if key != "summary_index"} for told in stream]
+    whole = summary_item(*parts)
+    told = tell(created(), *stream, done(whole), end(whole), settings=THINKING)
+    assert "".join(part.value for part in thoughts(told.parts)) == "One.\n\nTwo."
+    told.finish()
+
+
+def test_a_summary_that_only_the_end_has_is_parted_too() -> None:
+    told = tell(created(), end(summary_item("One.", "", "Two.")), settings=THINKING)
+    assert told.parts == [ThinkingPart("One.\n\nTwo.", "rs_1")]
+
+
+@pytest.mark.requirement("RFC22-reasoning-flow")
+@pytest.mark.parametrize("name", ["reasoning_text", "reasoning_summary_text"])
+def test_reasoning_at_the_place_of_the_message_is_shown_once(name: str) -> None:
+    """LiteLLM opens the message first, and gives every reasoning delta an id of its own."""
+    stream = message("Hi")
+    pieces = ("t0 ", "t1 ", "t2 ")
+    stray = [
+        fields | {"item_id": f"rs_{n}"} for n, fields in enumerate(think(name, *pieces), start=4)
+    ]
+    thought = thought_item(*(("", "t0 t1 t2 ") if name == "reasoning_text" else ("t0 t1 t2 ",)))
+    whole = end(thought | {"id": "rs_9"}, message_item("Hi"))
+    told = tell(created(), *stream[:2], *stray, *stream[2:], whole, settings=THINKING)
+    assert told.parts == [*[ThinkingPart(piece, "rs_4") for piece in pieces], TextPart("Hi")]
+    assert [item["type"] for item in told.finish().response.output] == ["reasoning", "message"]
+
+
+def test_a_summary_that_names_the_message_is_one_thought_without_an_id() -> None:
+    stream = message("Hi")
+    stray = think("reasoning_summary_text", "I ", "think", item_id="msg_1")
+    told = tell(created(), *stream[:2], *stray, *stream[2:], end(), settings=THINKING)
+    assert told.parts == [ThinkingPart("I "), ThinkingPart("think"), TextPart("Hi")]
+    assert len(told.finish().response.output) == 2
+
+
+def test_a_thought_inside_a_message_is_no_part_of_its_text() -> None:
+    content = [{"type": "reasoning_text", "text": "hm"}, {"type": "output_text", "text": "Hi"}]
+    told = tell(created(), end(message_item("") | {"content": content}))
+    assert told.parts == [TextPart("Hi")]
+    told.finish()
 
 
 def test_text_inside_reasoning_is_a_thought() -> None:

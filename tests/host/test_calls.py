@@ -10,7 +10,7 @@ from antiphon.host.calls import ToolCalls, own_call_id
 from antiphon.host.parts import ToolCallPart
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from tests.host.streams import CITY, call_item
+from tests.host.streams import ARGUMENTS, CITY, call_item
 
 NOTHING = ToolCallPart("call_1", "weather", {})
 NEEDS_CITY = {
@@ -145,8 +145,43 @@ def test_a_change_after_the_call_was_told_is_noted_once() -> None:
     calls.hear("key", call_item())
     for _ in range(2):
         assert calls.hear("key", call_item(arguments="{}")) == []
-    assert calls.settle("key", call_item(arguments="{}"), response(), is_announced_only=False) == []
+    assert calls.settle("key", call_item(arguments="{}"), response()) == []
     assert calls.deviations == ["call call_1 changed after it was told"]
+    changed = calls.changed(response())
+    assert changed is not None
+    assert (changed.call_id, changed.name) == ("call_1", "weather")
+    assert (changed.told, changed.said) == (ARGUMENTS, "{}")
+    assert changed.response == response()
+
+
+def test_a_call_that_was_never_told_otherwise_has_not_changed() -> None:
+    calls = ToolCalls("")
+    calls.hear("key", call_item())
+    calls.settle("key", call_item("call_9", arguments='{ "city" : "Ulm" }'), response())
+    assert calls.changed(response()) is None
+
+
+def test_the_last_word_counts_and_not_one_between() -> None:
+    calls = ToolCalls("")
+    calls.hear("key", call_item())
+    calls.hear("key", call_item(arguments="{}"))
+    calls.settle("key", call_item(), response())
+    assert calls.changed(response()) is None
+    assert calls.deviations == ["call call_1 changed after it was told"]
+
+
+def test_a_call_that_was_told_is_not_malformed_under_another_key() -> None:
+    calls = ToolCalls("")
+    cut = call_item(status="incomplete")
+    assert len(calls.hear("one", cut)) == 1
+    assert calls.settle("two", cut, response("incomplete")) == []
+    assert calls.malformed == []
+
+
+def test_arguments_that_may_be_those_of_another_call_are_not_run() -> None:
+    calls = ToolCalls("")
+    assert calls.settle("key", call_item(), response(), is_guessed=True) == []
+    assert "another call" in calls.malformed[0].message
 
 
 def test_numbers_and_truth_values_are_not_the_same_payload() -> None:
@@ -158,6 +193,23 @@ def test_numbers_and_truth_values_are_not_the_same_payload() -> None:
     assert len(told) == 2
 
 
-@pytest.mark.parametrize("arguments", ["{" * 100_000, '{"a":"\ud83d"}'])
+@pytest.mark.parametrize(
+    "arguments", ["{" * 100_000, '{"a":' * 100_000, '{"a":NaN}', '{"a":1e400}', '{"a":-Infinity}']
+)
 def test_arguments_that_no_parser_likes_are_malformed(arguments: str) -> None:
     assert "no JSON object" in settle(call_item(arguments=arguments))
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\ud83d"], ids=["escaped", "raw"])
+def test_half_a_character_in_the_arguments_is_json(half: str) -> None:
+    arguments = f'{{"id": "a{half}", "at": 0.5}}'
+    assert settle(call_item(arguments=arguments)) == [
+        ToolCallPart("call_1", "weather", {"id": "a\ud83d", "at": 0.5})
+    ]
+
+
+def test_half_a_character_in_other_words_is_the_same_payload() -> None:
+    calls = ToolCalls("")
+    calls.hear("key", call_item(arguments='{"id":"\\ud83d"}'))
+    calls.hear("key", call_item(arguments='{ "id" : "\\uD83D" }'))
+    assert calls.changed(response()) is None

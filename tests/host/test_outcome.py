@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.host.outcome import Outcome, notes_of, parts_of, spoken_text
+from antiphon.host.outcome import Outcome, notes_of, parts_of, spoken_text, thought_text
 from antiphon.protocol.response import Response
 
 REFUSAL = {"type": "refusal", "refusal": "no"}
@@ -26,6 +26,31 @@ def test_the_refusals_of_all_messages_are_joined() -> None:
 def test_text_and_refusals_are_spoken_in_order() -> None:
     assert spoken_text(message([REFUSAL, TEXT])) == "noyes"
     assert spoken_text({"type": "reasoning", "content": [TEXT]}) == ""
+
+
+def test_a_thought_inside_a_message_is_not_spoken() -> None:
+    thought = {"type": "reasoning_text", "text": "hm"}
+    assert spoken_text(message([thought, TEXT, thought])) == "yes"
+    assert spoken_text(message("plain")) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ([{"text": "a"}, {"text": ""}, {"text": "b"}], "a\n\nb"),
+        ([{"text": "\ud83d"}, 5], "\ufffd"),
+        ([], ""),
+        ("plain", "plain"),
+        (None, ""),
+    ],
+)
+def test_the_parts_of_a_summary_have_a_blank_line_between_them(summary: Any, said: str) -> None:
+    assert thought_text({"type": "reasoning", "summary": summary}, "summary") == said
+
+
+def test_the_parts_of_raw_reasoning_are_one_text() -> None:
+    item = {"type": "reasoning", "content": [{"text": "a"}, {"text": "b"}]}
+    assert thought_text(item, "content") == "ab"
 
 
 @pytest.mark.parametrize("content", [None, "text", 5, [5, None]])
