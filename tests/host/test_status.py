@@ -58,3 +58,10 @@ def test_the_status_line_of_a_start_shows_how_full_the_context_will_be() -> None
 def test_money_is_shown_with_as_many_digits_as_matter(output: int, cost: str) -> None:
     usage = Usage(output_tokens=output, total_tokens=max(output, 1))
     assert ended_line(usage, price=PRICE).endswith(cost)
+
+
+def test_the_status_line_of_a_turn_that_never_ran_has_no_figures() -> None:
+    tracker = UsageTracker()
+    ended = tracker.discard(tracker.start("chat", "gpt-5", 1000))
+    line = status_line(TurnEnded(turn=ended, totals=tracker.totals("chat")), PRICE)
+    assert line == "gpt-5 · not_run"
