@@ -78,8 +78,12 @@ def canned_server(answer: Answer) -> Iterator[str]:
             for name, value in said.headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(said.body) + (said.cut or said.stall)))
-            self.end_headers()
-            self.wfile.write(said.body)
+            try:
+                self.end_headers()
+                self.wfile.write(said.body)
+            except ConnectionError:  # who asked has left, as interrupted programs do
+                self.close_connection = True
+                return
             if said.stall:
                 over.wait()
             self.close_connection = said.cut or said.stall

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,16 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["ECHO", "WATCHDOG_SECONDS", "Served", "command", "environment", "serve", "start"]
+__all__ = [
+    "ECHO",
+    "WATCHDOG_SECONDS",
+    "Served",
+    "closed_port",
+    "command",
+    "environment",
+    "serve",
+    "start",
+]
 
 WATCHDOG_SECONDS: Final = 120.0
 ECHO: Final = '[providers.echo]\nwire_api = "scripted"\n'
@@ -37,6 +47,14 @@ class Served(msgspec.Struct, frozen=True):
         """Send the signal and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(WATCHDOG_SECONDS)
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """Yield a port of this machine at which nobody listens, and nobody will."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

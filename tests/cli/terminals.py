@@ -23,7 +23,10 @@ CTRL_D: Final = "\x04"
 ENTER: Final = "\r"
 _LOGIN: Final = """\
 import os, sys
+out = os.dup(1)
 os.login_tty(0)
+if not os.isatty(out):
+    os.dup2(out, 1)
 os.execv(sys.executable, [sys.executable, "-m", "antiphon", *sys.argv[1:]])
 """
 # What readline says to the terminal about pasting.
@@ -36,6 +39,7 @@ class Terminal:
     def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
         self.said = ""
         self._heard = 0
+        self._is_over = False
         self._master = master
         self._process = process
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -62,6 +66,7 @@ class Terminal:
         try:
             async with asyncio.timeout(WATCHDOG_SECONDS):
                 while (found := self.said.find(words, self._heard)) < 0:
+                    assert not self._is_over, f"{words!r} was never said, but: {self.said!r}"
                     self._more.clear()
                     await self._more.wait()
         except TimeoutError:
@@ -85,6 +90,7 @@ class Terminal:
         except OSError:  # how a terminal says that nobody is left
             data = b""
         if not data:
+            self._is_over = True
             asyncio.get_running_loop().remove_reader(self._master)
         self.said = _PASTING.sub("", self.said + self._decoder.decode(data))
         self._more.set()
@@ -92,9 +98,9 @@ class Terminal:
 
 @asynccontextmanager
 async def at_terminal(
-    *arguments: str, home: Path, extra: Mapping[str, str] | None = None
+    *arguments: str, home: Path, extra: Mapping[str, str] | None = None, stdout: int | None = None
 ) -> AsyncIterator[Terminal]:
-    """Run a command at a terminal of its own until the end."""
+    """Run a command at a terminal of its own until the end; its stdout may go elsewhere."""
     import pty
 
     master, slave = pty.openpty()
@@ -106,7 +112,7 @@ async def at_terminal(
         cwd=home,
         env=environment(home, {"TERM": "xterm", "PYTHONUTF8": "1"} | dict(extra or {})),
         stdin=slave,
-        stdout=slave,
+        stdout=slave if stdout is None else stdout,
         stderr=slave,
     )
     os.close(slave)

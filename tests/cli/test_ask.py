@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from antiphon.protocol.deltas import ReasoningGrew, RefusalGrew, Stopped, TextGr
 from antiphon.protocol.events import Event
 from tests.building import COUNTED, STOP, build
 from tests.cli.canned import Canned, Json, canned_server, hello_events, hello_response, sse
-from tests.cli.processes import Served, environment
+from tests.cli.processes import Served, closed_port, environment
 
 
 def _ask(runner: CliRunner, base_url: str, *arguments: str, stdin: str = "") -> Result:
@@ -76,13 +75,46 @@ def test_a_turn_goes_on_from_the_one_before(runner: CliRunner, echo: Served) -> 
     assert msgspec.json.decode(second.stdout)["previous_response_id"] == first["id"]
 
 
-def test_reasoning_is_shown_on_stderr_and_only_when_asked_for(runner: CliRunner) -> None:
+@pytest.mark.parametrize("flag", ["--show-thinking", "--show-reasoning"])
+@pytest.mark.parametrize("mode", [[], ["--no-stream"]])
+def test_thinking_is_shown_on_stderr_and_only_when_asked_for(
+    runner: CliRunner, mode: list[str], flag: str
+) -> None:
     events = build([ReasoningGrew("hm"), TextGrew("yes"), COUNTED, STOP])
     stream = sse([msgspec.json.decode(encode_event(event)) for event in events])
     with canned_server(lambda *_: stream) as base_url:
-        quiet, shown = _ask(runner, base_url, "x"), _ask(runner, base_url, "x", "--show-reasoning")
+        quiet, shown = _ask(runner, base_url, "x", *mode), _ask(runner, base_url, "x", flag, *mode)
     assert (quiet.stdout, quiet.stderr) == ("yes\n", "")
     assert (shown.stdout, shown.stderr) == ("yes\n", "hm\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "asked"), [("gpt-5", {"summary": "auto"}), ("gpt-4o", None), (None, None)]
+)
+def test_models_known_to_think_are_asked_for_a_summary(
+    runner: CliRunner, model: str | None, asked: Json | None
+) -> None:
+    seen: list[Json] = []
+
+    def answer(method: str, path: str, body: Json) -> Canned:
+        seen.append(body)
+        return sse(hello_events())
+
+    with canned_server(answer) as base_url:
+        _ask(runner, base_url, "x", "--show-thinking", *(["-m", model] if model else []))
+    assert [body.get("reasoning") for body in seen] == [asked]
+
+
+def test_the_old_name_of_a_flag_is_not_shown(runner: CliRunner) -> None:
+    assert "reasoning" not in runner.invoke(main, ["ask", "--help"]).output
+
+
+def test_an_answer_without_text_says_so(runner: CliRunner) -> None:
+    events = build([ReasoningGrew("hm"), COUNTED, STOP])
+    stream = sse([msgspec.json.decode(encode_event(event)) for event in events])
+    with canned_server(lambda *_: stream) as base_url:
+        result = _ask(runner, base_url, "x")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "(no text)\n")
 
 
 def test_a_refusal_is_an_answer(runner: CliRunner) -> None:
@@ -99,12 +131,13 @@ def test_text_that_only_the_last_event_tells_is_shown(runner: CliRunner) -> None
 
 
 def test_nobody_there_says_to_start_a_server(runner: CliRunner) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    result = _ask(runner, f"http://127.0.0.1:{port}/v1", "hi")
+    with closed_port() as port:
+        result = _ask(runner, f"http://127.0.0.1:{port}/v1", "hi")
     assert result.exit_code == 1
-    assert "start one with `antiphon serve`" in result.stderr
-    assert result.stderr.count(str(port)) == 1
+    assert result.stderr == (
+        f"Error: no server answers at http://127.0.0.1:{port}/v1 (connection refused); "
+        f"start one with `antiphon serve --port {port}`\n"
+    )
 
 
 @pytest.mark.parametrize("mode", [[], ["--no-stream"]])
@@ -200,7 +233,7 @@ def test_a_response_that_was_cancelled_is_no_answer(runner: CliRunner) -> None:
     with canned_server(lambda *_: Canned(200, body)) as base_url:
         result = _ask(runner, base_url, "hi", "--no-stream")
     assert result.exit_code == 1
-    assert "the response ended as cancelled" in result.stderr
+    assert result.stderr == "Error: the response was cancelled by the server\n"
 
 
 def test_what_a_server_refuses_with_is_one_line(runner: CliRunner) -> None:

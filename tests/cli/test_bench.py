@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from antiphon.cli import main
 from antiphon.testing import ScriptedUpstream
 from tests.cli.canned import Canned, Json, canned_server, hello_events, sse
-from tests.cli.processes import Served
+from tests.cli.processes import Served, closed_port
 
 _LISTED = Canned(200, b'{"object": "list", "data": [{"id": "m", "object": "model"}]}')
 
@@ -29,9 +29,14 @@ def _bench(runner: CliRunner, *arguments: str) -> Result:
 
 
 def _cells(result: Result, mode: str) -> list[str]:
-    """Return the row of a mode."""
-    (line,) = [line for line in result.stdout.splitlines() if line.split()[:1] == [mode]]
-    return line.split()
+    """Return the cells of a mode, what it sent and what it took."""
+    rows = (line.split() for line in result.stdout.splitlines())
+    sent, took = (row for row in rows if row[:1] == [mode] and row[1] != "failed")
+    return [*sent, *took[1:]]
+
+
+def _failures(result: Result) -> list[str]:
+    return [line for line in result.stdout.splitlines() if " failed in " in line]
 
 
 def _hello(method: str, path: str, body: Json) -> Canned:
@@ -95,15 +100,32 @@ def test_the_plot_is_drawn_as_the_name_of_the_file_says(runner: CliRunner, tmp_p
     assert (tmp_path / "b.PNG").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-def test_without_matplotlib_the_table_is_printed_and_a_sentence_says_what_to_do(
-    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_matplotlib_nothing_is_sent_and_a_sentence_says_what_to_do(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = _bench(runner, "--turns", "1", "--plot", "b.svg", "--json", "b.json")
-    assert result.exit_code == 1
-    assert _cells(result, "stateful")[1] == "1"
-    assert "pip install 'antiphon[plot]'" in result.stderr
-    assert (tmp_path / "b.json").exists()
+    result = _bench(runner, "--turns", "1", "--plot", "b.svg")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "Error: --plot: matplotlib is missing; `pip install '.[plot]'` in antiphon's directory "
+        "brings it\n"
+    )
+
+
+def test_your_own_questions_make_the_conversation(runner: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "questions.txt").write_text("Why is the sky blue?\n\n And at night? \nAnd?\n")
+    asked: list[str] = []
+
+    def answer(method: str, path: str, body: Json) -> Canned:
+        asked.append(body["input"])
+        return sse(hello_events())
+
+    with canned_server(answer) as base_url:
+        arguments = ["--base-url", base_url, "-m", "m", "--modes", "stateful"]
+        result = _bench(runner, *arguments, "--prompts", "questions.txt")
+        _bench(runner, *arguments, "--prompts", "questions.txt", "--turns", "1")
+    assert asked == ["Why is the sky blue?", "And at night?", "And?", "Why is the sky blue?"]
+    assert result.stdout.startswith("3 turns with m: your questions, answers of at most 64 tokens")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +136,10 @@ def test_without_matplotlib_the_table_is_printed_and_a_sentence_says_what_to_do(
         (["--plot", "b.pdf"], "'b.pdf' must end in .svg or .png"),
         (["--plot", "nowhere/b.svg"], "--plot: there is no directory nowhere"),
         (["--json", "nowhere/b.json"], "--json: there is no directory nowhere"),
+        (["--prompts", "empty.txt"], "--prompts: there is no question in empty.txt"),
+        (["--prompts", "latin.txt"], "--prompts: latin.txt cannot be read"),
+        (["--prompts", "two.txt", "--turns", "3"], "there are only 2 questions in --prompts"),
+        (["--prompts", "two.txt", "--prompt-words", "9"], "for questions that are made up"),
         (["--chat-url", "http://127.0.0.1:1/v1"], "--chat-url and keys need --base-url"),
         (["--base-url", "http://127.0.0.1:1/v1", "--key-env", "NO_KEY"], "NO_KEY is not set"),
         (
@@ -124,8 +150,11 @@ def test_without_matplotlib_the_table_is_printed_and_a_sentence_says_what_to_do(
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_sent(
-    runner: CliRunner, arguments: list[str], sentence: str
+    runner: CliRunner, tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "two.txt").write_text("one\ntwo\n")
     result = _bench(runner, *arguments)
     assert result.exit_code == 2
     assert sentence in result.stderr
@@ -173,8 +202,12 @@ def test_a_mode_that_fails_is_a_row_with_the_reason_and_the_others_go_on(
     )
     assert result.exit_code == 1
     assert _cells(result, "stateful")[1] == "2"
-    (failure,) = [line for line in result.stdout.splitlines() if "failed" in line]
+    (failure,) = _failures(result)
     assert failure.startswith("chat failed in turn 1: ")
+    # The gateway has no such path; and what there is, is compared all the same.
+    assert failure.endswith("--chat-url, or pass --modes stateless,stateful")
+    assert "ratios to stateless;" in result.stdout
+    assert _cells(result, "stateless")[3] == "1.00x"
     report = msgspec.json.decode((tmp_path / "b.json").read_bytes())
     assert [mode["failure"] is None for mode in report["modes"]] == [False, True, True]
     assert (tmp_path / "b.svg").exists()
@@ -184,7 +217,8 @@ def test_a_mode_that_fails_is_a_row_with_the_reason_and_the_others_go_on(
     ("listing", "sentence"),
     [
         (Canned(200, b'{"object": "list", "data": []}'), "lists no models; pass --model NAME"),
-        (Canned(404, b'{"error": {"message": "nothing here"}}'), "nothing here"),
+        (Canned(404, b'{"error": {"message": "nothing here"}}'), "nothing here; pass --model NAME"),
+        (Canned(200, b"<p>"), "; pass --model NAME"),
     ],
 )
 def test_a_model_that_cannot_be_found_out_must_be_named(
@@ -194,6 +228,42 @@ def test_a_model_that_cannot_be_found_out_must_be_named(
         result = _bench(runner, "--base-url", base_url)
     assert result.exit_code == 1
     assert sentence in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "source"),
+    [
+        ([], "the key is taken from ANTIPHON_API_KEY, else OPENAI_API_KEY"),
+        (["--key-env", "OUR_KEY"], "the key is taken from OUR_KEY"),
+    ],
+)
+def test_a_key_that_is_refused_is_no_reason_to_name_a_model(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, flags: list[str], source: str
+) -> None:
+    monkeypatch.setenv("OUR_KEY", "not-good")
+    with canned_server(lambda *_: Canned(401, b'{"error": {"message": "no"}}')) as base_url:
+        listed = _bench(runner, "--base-url", base_url, *flags)
+        asked = _bench(runner, "--base-url", base_url, *flags, "-m", "m")
+    assert listed.stderr.splitlines()[-1] == f"Error: the server refused (HTTP 401): no; {source}"
+    assert _failures(asked)[0].endswith(f"the server refused (HTTP 401): no; {source}")
+
+
+def test_a_server_that_is_away_is_asked_once_in_each_mode(runner: CliRunner) -> None:
+    with closed_port() as port:
+        base_url = f"http://127.0.0.1:{port}/v1"
+        listed = _bench(runner, "--base-url", base_url)
+        asked = _bench(runner, "--base-url", base_url, "-m", "m", "--plot", "b.svg", "--turns", "5")
+    sentence = (
+        f"no server answers at {base_url} (connection refused); "
+        f"start one with `antiphon serve --port {port}`"
+    )
+    assert listed.stderr.splitlines()[-1] == f"Error: {sentence}"
+    assert [line.partition(": ")[2] for line in _failures(asked)] == [sentence] * 3
+    assert asked.stderr.splitlines()[1:] == [
+        "turn 1 of 5",
+        "Error: b.svg was not drawn: no mode has a turn",
+    ]
+    assert not Path("b.svg").exists()
 
 
 def test_an_interrupt_prints_what_was_measured_so_far(runner: CliRunner, tmp_path: Path) -> None:
@@ -214,6 +284,7 @@ def test_an_interrupt_prints_what_was_measured_so_far(runner: CliRunner, tmp_pat
             *("--modes", "stateless,stateful", "--json", "b.json"),
         )
 
+    assert _failures(result) == []
     assert result.exit_code == 1
     assert (_cells(result, "stateless")[1], _cells(result, "stateful")[1]) == ("2", "1")
     assert "interrupted" in result.stderr

@@ -33,7 +33,10 @@ def measured_turn(number: int, **changes: Any) -> Turn:
 
 
 def _row(text: str, mode: str) -> list[str]:
-    return next(line.split() for line in text.splitlines() if line.startswith(f"{mode} "))
+    """Return the cells of a mode, what it sent and what it took."""
+    rows = (line.split() for line in text.splitlines())
+    sent, took = (row for row in rows if row[:1] == [mode] and row[1] != "failed")
+    return [*sent, *took[1:]]
 
 
 def test_sizes_are_summed_and_times_are_medians() -> None:
@@ -61,6 +64,21 @@ def test_ratios_are_of_the_figures_beside_them() -> None:
     slow = [measured_turn(n, seconds=s, bytes_sent=1000) for n, s in ((1, 4.0), (2, 5.0), (3, 6.0))]
     row = _row(table([Measured("chat", base), Measured("stateful", slow)]), "stateful")
     assert (row[2:4], row[-3:]) == (["3,000", "0.50x"], ["5.00", "s", "2.50x"])
+
+
+def test_ratios_are_to_the_first_mode_that_has_turns() -> None:
+    works = Measured("stateless", [measured_turn(1)])
+    half = Measured("stateful", [measured_turn(1, bytes_sent=500)])
+    shown = table([Measured("chat", failure="turn 1: no"), works, half])
+    assert _row(shown, "stateless")[3] == "1.00x"
+    assert _row(shown, "stateful")[3] == "0.50x"
+
+
+def test_the_table_fits_a_terminal() -> None:
+    figures = {"bytes_sent": 10**9, "tokens_sent": 10**8, "input_tokens": 10**8}
+    turns = [measured_turn(n, **figures, cached_tokens=10**8, seconds=999.0) for n in range(1, 9)]
+    shown = table([Measured(name, turns) for name in MODES])
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_mode_without_a_turn_has_no_figures() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from antiphon.cli.bench_run import MODES, Measured, Plan, Server, measure, prompt_of
+from antiphon.cli.bench_run import MODES, Measured, Plan, measure, prompt_of
+from antiphon.cli.remote import Server
 from antiphon.protocol.deltas import TextGrew
 from antiphon.protocol.events import ResponseFailed
 from antiphon.protocol.response import Failure
@@ -82,12 +83,34 @@ async def test_nothing_is_tried_again() -> None:
     assert measured.failure.startswith("turn 1: ")
 
 
+async def test_when_all_modes_have_failed_it_is_over() -> None:
+    shown: list[int] = []
+    plan = Plan(modes=[MODES["stateful"]], turns=9, prompt_words=8, max_output_tokens=32, model="m")
+    async with native(_HELLO, error(503)) as server:
+        await measure(plan, lambda mode: Server(server.base_url), [], shown.append)
+    assert shown == [1, 2]
+
+
+async def test_own_questions_are_asked_in_their_order() -> None:
+    plan = Plan(
+        modes=[MODES["stateful"]],
+        turns=2,
+        prompt_words=None,
+        max_output_tokens=32,
+        model="m",
+        prompts=["one?", "two?"],
+    )
+    async with native(_HELLO) as server:
+        await measure(plan, lambda mode: Server(server.base_url), [], lambda turn: None)
+        assert [server.body(turn)["input"] for turn in (0, 1)] == ["one?", "two?"]
+
+
 async def test_a_mode_that_fails_keeps_its_turns_and_leaves_the_others_alone() -> None:
     async with native(_HELLO, _HELLO, error(400, message="no \x1b[2J\n more"), _HELLO) as server:
         stateless, stateful = await _measure(server.base_url, ["stateless", "stateful"])
     assert (len(stateless.turns), len(stateful.turns)) == (1, 3)
     assert stateless.failure is not None
-    assert "no \ufffd[2J more" in stateless.failure
+    assert stateless.failure.endswith("(HTTP 400): no \x1b[2J more")
 
 
 @pytest.mark.parametrize("failure", [Failure("server_error", "it melted"), None])
@@ -98,7 +121,7 @@ async def test_a_response_that_failed_fails_its_mode(failure: Failure | None) ->
     async with native(events([*begun, failed])) as server:
         (measured,) = await _measure(server.base_url, ["stateful"])
     reason = failure.message if failure else "no reason given"
-    assert measured.failure == f"turn 1: the response ended as failed: {reason}"
+    assert measured.failure == f"turn 1: the response failed: {reason}"
 
 
 async def test_tokens_that_nobody_counted_are_marked() -> None:

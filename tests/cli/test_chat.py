@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 
 import msgspec
@@ -20,9 +19,19 @@ from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from tests.building import COUNTED
 from tests.cli.canned import Answer, Canned, Json, canned_server, hello_events, sse
 from tests.cli.chatting import END, calling, canned_stream, chat, chat_with, heard, saying
-from tests.cli.processes import Served
+from tests.cli.processes import Served, closed_port
 
 _LOOK = '{"type": "function", "name": "look", "parameters": {"type": "object"}}'
+
+
+def _cancelled() -> Canned:
+    """Return a stream whose response somebody cancelled."""
+    *events, last = hello_events()
+    last["response"]["status"] = "cancelled"
+    return sse([*events, {**last, "type": "response.incomplete"}])
+
+
+_CANCELLED = _cancelled()
 
 
 @pytest.fixture
@@ -204,8 +213,8 @@ async def test_arguments_that_are_no_json_are_an_error(look: str) -> None:
     ("content", "complaint"),
     [
         ("{", "--tool: bad.json cannot be read"),
-        ("[1]", "--tool: tool 'tools[0]': it must be a dict with a type"),
-        (f"[{_LOOK}, {_LOOK}]", "there are two functions of this name"),
+        ("[1]", "--tool: bad.json: tool 'tools[0]': it must be a dict with a type"),
+        (f"[{_LOOK}, {_LOOK}]", "--tool: bad.json: tool 'look': there are two functions of this"),
     ],
 )
 def test_a_tool_that_cannot_be_used_is_refused_at_once(content: str, complaint: str) -> None:
@@ -293,11 +302,10 @@ def test_a_chat_server_keeps_nothing_to_go_on_from() -> None:
 
 
 def test_nobody_there_says_to_start_a_server() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    result = chat(f"http://127.0.0.1:{port}/v1", "hi")
+    with closed_port() as port:
+        result = chat(f"http://127.0.0.1:{port}/v1", "hi")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "start one with `antiphon serve`" in result.stderr
+    assert f"start one with `antiphon serve --port {port}`" in result.stderr
 
 
 async def test_a_server_that_wants_a_key_says_so_at_once() -> None:
@@ -314,7 +322,11 @@ async def test_a_server_that_wants_a_key_says_so_at_once() -> None:
     [
         (Canned(400, b'{"error": {"message": "Not\\nso."}}'), "", "refused (HTTP 400): Not so."),
         (sse(hello_events()[:6], end=b""), "Hello\n", "cut off: the stream ended without a term"),
-        (sse(hello_events()[:5], end=b"", cut=True), "Hel\n", "cut off: the server closed the"),
+        (
+            sse(hello_events()[:5], end=b"", cut=True),
+            "Hel\n",
+            "Error: the answer is cut off: the server closed the connection",
+        ),
         (Canned(200, b"<p>hi", {"Content-Type": "text/html"}), "", "check the base URL"),
         (canned_stream([TextGrew("Hel")]), "Hel\n", "the response failed: "),
         (
@@ -322,8 +334,9 @@ async def test_a_server_that_wants_a_key_says_so_at_once() -> None:
             "Hel\n",
             "the answer is incomplete: max_output_tokens",
         ),
+        (_CANCELLED, "Hello\n", "Error: the response was cancelled by the server"),
     ],
-    ids=["refused", "ended", "cut", "html", "failed", "incomplete"],
+    ids=["refused", "ended", "cut", "html", "failed", "incomplete", "cancelled"],
 )
 def test_a_turn_that_breaks_is_one_sentence_and_the_chat_goes_on(
     answer: Canned, shown: str, complaint: str
@@ -360,6 +373,36 @@ def test_a_final_text_that_differs_from_the_stream_is_told() -> None:
     assert b"Goodbye" in Path("talk.json").read_bytes()
 
 
+def test_a_cancelled_response_is_not_gone_on_from() -> None:
+    bodies: list[Json] = []
+
+    def answer(method: str, path: str, body: Json) -> Canned:
+        bodies.append(body)
+        return _CANCELLED if len(bodies) == 1 else sse(hello_events())
+
+    with canned_server(_without_models(answer)) as base_url:
+        chat(base_url, "one", "two")
+    assert "previous_response_id" not in bodies[1]
+
+
+async def test_an_answer_without_text_says_so() -> None:
+    result = await chat_with(ScriptedBackend([[ReasoningGrew("hm"), END]]), "x")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "(no text)\n" in result.stderr
+
+
+def test_a_gateway_asked_for_chat_completions_says_what_to_leave_out(echo: Served) -> None:
+    result = chat(echo.base_url, "hi", args=["--wire-api", "chat"])
+    assert result.exit_code == 1
+    assert "leave out --wire-api chat\n" in result.stderr
+
+
+async def test_a_chat_server_asked_for_responses_says_what_to_pass() -> None:
+    async with ScriptedUpstream() as upstream:
+        result = await asyncio.to_thread(chat, upstream.base_url, "hi")
+    assert "use `antiphon chat --wire-api chat`\n" in result.stderr
+
+
 async def test_a_refusal_is_an_answer() -> None:
     result = await chat_with(ScriptedBackend([[RefusalGrew("I will not."), END]]), "x")
     assert (result.exit_code, result.stdout) == (0, "I will not.\n")
@@ -371,9 +414,9 @@ def test_bytes_that_are_no_text_are_no_reason_to_stop(runner: CliRunner, echo: S
 
 
 def test_every_error_of_the_client_has_a_sentence() -> None:
-    from antiphon.cli.remote import explain
+    from antiphon.cli.remote import Server, explain
 
-    assert explain(ClientError("two\n words"), "http://x/v1") == "two words"
+    assert explain(ClientError("two\n words"), Server("http://x/v1")) == "two words"
 
 
 def _without_models(answer: Answer) -> Answer:

@@ -12,7 +12,7 @@ import pytest
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.cli.chat_commands import COMMANDS
 from antiphon.testing import ScriptedUpstream, Status
-from tests.cli.canned import Canned, canned_server
+from tests.cli.canned import Canned, Json, canned_server, hello_events, sse
 from tests.cli.chatting import END, calling, chat, chat_with, heard, saying
 from tests.cli.processes import Served
 
@@ -208,11 +208,54 @@ def test_a_file_has_a_name_of_its_own_unless_told_otherwise(echo: Served) -> Non
     [
         ("taken.md", "taken.md is there already, and was left as it is"),
         ("nowhere/talk.md", "nowhere/talk.md cannot be written: No such file or directory"),
+        ("place", "place is a directory; name a file in it"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_told(echo: Served, name: str, complaint: str) -> None:
     Path("taken.md").write_text("precious")
+    Path("place").mkdir()
     result = chat(echo.base_url, "hello", f"/save {name}")
     assert result.exit_code == 1
     assert f"Error: {complaint}\n" in result.stderr
     assert Path("taken.md").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ['"my talk.md"', "'my talk.md'", "my talk.md"])
+def test_quotes_are_no_part_of_a_name(echo: Served, name: str) -> None:
+    chat(echo.base_url, "hello", f"/save {name}")
+    assert Path("my talk.md").exists()
+
+
+# What it cost.
+
+
+def _cost(shown: str) -> str:
+    return next(line[14:] for line in shown.splitlines() if line.startswith("cost "))
+
+
+@pytest.mark.parametrize(
+    ("price", "cost"), [("0/0", "$0.0000"), ("1/2", "<$0.0001"), ("1e6/1e6", "$16.00")]
+)
+async def test_the_cost_is_that_of_the_status_line(price: str, cost: str) -> None:
+    backend = ScriptedBackend([saying("hi"), saying("hi")])
+    result = await chat_with(backend, "a", "b", "/status", args=["--price", price])
+    assert _cost(result.stdout) == cost
+
+
+async def test_a_cost_that_is_not_known_for_all_is_a_part() -> None:
+    backend = ScriptedBackend([saying("hi"), saying("hi")], models=["free", "gpt-5"])
+    result = await chat_with(backend, "a", "/model gpt-5", "b", "/status")
+    assert _cost(result.stdout) == "at least <$0.0001"
+
+
+def test_a_cost_that_rests_on_an_estimate_is_marked() -> None:
+    events = hello_events()
+    events[-1]["response"]["usage"] = None
+
+    def answer(method: str, path: str, body: Json) -> Canned:
+        return Canned(404, b"{}") if method == "GET" else sse(events)
+
+    with canned_server(answer) as base_url:
+        result = chat(base_url, "hi", "/status", args=["--price", "1000/1000"])
+    assert _cost(result.stdout).startswith("~$0.00")
+    assert _cost(result.stdout) in result.stderr

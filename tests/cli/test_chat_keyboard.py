@@ -86,6 +86,33 @@ def test_without_a_terminal_there_is_no_prompt() -> None:
     assert prompts == ["", "> "]
 
 
+def test_a_line_that_is_left_is_ended_where_its_prompt_is(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def leave(_: str) -> str:
+        raise KeyboardInterrupt
+
+    for on_stderr in (False, True):
+        keyboard = Keyboard(is_terminal=True, prompts_on_stderr=on_stderr, read=leave)
+        with pytest.raises(KeyboardInterrupt):
+            keyboard.read("> ")
+    with pytest.raises(KeyboardInterrupt):
+        Keyboard(is_terminal=False, read=leave).read("> ")
+    assert capfd.readouterr() == ("\n", "> \n")
+
+
+def test_without_a_terminal_an_interrupt_within_a_block_is_one() -> None:
+    lines = iter(['"""'])
+
+    def read(_: str) -> str:
+        for line in lines:
+            return line
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Keyboard(is_terminal=False, read=read).read("> ")
+
+
 def test_bytes_that_were_no_text_are_replaced() -> None:
     assert _typed("a\udcffb") == Typed("a?b")
 

@@ -12,10 +12,10 @@ from antiphon.cli.chat_commands import Desk
 from antiphon.cli.chat_keyboard import Keyboard
 from antiphon.cli.chat_loop import Chat
 from antiphon.cli.chat_session import ChatSession, ChatSettings
-from antiphon.cli.remote import open_client
+from antiphon.cli.remote import open_client, own_server
 from antiphon.cli.terminal import Screen
+from antiphon.client.errors import StreamBroken
 from antiphon.host.models import ModelDirectory
-from antiphon.transport.http import HttpClient
 from tests.cli.processes import Served
 
 _T = TypeVar("_T")
@@ -49,15 +49,16 @@ class _Keyboard(Keyboard):
 
 
 class _Talk:
-    """A chat with the echo model in which every `nth` turn is interrupted."""
+    """A chat with the echo model in which some turns are interrupted, or fail."""
 
     def __init__(self, echo: Served, runner: asyncio.Runner) -> None:
         self.interrupted: set[int] = set()
+        self.failing: set[int] = set()
         self.turns = 0
         self._runner = runner
-        client = open_client(echo.base_url)
-        self._http = HttpClient()
-        directory = ModelDirectory(self._http, echo.base_url)
+        self.server = own_server(echo.base_url)
+        client = open_client(self.server)
+        directory = ModelDirectory(client.http, echo.base_url)
         self.screen = Screen()
         self.session = ChatSession(client, directory, ChatSettings(), self.screen.note)
 
@@ -66,14 +67,16 @@ class _Talk:
         if self.turns in self.interrupted:
             work.close()
             raise KeyboardInterrupt
+        if self.turns in self.failing:
+            work.close()
+            raise StreamBroken("gone")
         return self._runner.run(work)
 
     def with_keyboard(self, keyboard: Keyboard) -> bool:
-        return Chat(Desk(self.session, keyboard, self.screen, self.run)).run()
+        return Chat(Desk(self.session, self.server, keyboard, self.screen, self.run)).run()
 
     def close(self) -> None:
         self._runner.run(self.session.client.close())
-        self._runner.run(self._http.close())
 
 
 @pytest.fixture
@@ -95,6 +98,24 @@ def test_a_cancelled_question_is_offered_again(
     out, err = capfd.readouterr()
     assert out == "one\nthree\n\n"
     assert "cancelled\n" in err
+
+
+def test_a_question_that_failed_is_offered_again(talk: _Talk) -> None:
+    person = _Person("one", "two", "/fork 7", "three")
+    talk.failing = {2}
+    assert not talk.with_keyboard(_Keyboard(person))
+    assert person.offers == ["", "", "two", "", ""]
+    assert [turn.prompt for turn in talk.session.turns] == ["one", "three"]
+
+
+def test_an_interrupt_within_a_block_clears_the_block_only(
+    talk: _Talk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    interrupt = KeyboardInterrupt
+    lines = (interrupt, '"""', "one", interrupt, "two\\", interrupt, interrupt, "three")
+    assert talk.with_keyboard(_Keyboard(_Person(*lines)))
+    assert [turn.prompt for turn in talk.session.turns] == ["three"]
+    assert capfd.readouterr().err.count("once more leaves") == 2
 
 
 def test_a_question_of_several_lines_is_not_offered(talk: _Talk) -> None:

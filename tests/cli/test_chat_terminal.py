@@ -15,6 +15,7 @@ from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.cli.places import data_directory
 from antiphon.protocol.codec import encode_event
 from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, ReasoningGrew, TextGrew
+from antiphon.protocol.errors import BackendError
 from antiphon.protocol.items import text_of
 from antiphon.testing import Script, ScriptedUpstream, Stall, serve_gateway
 from tests.building import COUNTED, STOP, build
@@ -166,12 +167,78 @@ async def test_ctrl_c_at_the_result_of_a_tool_ends_the_turn(tmp_path: Path) -> N
         await terminal.until("→ look()")
         await terminal.until("result of look> ")
         await terminal.interrupt()
-        await terminal.until("cancelled")
+        assert "\r\n" in await terminal.until("cancelled")
         await terminal.until("> what is there?")
         terminal.type(f" Guess!{ENTER}")
         await terminal.until("fine")
     heard = [text_of(item["content"]) for item in backend.plans[1].items]
     assert heard == ["what is there? Guess!"]
+
+
+async def test_several_calls_are_told_apart_by_number_and_arguments(tmp_path: Path) -> None:
+    calls: list[Step] = [
+        *(CallOpened(0, "look"), CallGrew(0, '{"where": "up"}')),
+        *(CallOpened(1, "look"), CallGrew(1, '{"where": "down"}')),
+    ]
+    backend = ScriptedBackend([[*calls, _END], [TextGrew("fine"), _END]])
+    (tmp_path / "look.json").write_text('{"type": "function", "name": "look"}')
+    arguments = ("chat", "--tool", "look.json", "--base-url")
+    async with (
+        serve_gateway(backend) as gateway,
+        at_terminal(*arguments, gateway.base_url, home=tmp_path) as terminal,
+    ):
+        await terminal.until("> ")
+        terminal.type(f"what is there?{ENTER}")
+        await terminal.until('result 1 of 2, look(where="up")> ')
+        terminal.type(f'"""{ENTER}')
+        await terminal.until("… ")
+        # What was begun is taken back, and the result is still to be told.
+        await terminal.interrupt()
+        await terminal.until('\r\nresult 1 of 2, look(where="up")> ')
+        terminal.type(f"stars{ENTER}")
+        await terminal.until('result 2 of 2, look(where="down")> ')
+        terminal.type(f"stones{ENTER}")
+        await terminal.until("fine")
+    outputs = [i["output"] for i in backend.plans[1].items if i["type"] == "function_call_output"]
+    assert outputs == ["stars", "stones"]
+
+
+async def test_a_question_that_failed_stands_in_the_line_again(tmp_path: Path) -> None:
+    script: list[list[Step]] = [
+        [TextGrew("Oh"), BackendError("dead")],
+        [TextGrew("fine"), _END],
+    ]
+    async with (
+        serve_gateway(ScriptedBackend(script)) as gateway,
+        at_terminal("chat", "--base-url", gateway.base_url, home=tmp_path) as terminal,
+    ):
+        await terminal.until("> ")
+        terminal.type(f"why?{ENTER}")
+        await terminal.until("Error: ")
+        await terminal.until("> why?")
+        terminal.type(ENTER)
+        await terminal.until("fine")
+
+
+async def test_answers_that_go_elsewhere_leave_the_prompt_on_the_terminal(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        async with (
+            serve_gateway(ScriptedBackend()) as gateway,
+            at_terminal(
+                *("chat", "--base-url", gateway.base_url), home=tmp_path, stdout=log.fileno()
+            ) as terminal,
+        ):
+            await terminal.until("Ctrl-D leaves.")
+            await terminal.until("> ")
+            terminal.type(f"hello there{ENTER}")
+            await terminal.until("out 2")
+            await terminal.until("> ")
+            await terminal.interrupt()
+            await terminal.until("once more leaves")
+            await terminal.until("> ")
+            terminal.type(CTRL_D)
+            assert await terminal.end() == 0
+    assert (tmp_path / "log").read_text() == "hello there\n"
 
 
 async def test_nothing_that_a_server_says_controls_the_terminal(tmp_path: Path) -> None:

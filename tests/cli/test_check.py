@@ -24,7 +24,7 @@ from tests.cli.canned import (
     sse,
     unnamed,
 )
-from tests.cli.processes import Served
+from tests.cli.processes import Served, closed_port
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 _SOURCE = Path(__file__).parents[2] / "src" / "antiphon" / "cli"
@@ -207,7 +207,7 @@ def test_a_stored_response_that_differs_from_the_stream_is_found(runner: CliRunn
 @pytest.mark.parametrize(
     ("said", "case", "reason"),
     [
-        (Canned(501, _ERROR), "text", "the server refused (HTTP 501): no"),
+        (Canned(501, _ERROR), "text", "the server failed (HTTP 501): no"),
         (Canned(400, _ERROR), "image", "the server refused (HTTP 400): no"),
         (Canned(405, _ERROR), "retrieve", "the server refused (HTTP 405): no"),
         (sse(hello_events()), "max-output-tokens", "stopped by itself within 16 tokens"),
@@ -267,11 +267,13 @@ def test_an_image_that_was_left_out_is_not_called_a_pass(runner: CliRunner) -> N
 
 
 def test_nobody_there_is_exit_code_2(runner: CliRunner) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    result = _check(runner, f"http://127.0.0.1:{port}/v1")
+    with closed_port() as port:
+        result = _check(runner, f"http://127.0.0.1:{port}/v1")
     assert result.exit_code == 2
-    assert "no server answers at" in result.stderr
+    assert result.stderr == (
+        f"Error: no server answers at http://127.0.0.1:{port}/v1 (connection refused); "
+        f"start one with `antiphon serve --port {port}`\n"
+    )
 
 
 def test_a_server_that_wants_a_key_says_how_to_pass_one(runner: CliRunner) -> None:
@@ -279,6 +281,31 @@ def test_a_server_that_wants_a_key_says_how_to_pass_one(runner: CliRunner) -> No
         result = _check(runner, base_url)
     assert result.exit_code == 2
     assert "pass --key-env NAME" in result.stderr
+
+
+def test_a_key_that_is_refused_says_where_it_comes_from(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VENDOR_KEY", "not-good")
+    with canned_server(lambda *_: Canned(401, _ERROR)) as base_url:
+        result = _check(runner, base_url, "--key-env", "VENDOR_KEY")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("; the key is taken from VENDOR_KEY\n")
+
+
+def test_a_server_that_speaks_no_http_cannot_be_checked(runner: CliRunner) -> None:
+    with canned_server(lambda *_: Canned(200, b"", {"A\nB C": "\n\n"})) as base_url:
+        result = _check(runner, base_url)
+    assert result.exit_code == 2
+
+
+def test_a_list_that_cannot_be_read_does_not_keep_from_checking(runner: CliRunner) -> None:
+    def answer(method: str, path: str, body: Json) -> Canned:
+        return Canned(200, b"<p>" if path == "/models" else hello_response())
+
+    with canned_server(answer) as base_url:
+        code, report = _report(runner, base_url, "--only", "text")
+    assert (code, report["model"]) == (0, None)
 
 
 def test_a_key_variable_that_is_not_set_is_told(runner: CliRunner) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from antiphon.cli import main
-from antiphon.cli.remote import Remote
+from antiphon.cli.remote import Remote, Server
 from antiphon.transport.secret import Secret
 from tests.cli.processes import command, serve
 
@@ -91,6 +91,6 @@ async def test_keys_made_for_a_store_open_the_gateway_on_it(tmp_path: Path, when
 
 
 async def _status(base_url: str, key: Secret | None) -> int:
-    async with Remote(base_url, key) as remote:
+    async with Remote(Server(base_url, key)) as remote:
         body = msgspec.json.encode({"input": "hi"})
         return (await remote.fetch("POST", "/responses", body)).head.status

@@ -11,7 +11,7 @@ from antiphon.backends import weights
 from antiphon.backends.weights import WeightsUnavailable
 from antiphon.cli import main
 from tests.cli.canned import Canned, canned_server
-from tests.cli.processes import Served
+from tests.cli.processes import Served, closed_port
 
 
 def test_the_models_are_listed_one_per_line(runner: CliRunner, echo: Served) -> None:
@@ -22,10 +22,13 @@ def test_the_models_are_listed_one_per_line(runner: CliRunner, echo: Served) -> 
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (Canned(401, b'{"error": {"message": "no key"}}'), "refused (HTTP 401): no key"),
-        (Canned(500, b""), "refused (HTTP 500): it gave no reason"),
-        (Canned(200, b"<html>"), "list of models cannot be read"),
-        (Canned(200, b'{"data": 1}'), "list of models cannot be read"),
+        (
+            Canned(401, b'{"error": {"message": "no key"}}'),
+            "refused (HTTP 401): no key; the key is taken from ANTIPHON_API_KEY, else OPENAI_API_",
+        ),
+        (Canned(500, b""), "failed (HTTP 500): it gave no reason"),
+        (Canned(200, b"<html>"), "the server's answer is no JSON object; check the base URL"),
+        (Canned(200, b'{"data": 1}'), "the server's answer has no list of data"),
     ],
 )
 def test_a_list_that_cannot_be_had_is_an_error(
@@ -35,6 +38,16 @@ def test_a_list_that_cannot_be_had_is_an_error(
         result = runner.invoke(main, ["models", "list", "--base-url", base_url])
     assert result.exit_code == 1
     assert complaint in result.stderr
+
+
+def test_nobody_there_is_told_in_the_words_of_the_other_commands(runner: CliRunner) -> None:
+    with closed_port() as port:
+        base_url = f"http://127.0.0.1:{port}/v1"
+        listed, asked = (
+            runner.invoke(main, [*command, "--base-url", base_url])
+            for command in (["models", "list"], ["ask", "hi"])
+        )
+    assert (listed.exit_code, listed.stderr) == (1, asked.stderr)
 
 
 def test_pulling_tells_how_far_it_is_and_where_they_are(

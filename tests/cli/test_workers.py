@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from antiphon.cli.remote import Remote
+from antiphon.cli.remote import Remote, Server
 from antiphon.server.workers import MAX_DEATHS, restart_pause
 from tests.cli.processes import WATCHDOG_SECONDS, environment, serve
 
@@ -40,11 +40,11 @@ def test_the_pause_before_another_try_grows_until_it_is_given_up() -> None:
 
 async def test_workers_share_what_is_stored(tmp_path: Path) -> None:
     with serve("--workers", "2", home=tmp_path) as served:
-        async with Remote(served.base_url, None) as remote:
+        async with Remote(Server(served.base_url)) as remote:
             body = msgspec.json.encode({"input": "hi"})
             made = msgspec.json.decode((await remote.fetch("POST", "/responses", body)).body)
         for _ in range(8):  # new connections, which either worker may take
-            async with Remote(served.base_url, None) as remote:
+            async with Remote(Server(served.base_url)) as remote:
                 reply = await remote.fetch("GET", f"/responses/{made['id']}")
                 assert reply.head.status == 200
         assert served.stop() == 0

@@ -7,46 +7,40 @@ goes to stderr. An answer that is not whole is an error, whatever was printed be
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import click
 
+from antiphon.cli import options
 from antiphon.cli.errors import BadSettings, CliError
 
 if TYPE_CHECKING:
+    from antiphon.cli.remote import Server
     from antiphon.cli.terminal import Screen
     from antiphon.client import AsyncClient
     from antiphon.client.parameters import Params
     from antiphon.protocol.response import Response
 
-__all__ = ["command"]
+    _Way = Callable[[AsyncClient, Params, Screen, bool], Awaitable[Response]]
 
-_DEFAULT_URL: Final = "http://127.0.0.1:4680/v1"
+__all__ = ["command"]
 
 
 @click.command(
     "ask",
     short_help="Ask a running server one question.",
     epilog='Example:  antiphon ask "Why is the sky blue?" --instructions "Answer in one line."',
+    context_settings=options.OLD_NAMES,
 )
 @click.argument("prompt", required=False)
-@click.option(
-    "--base-url",
-    envvar="ANTIPHON_BASE_URL",
-    default=_DEFAULT_URL,
-    show_default=True,
-    show_envvar=True,
-    help="Where the server is.",
-)
-@click.option("--model", "-m", help="Which model; the server's default if left out.")
-@click.option("--instructions", "-i", help="What the model is to keep in mind.")
-@click.option("--previous", "-p", metavar="ID", help="Go on from this response.")
+@options.base_url
+@options.model
+@options.instructions
+@options.previous
 @click.option("--json", "as_json", is_flag=True, help="Print the whole response as JSON.")
 @click.option("--no-stream", is_flag=True, help="Ask for the answer in one piece.")
-@click.option(
-    "--show-reasoning", "thinking", is_flag=True, help="Show the model's reasoning on stderr."
-)
+@options.show_thinking
 def command(
     prompt: str | None,
     base_url: str,
@@ -55,7 +49,7 @@ def command(
     previous: str | None,
     as_json: bool,
     no_stream: bool,
-    thinking: bool,
+    show_thinking: bool,
 ) -> None:
     """Ask a running server one question and print the answer as it comes.
 
@@ -65,8 +59,7 @@ def command(
     """
     import asyncio
 
-    from antiphon.cli.address import read_server_url
-    from antiphon.cli.remote import open_client
+    from antiphon.cli.remote import own_server
     from antiphon.cli.terminal import Screen
 
     params: Params = {
@@ -75,15 +68,15 @@ def command(
         "previous_response_id": previous,
         "input": _read_prompt(prompt),
     }
-    client = open_client(read_server_url(base_url, "--base-url"))
+    server = own_server(base_url)
     screen = Screen(is_quiet=as_json)
-    way = _fetch(client, params, screen) if no_stream else _follow(client, params, screen, thinking)
-    response = asyncio.run(_run(client, way, screen))
+    way = _fetch if no_stream else _follow
+    response = asyncio.run(_run(server, params, screen, way, show_thinking))
     if as_json:
         from antiphon.protocol.codec import encode_response
 
         click.echo(encode_response(response))
-    _report(response)
+    _report(response, screen)
 
 
 def _read_prompt(prompt: str | None) -> str:
@@ -96,26 +89,38 @@ def _read_prompt(prompt: str | None) -> str:
     return text
 
 
-async def _run(client: AsyncClient, way: Awaitable[Response], screen: Screen) -> Response:
+async def _run(
+    server: Server, params: Params, screen: Screen, way: _Way, shows_thinking: bool
+) -> Response:
     """Run the turn; return its response, which has been shown."""
-    from antiphon.cli.remote import explain
+    from antiphon.cli.remote import explain, open_client, thinking_of
     from antiphon.client.errors import ClientError
+    from antiphon.host.models import ModelDirectory
 
     try:
-        async with client:
-            return await way
+        async with open_client(server) as client:
+            if shows_thinking:
+                directory = ModelDirectory(client.http, client.base_url)
+                params |= thinking_of(directory, params.get("model"))
+            return await way(client, params, screen, shows_thinking)
     except ClientError as error:
-        raise _failure(explain(error, client.base_url)) from error
+        raise CliError(explain(error, server, "responses")) from error
     finally:
         screen.end_line()
 
 
-async def _fetch(client: AsyncClient, params: Params, screen: Screen) -> Response:
+async def _fetch(
+    client: AsyncClient, params: Params, screen: Screen, shows_thinking: bool
+) -> Response:
     from antiphon.host.outcome import spoken_text
-    from antiphon.host.parts import TextPart
+    from antiphon.host.parts import TextPart, ThinkingPart
+    from antiphon.protocol.items import item_type, text_of
 
     response = await client.create(**params)
     for item in response.output:
+        if shows_thinking and item_type(item) == "reasoning":
+            thoughts = text_of(item.get("summary")) or text_of(item.get("content"))
+            screen.show(ThinkingPart(thoughts))
         screen.show(TextPart(spoken_text(item)))
     return response
 
@@ -141,24 +146,16 @@ async def _follow(
     return response
 
 
-def _report(response: Response) -> None:
+def _report(response: Response, screen: Screen) -> None:
     """Say how it ended: a dim line for a person, an error if it did not end well."""
+    from antiphon.cli.remote import ending, is_silent
+
+    sentence = ending(response)
+    if not sentence and is_silent(response):
+        screen.note("(no text)")
     usage = response.usage
     if sys.stderr.isatty():
         tokens = f" · {usage.input_tokens} in, {usage.output_tokens} out" if usage else ""
-        click.secho(f"{response.id}{tokens}", err=True, dim=True)
-    if response.status == "failed":
-        reason = response.error.message if response.error else "no reason given"
-        raise _failure(f"the response failed: {reason}")
-    if response.status == "incomplete":
-        details = response.incomplete_details
-        reason = (details.reason if details else None) or "no reason given"
-        raise _failure(f"the answer is incomplete: {reason}")
-    if response.status != "completed":
-        raise _failure(f"the response ended as {response.status}")
-
-
-def _failure(sentence: str) -> CliError:
-    from antiphon.cli.terminal import harmless
-
-    return CliError(harmless(sentence, sys.stderr))
+        screen.note(f"{response.id}{tokens}")
+    if sentence:
+        raise CliError(sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.errors import BadSettings, CliError, how_to_install
 
 if TYPE_CHECKING:
-    from antiphon.cli.bench_run import Measured, Mode, Plan, Server
+    from antiphon.cli.bench_run import Measured, Mode, Plan
+    from antiphon.cli.remote import Server
 
 __all__ = ["command"]
 
 _MODEL: Final = "echo"
+_TURNS: Final = 10
+_PROMPT_WORDS: Final = 60
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -31,21 +35,23 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     "--modes",
     default="chat,stateless,stateful",
     show_default=True,
-    help="Which to compare; ratios are to the first.",
+    help="Which to compare; ratios are to the first that works.",
 )
 @click.option(
     "--turns",
     type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="How long the conversation is.",
+    help="How long the conversation is.  [default: 10, or as many as there are --prompts]",
+)
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Your own questions, one on each line.  [default: made up]",
 )
 @click.option(
     "--prompt-words",
     type=click.IntRange(min=3),
-    default=60,
-    show_default=True,
-    help="How long each question is.",
+    help="How long each question is that is made up.  [default: 60]",
 )
 @click.option(
     "--max-output-tokens",
@@ -78,8 +84,9 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 @click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write every figure.")
 def command(
     modes: str,
-    turns: int,
-    prompt_words: int,
+    turns: int | None,
+    prompts: Path | None,
+    prompt_words: int | None,
     max_output_tokens: int,
     model: str | None,
     base_url: str | None,
@@ -96,35 +103,69 @@ def command(
     to /responses, stateful posts only what is new. Without --base-url nothing leaves this
     machine: a scripted model answers. Exit code 1: a mode failed, or the plot was not drawn.
     """
-    from antiphon.cli.bench_report import as_json, table
     from antiphon.cli.bench_run import Plan
 
     _check_files(plot, json_file)
+    questions = _read_prompts(prompts, prompt_words)
     plan = Plan(
         modes=_modes(modes),
-        turns=turns,
-        prompt_words=prompt_words,
+        turns=_turns(turns, len(questions)),
+        prompt_words=None if questions else prompt_words or _PROMPT_WORDS,
         max_output_tokens=max_output_tokens,
         model=model or "",
+        prompts=questions,
     )
     places = _read_places(base_url, chat_url, key_env, chat_key_env)
     if places is not None:
         _announce(plan, places, is_allowed=yes)
     run = _Run(plan, places)
     was_interrupted = run.to_the_end()
-    if any(mode.turns or mode.failure for mode in run.measured):
-        click.echo(_heading(run.plan))
-        click.echo(table(run.measured))
-        if json_file is not None:
-            is_scripted = places is None
-            data = as_json(run.plan, run.urls, run.measured, is_scripted=is_scripted)
-            _write(json_file, lambda: json_file.write_bytes(data))
-        if plot is not None:
-            _draw(plot, run)
+    _report(run, json_file, plot, is_scripted=places is None)
     if was_interrupted:
         raise CliError("interrupted; these are the turns that were measured")
     if any(mode.failure for mode in run.measured):
         raise SystemExit(1)
+
+
+def _report(run: _Run, json_file: Path | None, plot: Path | None, *, is_scripted: bool) -> None:
+    """Print and write what was measured, if anything was tried at all."""
+    from antiphon.cli.bench_report import as_json, table
+    from antiphon.cli.terminal import harmless
+
+    if not any(mode.turns or mode.failure for mode in run.measured):
+        return
+    shown = f"{_heading(run)}\n{table(run.measured)}"
+    click.echo(harmless(shown, sys.stdout))
+    if json_file is not None:
+        data = as_json(run.plan, run.urls, run.measured, is_scripted=is_scripted)
+        _write(json_file, lambda: json_file.write_bytes(data))
+    if plot is None:
+        return
+    if not any(mode.turns for mode in run.measured):
+        raise CliError(f"{plot} was not drawn: no mode has a turn")
+    _draw(plot, run)
+
+
+def _read_prompts(path: Path | None, prompt_words: int | None) -> list[str]:
+    """Return the questions of the file; none if there is no file."""
+    if path is None:
+        return []
+    if prompt_words is not None:
+        raise BadSettings("--prompt-words is for questions that are made up, not for --prompts")
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(f"--prompts: {path} cannot be read: {error}") from None
+    questions = [line.strip() for line in lines if line.strip()]
+    if not questions:
+        raise BadSettings(f"--prompts: there is no question in {path}")
+    return questions
+
+
+def _turns(turns: int | None, questions: int) -> int:
+    if turns is not None and questions and turns > questions:
+        raise BadSettings(f"--turns: there are only {questions} questions in --prompts")
+    return turns or questions or _TURNS
 
 
 def _modes(text: str) -> list[Mode]:
@@ -147,6 +188,8 @@ def _check_files(plot: Path | None, json_file: Path | None) -> None:
 
     if plot is not None and plot.suffix.lower() not in SUFFIXES:
         raise BadSettings(f"--plot: {plot.name!r} must end in {' or '.join(SUFFIXES)}")
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise BadSettings(f"--plot: matplotlib is missing; {how_to_install('plot')} brings it")
     for flag, path in (("--plot", plot), ("--json", json_file)):
         if path is not None and not path.absolute().parent.is_dir():
             raise BadSettings(f"{flag}: there is no directory {path.parent}")
@@ -156,29 +199,40 @@ def _read_places(
     base_url: str | None, chat_url: str | None, key_env: str | None, chat_key_env: str | None
 ) -> _Places | None:
     """Return where to send, or None for servers of our own."""
-    from antiphon.cli.address import read_server_url
-    from antiphon.cli.bench_run import Server
-    from antiphon.cli.remote import key_from
+    from antiphon.cli.remote import own_server
 
     if base_url is None:
         if chat_url or key_env or chat_key_env:
             raise BadSettings("--chat-url and keys need --base-url: without it no server is asked")
         return None
-    names = (key_env,) if key_env else ("ANTIPHON_API_KEY", "OPENAI_API_KEY")
-    responses = Server(read_server_url(base_url, "--base-url"), key_from(*names), os.environ)
-    if key_env and responses.key is None:
-        raise BadSettings(f"--key-env: the environment variable {key_env} is not set")
+    responses = own_server(base_url) if key_env is None else _with_key(base_url, key_env)
     if chat_url is None:
         return _Places(responses, responses)
+    return _Places(responses, _chat_server(chat_url, chat_key_env, responses))
+
+
+def _with_key(base_url: str, key_env: str) -> Server:
+    from antiphon.cli.address import read_server_url
+    from antiphon.cli.remote import Server, named_key
+
+    url, key = read_server_url(base_url, "--base-url"), named_key(key_env, "--key-env")
+    return Server(url, key, os.environ, f"the key is taken from {key_env}")
+
+
+def _chat_server(chat_url: str, key_env: str | None, responses: Server) -> Server:
+    """Return the chat server. A key is for the server it was given for."""
+    import msgspec
+
+    from antiphon.cli.address import read_server_url
+    from antiphon.cli.remote import Server, named_key
+
     url = read_server_url(chat_url, "--chat-url")
-    if chat_key_env:
-        chat_key = key_from(chat_key_env)
-        if chat_key is None:
-            raise BadSettings(f"--chat-key-env: the environment variable {chat_key_env} is not set")
-        return _Places(responses, Server(url, chat_key))
+    if key_env is not None:
+        key = named_key(key_env, "--chat-key-env")
+        return Server(url, key, key_source=f"the key is taken from {key_env}")
     if _origin(url) == _origin(responses.base_url):
-        return _Places(responses, Server(url, responses.key, os.environ))
-    return _Places(responses, Server(url))  # a key is for the server it was given for
+        return msgspec.structs.replace(responses, base_url=url)
+    return Server(url, key_source="name the variable with its key: --chat-key-env NAME")
 
 
 class _Places:
@@ -200,15 +254,14 @@ def _origin(url: str) -> str:
 
 def _announce(plan: Plan, places: _Places, *, is_allowed: bool) -> None:
     """Say what will be sent where. Raise BadSettings if that needs to be allowed first."""
-    from antiphon.server.auth import is_loopback_name
+    from antiphon.cli.remote import is_loopback
 
     counts: dict[str, int] = {}
     for mode in plan.modes:
         url = places.of(mode).base_url
         counts[url] = counts.get(url, 0) + plan.turns
     listed = " and ".join(f"{count} to {url}" for url, count in counts.items())
-    is_foreign = not all(is_loopback_name(_origin(url).partition("//")[2]) for url in counts)
-    if is_foreign and not is_allowed:
+    if not is_allowed and not all(map(is_loopback, counts)):
         raise BadSettings(
             f"this would send requests, {listed}, which may cost money; pass --yes to do it"
         )
@@ -248,9 +301,10 @@ class _Run:
         import msgspec
 
         from antiphon.cli.bench_run import measure
+        from antiphon.cli.remote import first_model
 
         if not self.plan.model:
-            model = await _first_model(places.of(self.plan.modes[0]))
+            model = await first_model(places.of(self.plan.modes[0]))
             self.plan = msgspec.structs.replace(self.plan, model=model)
         self.urls = {mode.name: places.of(mode).base_url for mode in self.plan.modes}
         turns = self.plan.turns
@@ -263,7 +317,7 @@ class _Run:
 async def _own_servers() -> AsyncIterator[_Places]:
     """Run a scripted model, and a gateway in front of it."""
     from antiphon.backends.chat import ChatBackend
-    from antiphon.cli.bench_run import Server
+    from antiphon.cli.remote import Server
     from antiphon.testing import ScriptedUpstream, serve_gateway
 
     async with (
@@ -278,22 +332,6 @@ async def _own_servers() -> AsyncIterator[_Places]:
         yield _Places(Server(gateway.base_url), Server(upstream.base_url))
 
 
-async def _first_model(server: Server) -> str:
-    from antiphon.client import AsyncClient
-    from antiphon.client.errors import ClientError
-
-    async with AsyncClient(
-        base_url=server.base_url, api_key=server.key or "", environ=server.environ
-    ) as client:
-        try:
-            models = await client.models()
-        except ClientError as error:
-            raise CliError(f"no list of models ({error}); pass --model NAME") from None
-    if not models:
-        raise CliError(f"{server.base_url} lists no models; pass --model NAME")
-    return models[0].id
-
-
 def _show(progress: str) -> None:
     """Show where we are: on a terminal in one line that changes, and is empty at the end."""
     if sys.stderr.isatty():
@@ -302,11 +340,15 @@ def _show(progress: str) -> None:
         click.echo(progress, err=True)
 
 
-def _heading(plan: Plan) -> str:
+def _heading(run: _Run) -> str:
+    from antiphon.cli.bench_report import base_of
+
+    plan = run.plan
+    questions = f"questions of {plan.prompt_words} words" if plan.prompt_words else "your questions"
     return (
-        f"{plan.turns} turns, questions of {plan.prompt_words} words, answers of at most "
-        f"{plan.max_output_tokens} tokens, model {plan.model}\n"
-        f"sizes are totals, times medians of a turn, ratios to {plan.modes[0].name}; "
+        f"{plan.turns} turns with {plan.model}: {questions}, "
+        f"answers of at most {plan.max_output_tokens} tokens\n"
+        f"sizes are totals, times medians, ratios to {base_of(run.measured).mode}; "
         "~ is an estimate\n"
     )
 
@@ -315,12 +357,7 @@ def _draw(plot: Path, run: _Run) -> None:
     from antiphon.cli.bench_plot import draw
 
     title = f"{run.plan.turns} turns with {run.plan.model}"
-    try:
-        _write(plot, lambda: draw(plot, title, run.measured))
-    except ImportError:
-        raise CliError(
-            f"{plot} was not drawn: matplotlib is missing; pip install 'antiphon[plot]' has it"
-        ) from None
+    _write(plot, lambda: draw(plot, title, run.measured))
 
 
 def _write(path: Path, write: Callable[[], object]) -> None:

@@ -1,7 +1,8 @@
 """What was measured, as a table for people and as JSON for programs.
 
-Sizes are totals, times medians of a turn. A ratio compares the turns that both modes have, so
-that a mode which broke off is not called cheap.
+Sizes are totals, times medians of a turn. Ratios are to the first mode that has turns, and
+compare the turns that both have, so that a mode which broke off is not called cheap. The table
+is two, one below the other, because one would be wider than a terminal.
 """
 
 from __future__ import annotations
@@ -15,39 +16,40 @@ import msgspec
 from antiphon import __version__
 from antiphon.cli.bench_run import Measured, Plan, Turn
 
-__all__ = ["as_json", "table"]
+__all__ = ["as_json", "base_of", "table"]
 
 _NOTHING: Final = "-"
-_COLUMNS: Final = (
-    "mode",
-    "turns",
-    "bytes sent",
-    "",
-    "items",
-    "~tokens sent",
-    "",
-    "input",
-    "cached",
-    "output",
-    "first event",
-    "latency",
-    "",
-)
+_SENT: Final = ("mode", "turns", "bytes sent", "", "items", "~tokens sent", "")
+_TOOK: Final = ("mode", "input", "cached", "output", "first event", "latency", "")
+
+
+def base_of(measured: Sequence[Measured]) -> Measured:
+    """Return the mode that the others are compared with."""
+    return next((mode for mode in measured if mode.turns), measured[0])
 
 
 def table(measured: Sequence[Measured]) -> str:
-    """Return a row for each mode, and a line for each that failed."""
-    rows = [_COLUMNS, *(_row(mode, measured[0]) for mode in measured)]
+    """Return two rows for each mode, what it sent and what it took, and why others failed."""
+    base = base_of(measured)
+    totals = [(mode.mode, _totals(mode, base)) for mode in measured]
+    failures = [f"{mode.mode} failed in {mode.failure}" for mode in measured if mode.failure]
+    blocks = [
+        _aligned([_SENT, *(_sent(name, sums) for name, sums in totals)]),
+        _aligned([_TOOK, *(_took(name, sums) for name, sums in totals)]),
+        failures,
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    return [
         "  ".join(
             cell.rjust(width) if number else cell.ljust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
-    failures = [f"{mode.mode} failed in {mode.failure}" for mode in measured if mode.failure]
-    return "\n".join([*lines, *failures])
 
 
 def as_json(
@@ -59,6 +61,7 @@ def as_json(
         "model": plan.model,
         "turns": plan.turns,
         "prompt_words": plan.prompt_words,
+        "prompts": plan.prompts or None,
         "max_output_tokens": plan.max_output_tokens,
         "is_scripted": is_scripted,
         "modes": [
@@ -66,7 +69,7 @@ def as_json(
                 "mode": mode.mode,
                 "base_url": urls[mode.mode],
                 "failure": mode.failure,
-                "totals": _totals(mode, measured[0]),
+                "totals": _totals(mode, base_of(measured)),
                 "turns": mode.turns,
             }
             for mode in measured
@@ -95,17 +98,22 @@ def _totals(mode: Measured, base: Measured) -> dict[str, Any]:
     }
 
 
-def _row(mode: Measured, base: Measured) -> tuple[str, ...]:
-    totals = _totals(mode, base)
-    mark = "" if totals["is_counted"] else "~"
+def _sent(mode: str, totals: dict[str, Any]) -> tuple[str, ...]:
     return (
-        mode.mode,
+        mode,
         str(totals["turns"]),
         _count(totals["bytes_sent"]),
         _times(totals["bytes_ratio"]),
         _count(totals["items_sent"]),
         _count(totals["tokens_sent"], "~"),
         _times(totals["tokens_ratio"]),
+    )
+
+
+def _took(mode: str, totals: dict[str, Any]) -> tuple[str, ...]:
+    mark = "" if totals["is_counted"] else "~"
+    return (
+        mode,
         _count(totals["input_tokens"], mark),
         _count(totals["cached_tokens"], mark),
         _count(totals["output_tokens"], mark),

@@ -17,12 +17,13 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from antiphon.client import AsyncClient, ConversationCache
+from antiphon.cli.remote import Server, ending, explain, lacks_path, open_client
+from antiphon.client import ConversationCache, Thread
 from antiphon.client.chat import ChatRoad, legacy_profile
 from antiphon.client.continuation import continue_from
 from antiphon.client.errors import ClientError
@@ -33,11 +34,11 @@ from antiphon.client.settings import WireApi
 from antiphon.protocol.estimate import estimate_tokens
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.protocol.response import Response
-from antiphon.transport.secret import Secret
 
-__all__ = ["MODES", "Measured", "Mode", "Plan", "Server", "Turn", "measure", "prompt_of"]
+__all__ = ["MODES", "Measured", "Mode", "Plan", "Turn", "measure", "prompt_of"]
 
 _SESSION: Final = "bench"
+_NO_CHAT: Final = "name the chat server with --chat-url, or pass --modes stateless,stateful"
 _STORY: Final = (
     "the keeper climbed the tower at dusk and lit the lamp while the sea below turned grey and "
     "a small boat with one torn sail came slowly round the cape so he rang the bell twice and "
@@ -63,22 +64,19 @@ MODES: Final = {
 }
 
 
-class Server(msgspec.Struct, frozen=True):
-    """Where a mode's requests go, with which key, and what else the environment says."""
-
-    base_url: str
-    key: Secret | None = None
-    environ: Mapping[str, str] = {}
-
-
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be measured."""
+    """What is to be measured. `prompts` are the questions; without them they are made up."""
 
     modes: Sequence[Mode]
     turns: int
-    prompt_words: int
+    prompt_words: int | None
     max_output_tokens: int
     model: str
+    prompts: Sequence[str] = ()
+
+    def prompt(self, turn: int) -> str:
+        """Return the question of a turn, counted from 1, the same in every mode."""
+        return self.prompts[turn - 1] if self.prompts else prompt_of(turn, self.prompt_words or 0)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,10 +109,6 @@ class Measured(msgspec.Struct):
     failure: str | None = None
 
 
-class _Failed(Exception):
-    """The server answered, and the answer says that it did not work."""
-
-
 class _WatchedCache(ConversationCache):
     """A cache that counts how often the server had lost the thread."""
 
@@ -122,13 +116,21 @@ class _WatchedCache(ConversationCache):
         super().__init__()
         self.lost = 0
 
-    def invalidate(self, session: str, model: str | None) -> None:
-        self.lost += 1
-        super().invalidate(session, model)
+    def update(
+        self, session: str, model: str | None, change: Callable[[Thread | None], Thread | None]
+    ) -> None:
+        def watched(thread: Thread | None) -> Thread | None:
+            changed = change(thread)
+            had_place = thread is not None and thread.response_id is not None
+            if had_place and (changed is None or changed.response_id is None):
+                self.lost += 1
+            return changed
+
+        super().update(session, model, watched)
 
 
 def prompt_of(turn: int, words: int) -> str:
-    """Return the question of a turn, counted from 1: so many words, the same in every mode."""
+    """Return a question for a turn, of so many words."""
     begin = ["Part", f"{turn}:"]
     story = itertools.islice(itertools.cycle(_STORY.split()), turn, None)
     return " ".join([*begin, *itertools.islice(story, max(words - len(begin), 0))])
@@ -142,16 +144,19 @@ async def measure(
 ) -> None:
     """Have the conversation in every mode; add to `measured` as it goes, so that all is kept.
 
-    `show` is told each turn before it begins. A mode that fails is left alone, with the reason.
+    `show` is told each turn before it begins. A mode that fails is left alone, with the reason;
+    when all have failed it is over.
     """
     talks = [_Talk(plan, mode, servers(mode)) for mode in plan.modes]
     measured.extend(talk.measured for talk in talks)
     try:
         for turn in range(1, plan.turns + 1):
+            going = [talk for talk in talks if talk.measured.failure is None]
+            if not going:
+                break
             show(turn)
-            for talk in talks:
-                if talk.measured.failure is None:
-                    await talk.take(turn)
+            for talk in going:
+                await talk.take(turn)
     finally:
         for talk in talks:
             await talk.close()
@@ -164,16 +169,9 @@ class _Talk:
         self.measured = Measured(mode.name)
         self._plan = plan
         self._mode = mode
+        self._server = server
         self._cache = _WatchedCache()
-        self._client = AsyncClient(
-            base_url=server.base_url,
-            # Empty means none, while None would have it read from the environment.
-            api_key=server.key or "",
-            cache=self._cache,
-            wire_api=mode.wire_api,
-            max_retries=0,
-            environ=server.environ,
-        )
+        self._client = open_client(server, cache=self._cache, wire_api=mode.wire_api, max_retries=0)
         # A server that caches beginnings must not let one mode profit from another.
         self._instructions = f"Conversation {secrets.token_hex(4)}. Continue the story briefly."
 
@@ -182,16 +180,24 @@ class _Talk:
 
     async def take(self, turn: int) -> None:
         """Take the next turn; note what it cost, or why it failed."""
-        params = self._params(prompt_of(turn, self._plan.prompt_words))
+        params = self._params(self._plan.prompt(turn))
         bodies = self._bodies(params)
         lost = self._cache.lost
         try:
             timed = await self._time(params)
-        except (ClientError, _Failed) as error:
-            self.measured.failure = f"turn {turn}: {_one_line(str(error))}"
+        except ClientError as error:
+            self.measured.failure = f"turn {turn}: {self._explain(error)}"
+            return
+        if sentence := _failure(timed.response):
+            self.measured.failure = f"turn {turn}: {sentence}"
             return
         posted = bodies[: 1 + self._cache.lost - lost]
         self.measured.turns.append(_turn(turn, posted, timed))
+
+    def _explain(self, error: ClientError) -> str:
+        if self._mode.wire_api == "chat" and lacks_path(error):
+            return f"{explain(error, self._server)}; {_NO_CHAT}"
+        return explain(error, self._server)
 
     def _params(self, prompt: str) -> Params:
         return {
@@ -230,9 +236,6 @@ class _Talk:
                 if first_text is None and any(isinstance(e, OutputTextDelta) for e in batch):
                     first_text = last
             response = await stream.final_response()
-        if response.status not in ("completed", "incomplete"):
-            reason = response.error.message if response.error else "no reason given"
-            raise _Failed(f"the response ended as {response.status}: {reason}")
         return _Timed(response, first_event, first_text, last)
 
 
@@ -264,9 +267,9 @@ def _turn(number: int, posted: Sequence[bytes], timed: _Timed) -> Turn:
     )
 
 
-def _one_line(text: str) -> str:
-    """Return what a server said as a terminal may show it."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
+def _failure(response: Response) -> str:
+    """Return why a response cannot be gone on from; one that ran into its limit can."""
+    return "" if response.status == "incomplete" else ending(response)
 
 
 def _said(body: dict[str, Any]) -> list[Any]:

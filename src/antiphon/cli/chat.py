@@ -10,24 +10,25 @@ import io
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from antiphon.cli import options
 from antiphon.cli.errors import BadSettings, CliError
 
 if TYPE_CHECKING:
     from antiphon.cli.chat_keyboard import Keyboard
-    from antiphon.cli.chat_session import ChatSession
+    from antiphon.cli.chat_session import ChatSession, ChatSettings
+    from antiphon.cli.remote import Server
     from antiphon.cli.terminal import Screen
     from antiphon.client import AsyncClient
+    from antiphon.client.settings import WireApi
     from antiphon.host.model_table import Price
     from antiphon.host.models import ModelDirectory
-    from antiphon.transport.http import HttpClient
 
 __all__ = ["command"]
 
-_DEFAULT_URL: Final = "http://127.0.0.1:4680/v1"
 _HISTORY: Final = "chat_history"
 _LIST_SECONDS: Final = 5.0
 
@@ -36,19 +37,13 @@ _LIST_SECONDS: Final = 5.0
     "chat",
     short_help="Chat with a running server.",
     epilog='Example:  antiphon chat --instructions "Answer in one line."',
+    context_settings=options.OLD_NAMES,
 )
-@click.option(
-    "--base-url",
-    envvar="ANTIPHON_BASE_URL",
-    default=_DEFAULT_URL,
-    show_default=True,
-    show_envvar=True,
-    help="Where the server is.",
-)
-@click.option("--model", "-m", help="Which model; the server's default if left out.")
-@click.option("--instructions", "-i", help="What the model is to keep in mind.")
-@click.option("--previous", "-p", metavar="ID", help="Go on from this response.")
-@click.option("--show-thinking", is_flag=True, help="Show the model's thinking.")
+@options.base_url
+@options.model
+@options.instructions
+@options.previous
+@options.show_thinking
 @click.option(
     "--tool",
     "tools",
@@ -77,7 +72,7 @@ def command(
     previous: str | None,
     show_thinking: bool,
     tools: tuple[Path, ...],
-    wire_api: Literal["responses", "chat"],
+    wire_api: WireApi,
     price: str | None,
     no_history: bool,
 ) -> None:
@@ -88,16 +83,9 @@ def command(
     line is a question. The key, if the server wants one, is taken from ANTIPHON_API_KEY, else
     OPENAI_API_KEY.
     """
-    import asyncio
-
-    from antiphon.cli.address import read_server_url
-    from antiphon.cli.chat_commands import Desk
-    from antiphon.cli.chat_loop import Chat
-    from antiphon.cli.chat_session import ChatSession, ChatSettings
-    from antiphon.cli.remote import open_client, own_key
+    from antiphon.cli.chat_session import ChatSettings
+    from antiphon.cli.remote import own_server
     from antiphon.cli.terminal import Screen
-    from antiphon.host.models import ModelDirectory
-    from antiphon.transport.http import HttpClient
 
     if previous and wire_api == "chat":
         raise BadSettings("--previous: a server of chat completions keeps nothing to go on from")
@@ -108,23 +96,43 @@ def command(
         tools=_read_tools(tools),
         price=_read_price(price),
     )
+    server = own_server(base_url)
     screen = Screen()
     keyboard = _open_keyboard(screen, no_history)
-    with asyncio.Runner() as runner:
-        client = open_client(read_server_url(base_url, "--base-url"), wire_api)
-        http = HttpClient(key=own_key())
-        directory = ModelDirectory(http, client.base_url, timeout=_LIST_SECONDS)
-        session = ChatSession(client, directory, settings, screen.note, previous=previous)
-        try:
-            runner.run(_look_around(session))
-            if keyboard.is_terminal:
-                screen.note(_greeting(client.base_url))
-            went_well = Chat(Desk(session, keyboard, screen, runner.run)).run()
-        finally:
-            runner.run(_close(client, directory, http))
+    went_well = _talk(server, wire_api, settings, previous, keyboard, screen)
     # At a terminal the errors were read, and the person went on.
     if not went_well and not keyboard.is_terminal:
         raise click.exceptions.Exit(1)
+
+
+def _talk(
+    server: Server,
+    wire_api: WireApi,
+    settings: ChatSettings,
+    previous: str | None,
+    keyboard: Keyboard,
+    screen: Screen,
+) -> bool:
+    """Have the conversation; return whether everything went well."""
+    import asyncio
+
+    from antiphon.cli.chat_commands import Desk
+    from antiphon.cli.chat_loop import Chat
+    from antiphon.cli.chat_session import ChatSession
+    from antiphon.cli.remote import open_client
+    from antiphon.host.models import ModelDirectory
+
+    with asyncio.Runner() as runner:
+        client = open_client(server, wire_api=wire_api)
+        directory = ModelDirectory(client.http, client.base_url, timeout=_LIST_SECONDS)
+        session = ChatSession(client, directory, settings, screen.note, previous=previous)
+        try:
+            runner.run(_look_around(session, server))
+            if keyboard.is_terminal:
+                screen.note(_greeting(client.base_url))
+            return Chat(Desk(session, server, keyboard, screen, runner.run)).run()
+        finally:
+            runner.run(_close(client, directory))
 
 
 def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
@@ -141,10 +149,12 @@ def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadSettings(f"--tool: {path} cannot be read: {error}") from None
         tools += found if isinstance(found, list) else [found]
-    try:
-        return prepare_tools(tools, ToolLimits())
-    except BadCall as error:
-        raise BadSettings(f"--tool: {error.message}") from None
+        try:
+            # With those of the files before: two tools of one name are told for the second.
+            prepare_tools(tools, ToolLimits())
+        except BadCall as error:
+            raise BadSettings(f"--tool: {path}: {error.message}") from None
+    return prepare_tools(tools, ToolLimits())
 
 
 def _read_price(text: str | None) -> Price | None:
@@ -168,13 +178,18 @@ def _open_keyboard(screen: Screen, no_history: bool) -> Keyboard:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     history = None if no_history else History(data_directory() / _HISTORY, screen.complain)
-    return Keyboard(is_terminal=sys.stdin.isatty() and sys.stdout.isatty(), history=history)
+    # Whoever sends the answers elsewhere (`| tee log`) still reads what is on stderr.
+    is_seen = sys.stdout.isatty() or sys.stderr.isatty()
+    return Keyboard(
+        is_terminal=sys.stdin.isatty() and is_seen,
+        history=history,
+        prompts_on_stderr=not sys.stdout.isatty(),
+    )
 
 
-async def _look_around(session: ChatSession) -> None:
+async def _look_around(session: ChatSession, server: Server) -> None:
     """Learn which models there are. Raise CliError if nobody is there to talk to."""
-    from antiphon.cli.remote import explain
-    from antiphon.cli.terminal import harmless
+    from antiphon.cli.remote import explain, lacks_list
     from antiphon.client.errors import ClientError, ServerUnreachable
 
     settings = session.settings
@@ -184,8 +199,8 @@ async def _look_around(session: ChatSession) -> None:
     except ClientError as error:
         # There are servers without a list; but not without a connection or a key.
         if isinstance(error, ServerUnreachable) or error.status == 401 or needs_model:
-            sentence = explain(error, session.client.base_url)
-            raise CliError(harmless(sentence, sys.stderr)) from error
+            advice = "; name a model with --model" if lacks_list(error) else ""
+            raise CliError(f"{explain(error, server)}{advice}") from error
         return
     if needs_model:
         if not models:
@@ -197,7 +212,6 @@ def _greeting(base_url: str) -> str:
     return f"Chat with {base_url}. /help lists the commands; Ctrl-D leaves."
 
 
-async def _close(client: AsyncClient, directory: ModelDirectory, http: HttpClient) -> None:
+async def _close(client: AsyncClient, directory: ModelDirectory) -> None:
     await directory.close()
-    await http.close()
     await client.close()

@@ -15,11 +15,13 @@ import msgspec
 
 from antiphon.cli.chat_keyboard import Keyboard
 from antiphon.cli.chat_save import as_json, as_markdown, default_name, write_file
-from antiphon.cli.chat_session import ChatSession, Turn
+from antiphon.cli.chat_session import ChatSession, Cost, Turn
 from antiphon.cli.errors import CliError
+from antiphon.cli.remote import Server, explain
 from antiphon.cli.terminal import Screen, shorten
 from antiphon.host.models import ModelDescription
 from antiphon.host.usage import Totals
+from antiphon.protocol.errors import AntiphonError
 
 __all__ = ["COMMANDS", "Desk", "Leave", "Run", "obey"]
 
@@ -42,11 +44,18 @@ class Leave(Exception):
 class Desk:
     """What a chat works with."""
 
-    def __init__(self, session: ChatSession, keyboard: Keyboard, screen: Screen, run: Run) -> None:
+    def __init__(
+        self, session: ChatSession, server: Server, keyboard: Keyboard, screen: Screen, run: Run
+    ) -> None:
         self.session: Final = session
         self.keyboard: Final = keyboard
         self.screen: Final = screen
         self.run: Final = run
+        self._server = server
+
+    def explain(self, error: AntiphonError) -> str:
+        """Return what went wrong, in one sentence."""
+        return explain(error, self._server, self.session.client.wire_api)
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -129,12 +138,21 @@ def _save(desk: Desk, name: str) -> None:
     session = desk.session
     if not session.turns:
         raise CliError("there is nothing to save yet")
-    path = Path(name or default_name(datetime.now().isoformat(timespec="seconds"))).expanduser()
+    name = _unquoted(name) or default_name(datetime.now().isoformat(timespec="seconds"))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        raise CliError(f"{path} is a directory; name a file in it")
     content = _json_of(session) if path.suffix.lower() == ".json" else _markdown_of(session)
     try:
         _write(desk, path, content)
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _unquoted(name: str) -> str:
+    """Return a name without the quotes that a shell would have taken off."""
+    quoted = len(name) > 1 and name[0] == name[-1] and name[0] in "\"'"
+    return name[1:-1] if quoted else name
 
 
 def _write(desk: Desk, path: Path, content: bytes) -> None:
@@ -200,7 +218,7 @@ def _status(desk: Desk, _: str) -> None:
         "tools": ", ".join(str(tool["name"]) for tool in settings.tools) or "none",
         "turns": f"{len(session.path())} here, {len(session.turns)} in all",
         "tokens": _tokens(session.totals),
-        "cost": f"${session.cost:.4f}" if session.cost else "not known",
+        "cost": _money(session.cost) if session.cost else "not known",
         "goes on from": (thread and thread.response_id) or "the beginning",
     }
     desk.screen.tell("\n".join(f"{name:13} {value}" for name, value in rows.items()))
@@ -212,6 +230,15 @@ def _tokens(totals: Totals) -> str:
         f"in {mark}{totals.input:,} ({totals.cached:,} cached) · "
         f"out {mark}{totals.output:,} ({totals.reasoning:,} reasoning)"
     )
+
+
+def _money(cost: Cost) -> str:
+    """Return a sum as the status line writes it."""
+    least = "at least " if cost.is_partial else ""
+    if 0 < cost.dollars < 0.0001:
+        return f"{least}<$0.0001"
+    mark = "~" if cost.is_estimate else ""
+    return f"{least}{mark}${cost.dollars:,.{2 if cost.dollars >= 1 else 4}f}"
 
 
 def _help(desk: Desk, _: str) -> None:

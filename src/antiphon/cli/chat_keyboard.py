@@ -17,13 +17,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import click
 import msgspec
 
-__all__ = ["HISTORY_LENGTH", "History", "Keyboard", "Typed"]
+__all__ = ["HISTORY_LENGTH", "Cleared", "History", "Keyboard", "Typed"]
 
 HISTORY_LENGTH: Final = 1000
 _BLOCK: Final = '"""'
 _MORE: Final = "… "
+
+
+class Cleared(Exception):
+    """The person took back a text of several lines before it was whole."""
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -85,7 +90,9 @@ def _read_entry(line: str) -> str:
 class Keyboard:
     """Reads messages with `read`, which is `input` or does the same.
 
-    Without a terminal there is nothing to prompt, edit or remember.
+    Without a terminal there is nothing to prompt, edit or remember. Where only stderr is seen,
+    it has the prompts, and nothing is edited. A line that is left before it was typed to its
+    end is ended, so that whatever is said next has one of its own.
     """
 
     def __init__(
@@ -93,11 +100,13 @@ class Keyboard:
         *,
         is_terminal: bool,
         history: History | None = None,
+        prompts_on_stderr: bool = False,
         read: Callable[[str], str] = input,
     ) -> None:
         self.is_terminal: Final = is_terminal
+        self._prompts_on_stderr = prompts_on_stderr
         self._read = read
-        self._readline = _load_readline() if is_terminal else None
+        self._readline = _load_readline() if is_terminal and not prompts_on_stderr else None
         self._history = history if self._readline else None
         if self._readline is not None:
             # Results of tools and answers to questions are nothing to come back to.
@@ -114,7 +123,10 @@ class Keyboard:
         return typed
 
     def read_once(self, prompt: str, offer: str = "") -> Typed:
-        """Return a message that is not remembered. Raise EOFError when there are no more."""
+        """Return a message that is not remembered. Raise EOFError when there are no more.
+
+        At a terminal, Ctrl-C within a text of several lines raises Cleared.
+        """
         line = self._read_line(prompt, offer)
         if line.startswith(_BLOCK):
             return Typed(self._read_block(line.removeprefix(_BLOCK)), is_literal=True)
@@ -149,14 +161,28 @@ class Keyboard:
             return self._read_line(_MORE)
         except EOFError:
             return None
+        except KeyboardInterrupt:
+            if not self.is_terminal:
+                raise
+            raise Cleared from None
 
     def _read_line(self, prompt: str, offer: str = "") -> str:
-        if self._readline is None or not offer:
-            line = self._read(prompt if self.is_terminal else "")
-        else:
-            line = self._read_offering(self._readline, prompt, offer)
+        try:
+            line = self._ask(prompt if self.is_terminal else "", offer)
+        except (EOFError, KeyboardInterrupt):
+            if self.is_terminal:
+                click.echo(err=self._prompts_on_stderr)
+            raise
         # Bytes that are no text in the terminal's encoding cannot be sent.
         return line.encode("utf-8", "replace").decode()
+
+    def _ask(self, prompt: str, offer: str) -> str:
+        if self._readline is not None and offer:
+            return self._read_offering(self._readline, prompt, offer)
+        if self._prompts_on_stderr:
+            click.echo(prompt, nl=False, err=True)
+            prompt = ""
+        return self._read(prompt)
 
     def _read_offering(self, readline: ModuleType, prompt: str, offer: str) -> str:
         readline.set_startup_hook(lambda: readline.insert_text(offer))

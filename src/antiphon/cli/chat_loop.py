@@ -1,6 +1,7 @@
 """The talk itself: read what the person says, show what the model says, until one leaves.
 
-Whatever goes wrong with a turn is one sentence, and the talk goes on from the last whole turn.
+Whatever goes wrong with a turn is one sentence, and the talk goes on from the last whole turn,
+with the question in the line again.
 On a terminal, Ctrl-C ends the turn and not the program; without one there is nobody who could
 mean anything else by it.
 """
@@ -11,10 +12,10 @@ import sys
 from typing import Final
 
 from antiphon.cli.chat_commands import Desk, Leave, obey
-from antiphon.cli.chat_keyboard import Typed
+from antiphon.cli.chat_keyboard import Cleared, Typed
+from antiphon.cli.chat_session import Question
 from antiphon.cli.errors import CliError
-from antiphon.cli.remote import explain
-from antiphon.cli.terminal import harmless, shorten
+from antiphon.cli.terminal import call_line, harmless, shorten
 from antiphon.host.parts import ToolCallPart
 from antiphon.protocol.errors import AntiphonError
 
@@ -40,8 +41,10 @@ class Chat:
             try:
                 typed = self._desk.keyboard.read(_PROMPT, self._offer)
             except EOFError:
-                self._end_prompt()
                 return self._went_well
+            except Cleared:
+                self._interrupts, self._offer = 0, ""
+                continue
             except KeyboardInterrupt:
                 if not self._stays():
                     return self._went_well
@@ -55,7 +58,6 @@ class Chat:
     def _stays(self) -> bool:
         """Say whether the talk goes on after Ctrl-C at the prompt: it does, the first time."""
         self._refuse_without_terminal()
-        self._end_prompt()
         self._offer = ""
         if self._desk.keyboard.has_text:
             self._interrupts = 0
@@ -65,10 +67,6 @@ class Chat:
             self._desk.screen.note("Ctrl-C once more leaves, and so does Ctrl-D")
         return self._interrupts == 1
 
-    def _end_prompt(self) -> None:
-        if self._desk.keyboard.is_terminal:
-            self._desk.screen.tell("")
-
     def _refuse_without_terminal(self) -> None:
         if not self._desk.keyboard.is_terminal:
             raise KeyboardInterrupt
@@ -77,51 +75,72 @@ class Chat:
         """Do what was typed; whatever goes wrong is told here."""
         try:
             if typed.is_literal or not typed.text.startswith("/"):
-                self._take_turn(typed.text)
+                self._take_turn(typed, typed.text)
             elif typed.text.startswith("//"):
-                self._take_turn(typed.text[1:])
+                self._take_turn(typed, typed.text[1:])
             else:
                 obey(self._desk, typed.text)
         except KeyboardInterrupt:
             self._refuse_without_terminal()
             self._desk.screen.note("cancelled")
-            # To be changed and sent again. A text of several lines can be called up.
-            self._offer = typed.text if typed.text.isprintable() and not typed.is_literal else ""
+            self._offer_again(typed)
         except AntiphonError as error:
-            self._complain(explain(error, self._desk.session.client.base_url))
+            self._complain(self._desk.explain(error))
         except CliError as error:
             self._complain(error.message)
+
+    def _offer_again(self, typed: Typed) -> None:
+        """Put a question into the line, to be changed; a longer text can be called up."""
+        if typed.text.isprintable() and not typed.is_literal:
+            self._offer = typed.text
 
     def _complain(self, sentence: str) -> None:
         self._went_well = False
         self._desk.screen.complain(sentence)
 
-    def _take_turn(self, prompt: str) -> None:
-        """Run a turn to its end, through all rounds of tool calls."""
+    def _take_turn(self, typed: Typed, prompt: str) -> None:
+        """Run a turn to its end; if that is none to go on from, the question is offered again."""
         if not prompt.strip():
             return
-        session = self._desk.session
-        question = session.begin(prompt)
+        question = self._desk.session.begin(prompt)
+        self._offer_again(typed)
+        if self._has_ended_well(question):
+            self._desk.session.keep(question)
+            self._offer = ""
+
+    def _has_ended_well(self, question: Question) -> bool:
+        """Go through all rounds of tool calls; say whether the turn can be gone on from."""
+        session, screen = self._desk.session, self._desk.screen
         while True:
-            answer = self._desk.run(session.ask(question, self._desk.screen.show))
+            answer = self._desk.run(session.ask(question, screen.show))
             if answer.complaint:
                 self._complain(answer.complaint)
+            elif answer.is_silent:
+                screen.note("(no text)")
             if not answer.calls:
-                break
-            results = [(call, self._result_of(call)) for call in answer.calls]
+                return answer.is_whole
+            count = len(answer.calls)
+            results = [
+                (call, self._result_of(call, f"{number} of {count}" if count > 1 else ""))
+                for number, call in enumerate(answer.calls, 1)
+            ]
             session.answer(question, results)
-        if answer.is_whole:
-            session.keep(question)
 
-    def _result_of(self, call: ToolCallPart) -> str | None:
+    def _result_of(self, call: ToolCallPart, number: str) -> str | None:
         """Ask for the result of a call; None if the person declines it."""
         if not self._has_explained_tools:
             self._has_explained_tools = True
             self._desk.screen.note("nothing is run here: type the result; an empty line declines")
-        name = shorten(harmless(call.name, sys.stdout), _MAX_NAME)
-        try:
-            typed = self._desk.keyboard.read_once(f"result of {name}> ")
-        except EOFError:
-            self._end_prompt()
-            raise CliError(f"the input ended before the result of {name}") from None
-        return typed.text if typed.is_literal or typed.text.strip() else None
+        name = shorten(harmless(call.name, sys.stderr), _MAX_NAME)
+        prompt = f"result of {name}> "
+        if number:  # several at once, maybe of one tool: only the arguments tell them apart
+            told = shorten(harmless(call_line(call), sys.stderr), _MAX_NAME)
+            prompt = f"result {number}, {told}> "
+        while True:
+            try:
+                typed = self._desk.keyboard.read_once(prompt)
+            except EOFError:
+                raise CliError(f"the input ended before the result of {name}") from None
+            except Cleared:
+                continue
+            return typed.text if typed.is_literal or typed.text.strip() else None

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.cli.remote import ending, is_silent, thinking_of
 from antiphon.client import AsyncClient, Thread
 from antiphon.client.parameters import Params
 from antiphon.host.adapter import AdapterSettings, StreamAdapter
@@ -24,12 +25,13 @@ from antiphon.host.errors import DamagedText
 from antiphon.host.model_table import Price
 from antiphon.host.models import ModelDirectory
 from antiphon.host.parts import ResponsePart, ToolCallPart
-from antiphon.host.usage import Totals, TurnEnded, Update, UsageTracker, status_line
+from antiphon.host.status import status_line
+from antiphon.host.usage import Totals, TurnEnded, Update, UsageTracker
 from antiphon.protocol.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
 
-__all__ = ["DECLINED", "ChatSession", "ChatSettings", "Question", "Round", "Turn"]
+__all__ = ["DECLINED", "ChatSession", "ChatSettings", "Cost", "Question", "Round", "Turn"]
 
 DECLINED: Final = "The user declined to run this tool."
 _SESSION: Final = "chat"
@@ -64,11 +66,23 @@ class Question(msgspec.Struct):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One response. `calls` wait for results; a turn that is not whole is not gone on from."""
+    """One response. `calls` wait for results; a turn that is not whole is not gone on from.
+
+    `is_silent` says that it has nothing to show.
+    """
 
     calls: list[ToolCallPart]
     complaint: str = ""
     is_whole: bool = True
+    is_silent: bool = False
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What responses cost; `is_partial` if there were others whose price nobody knows."""
+
+    dollars: float
+    is_estimate: bool
+    is_partial: bool
 
 
 class ChatSession:
@@ -88,9 +102,9 @@ class ChatSession:
         self.settings: Final = settings
         self.turns: list[Turn] = []
         self.head = 0
-        self.cost = 0.0
         self.last_model: str | None = None
         self._conversation = 1
+        self._costs: list[tuple[float | None, bool]] = []
         self._tell_status = tell_status
         self._root = Thread(response_id=previous, is_whole=False) if previous else None
         self._usage = UsageTracker()
@@ -111,6 +125,18 @@ class ChatSession:
         """What the conversation took, all branches together."""
         return self._usage.totals(str(self._conversation))
 
+    @property
+    def cost(self) -> Cost | None:
+        """What the conversation cost, all branches together; None if nobody knows."""
+        known = [(dollars, guessed) for dollars, guessed in self._costs if dollars is not None]
+        if not known:
+            return None
+        return Cost(
+            dollars=sum(dollars for dollars, _ in known),
+            is_estimate=any(guessed for _, guessed in known),
+            is_partial=len(known) < len(self._costs),
+        )
+
     def path(self) -> list[Turn]:
         """Return the turns that lead to the head."""
         return [*_ancestors(self.turns, self.head)][::-1]
@@ -124,7 +150,7 @@ class ChatSession:
 
     def reset(self) -> None:
         """Begin a new conversation. The settings stay."""
-        self.turns, self.head, self._root, self.cost = [], 0, None, 0.0
+        self.turns, self.head, self._root, self._costs = [], 0, None, []
         self._conversation += 1
 
     def begin(self, prompt: str) -> Question:
@@ -136,21 +162,20 @@ class ChatSession:
         adapter = StreamAdapter(
             AdapterSettings(shows_thinking=self.settings.shows_thinking, annotations="none")
         )
-        calls = await self._follow(question, adapter, show)
+        response, calls = await self._follow(question, adapter, show)
+        complaint = ending(response)
+        if response.status not in ("completed", "incomplete"):
+            return Round(calls=[], complaint=complaint, is_whole=False)
         try:
-            outcome = adapter.finish()
+            adapter.finish()
         except DamagedText as error:
             return Round(
                 calls=calls, complaint=f"{error.message}; /save FILE.json keeps the latter"
             )
-        if outcome.incomplete_reason is None:
-            return Round(calls=calls)
+        if not complaint:
+            return Round(calls=calls, is_silent=is_silent(response))
         # No server goes on from calls without results, and some of these may be missing.
-        return Round(
-            calls=[],
-            complaint=f"the answer is incomplete: {outcome.incomplete_reason}",
-            is_whole=not calls,
-        )
+        return Round(calls=[], complaint=complaint, is_whole=not calls)
 
     def answer(
         self, question: Question, results: Sequence[tuple[ToolCallPart, str | None]]
@@ -180,9 +205,9 @@ class ChatSession:
 
     async def _follow(
         self, question: Question, adapter: StreamAdapter, show: Callable[[ResponsePart], None]
-    ) -> list[ToolCallPart]:
-        """Run one response; return its calls. The question then stands behind it."""
-        cache, model = self.client.cache, self.settings.model or ""
+    ) -> tuple[Response, list[ToolCallPart]]:
+        """Run one response; return it and its calls. The question then stands behind it."""
+        cache, model = self.client.cache, self.settings.model
         if question.thread is None:
             cache.invalidate(_SESSION, model)
         else:
@@ -201,7 +226,7 @@ class ChatSession:
         finally:
             self._count(question, stream.response, is_over=response is not None)
         question.thread = cache.get(_SESSION, model)
-        return calls
+        return response, calls
 
     def _params(self, question: Question) -> Params:
         settings = self.settings
@@ -212,14 +237,9 @@ class ChatSession:
             "tools": settings.tools or None,
             "input": question.input,
         }
-        if settings.shows_thinking and self.client.wire_api == "responses" and self._reasons():
-            # Some servers tell of their models' thinking only to those who ask.
-            params["reasoning"] = {"summary": "auto"}
+        if settings.shows_thinking and self.client.wire_api == "responses":
+            params |= thinking_of(self.directory, self.model)
         return params
-
-    def _reasons(self) -> bool:
-        known = self.directory.get(self.model) if self.model else None
-        return known is not None and known.capabilities.reasoning is True
 
     def _count(self, question: Question, response: Response | None, *, is_over: bool) -> None:
         """Book what a response took, also one that nobody will hear the end of."""
@@ -243,10 +263,9 @@ class ChatSession:
     def _hear(self, update: Update) -> None:
         if not isinstance(update, TurnEnded):
             return
-        price = self.price_of(update.turn.model)
-        if price is not None:
-            self.cost += price.cost(update.turn.counted)
-        if update.turn.status != "abandoned":
+        turn, price = update.turn, self.price_of(update.turn.model)
+        self._costs.append((price.cost(turn.counted) if price else None, turn.is_estimate))
+        if turn.status != "abandoned":
             self._tell_status(status_line(update, price))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +13,8 @@ from antiphon.cli.errors import BadSettings, NoServer
 if TYPE_CHECKING:
     from antiphon.cli.check_cases import Case
     from antiphon.cli.check_run import Result
-    from antiphon.cli.remote import Remote
-    from antiphon.transport.secret import Secret
+    from antiphon.cli.remote import Remote, Server
+    from antiphon.client.errors import ClientError
 
 __all__ = ["command"]
 
@@ -56,20 +57,18 @@ def command(
     """
     import asyncio
 
-    from antiphon.cli.address import read_server_url
     from antiphon.cli.remote import Remote
     from antiphon.transport.http import Limits
 
     cases = _chosen(only)
     remote = Remote(
-        read_server_url(url, "URL"),
-        _key(key_env),
+        _server(url, key_env),
         # The cases keep the time themselves; these only must not be shorter.
         Limits(first_byte=timeout + 60, idle=timeout + 60, wall=timeout + 60),
     )
     model, results = asyncio.run(_run(remote, cases, model, timeout, as_json=as_json))
     if as_json:
-        _print_json(remote.base_url, model, results)
+        _print_json(remote.server.base_url, model, results)
     else:
         _print_sum(results)
     if any(result.verdict == "fail" for result in results):
@@ -86,15 +85,15 @@ def _chosen(only: Sequence[str]) -> list[Case]:
     return [case for case in CASES if not only or case.name in only]
 
 
-def _key(name: str | None) -> Secret | None:
-    from antiphon.cli.remote import key_from
+def _server(url: str, key_env: str | None) -> Server:
+    from antiphon.cli.address import read_server_url
+    from antiphon.cli.remote import Server, named_key
 
-    if name is None:
-        return None
-    key = key_from(name)
-    if key is None:
-        raise BadSettings(f"--key-env: the environment variable {name} is not set")
-    return key
+    base_url = read_server_url(url, "URL")
+    if key_env is None:
+        return Server(base_url, key_source="pass --key-env NAME")
+    key = named_key(key_env, "--key-env")
+    return Server(base_url, key, key_source=f"the key is taken from {key_env}")
 
 
 async def _run(
@@ -104,10 +103,10 @@ async def _run(
 
     results = []
     async with remote:
-        listed = await _first_model(remote, timeout)
+        listed = await _first_listed(remote.server, timeout)
         model = model or listed
         if not as_json:
-            click.echo(f"Checking {remote.base_url}{f' with {model}' if model else ''}")
+            _print(f"Checking {remote.server.base_url}{f' with {model}' if model else ''}")
         for case in cases:
             result = await run_case(case, remote, model, timeout)
             results.append(result)
@@ -116,42 +115,52 @@ async def _run(
     return model, results
 
 
-async def _first_model(remote: Remote, timeout: float) -> str | None:
+async def _first_listed(server: Server, timeout: float) -> str | None:
     """Return the first model the server lists, if it lists any; raise if it is not there."""
     import asyncio
 
-    from antiphon.cli.models import read_models
-    from antiphon.cli.remote import Refused, ServerFault, ServerGone
+    from antiphon.cli.remote import explain, list_models
+    from antiphon.client.errors import ClientError
 
     try:
         async with asyncio.timeout(timeout):
-            reply = await remote.fetch("GET", "/models")
+            names = await list_models(server)
+    except ClientError as error:
+        if _may_be_checked(error):
+            return None
+        raise NoServer(explain(error, server)) from None
     except TimeoutError:
-        raise NoServer(f"{remote.base_url} did not answer within {timeout:g} s") from None
-    except (ServerGone, ServerFault) as error:
-        raise NoServer(f"{remote.base_url} cannot be checked: {error.message}") from None
-    try:
-        names = read_models(reply)
-    except Refused as error:
-        if error.status in (401, 403):
-            raise NoServer(f"{error.message}; pass --key-env NAME") from None
-        return None
-    except ServerFault:
-        return None
+        raise NoServer(f"{server.base_url} did not answer within {timeout:g} s") from None
     return names[0] if names else None
+
+
+def _may_be_checked(error: ClientError) -> bool:
+    """Say whether somebody answered who lets us in, and only has no list for us."""
+    from antiphon.client.errors import InvalidAnswer
+
+    if isinstance(error, InvalidAnswer):
+        return error.code is None  # HTTP at least
+    return error.status not in (0, 401, 403)
 
 
 def _print_row(result: Result) -> None:
     verdict = click.style(f"{result.verdict:4}", fg=_COLOURS[result.verdict], bold=True)
     click.echo(f"{verdict}  {result.name:18}  {result.seconds:6.2f} s  {result.about}")
     if result.reason:
-        click.echo(f"      {result.reason}")
+        _print(f"      {result.reason}")
     for finding in result.findings[:_SHOWN_FINDINGS]:
-        click.echo(f"      {finding.rule}: {finding.detail}")
+        _print(f"      {finding.rule}: {finding.detail}")
         if finding.event:
-            click.secho(f"        at {finding.event}", dim=True)
+            _print(f"        at {finding.event}", dim=True)
     if len(result.findings) > _SHOWN_FINDINGS:
-        click.echo(f"      … and {len(result.findings) - _SHOWN_FINDINGS} more (--json shows them)")
+        _print(f"      … and {len(result.findings) - _SHOWN_FINDINGS} more (--json shows them)")
+
+
+def _print(line: str, *, dim: bool = False) -> None:
+    """Print a line in which a server may have had a word."""
+    from antiphon.cli.terminal import harmless
+
+    click.secho(harmless(" ".join(line.splitlines()), sys.stdout), dim=dim)
 
 
 def _counts(results: Sequence[Result]) -> dict[str, int]:

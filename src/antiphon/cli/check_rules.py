@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.codec import decode_event
+from antiphon.protocol.codec import decode_event_strictly
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.grammar import Referee, Violation
 from antiphon.protocol.response import Response
@@ -115,7 +115,7 @@ def judge_frames(frames: Sequence[Frame]) -> tuple[Response | None, list[Finding
             break
         where = f"#{number} {_shown(frame.data)}"
         try:
-            event = decode_event(frame.data)
+            event = decode_event_strictly(frame.data)
         except BrokenStream as error:
             findings.append(Finding("event_shape", error.message, where))
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,12 +12,11 @@ import msgspec
 from antiphon.cli.check_cases import CALL, PREVIOUS, Case, Step
 from antiphon.cli.check_rules import Answer, Finding, Skip, judge_frames, shape_of
 from antiphon.cli.errors import CliError
-from antiphon.cli.remote import Remote, ServerFault, frames_of, refusal
-from antiphon.protocol.codec import decode_response
+from antiphon.cli.remote import Remote, ServerFault, refusal
+from antiphon.protocol.codec import decode_response_strictly
 from antiphon.protocol.errors import AntiphonError, BrokenStream
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import Frame
-from antiphon.transport.stream import ByteStream
 
 __all__ = ["Result", "Verdict", "run_case"]
 
@@ -99,7 +98,7 @@ async def _send(step: Step, remote: Remote, model: str | None, previous: Respons
     async with await remote.stream(data) as stream:
         answer = Answer(status=stream.head.status, asked=body, previous=previous)
         if stream.head.status == 200 and stream.head.content_type == "text/event-stream":
-            return await _follow(answer, stream)
+            return await _follow(answer, remote.frames_of(stream))
         return _read(answer, await stream.read_all(_MAX_BODY))
 
 
@@ -125,9 +124,9 @@ def _read(answer: Answer, body: bytes) -> Answer:
     return answer
 
 
-async def _follow(answer: Answer, stream: ByteStream) -> Answer:
+async def _follow(answer: Answer, arriving: AsyncIterator[Frame]) -> Answer:
     frames: list[Frame] = []
-    async for frame in frames_of(stream):
+    async for frame in arriving:
         frames.append(frame)
         if len(frames) > _MAX_FRAMES:
             raise ServerFault(f"the stream has more than {_MAX_FRAMES} events")
@@ -156,7 +155,7 @@ def _judge(case: Case, step: Step, answer: Answer) -> Iterator[Finding]:
 
 def _wrong_status(case: Case, step: Step, answer: Answer) -> Finding:
     """Return the finding, or raise Skip where the server says that it does not do this at all."""
-    said = refusal(answer.status, _bytes(answer.body)).message
+    said = refusal(answer.status, _bytes(answer.body))
     if answer.status == 501:
         raise Skip(said)
     if answer.status == 405 and step.method != "POST":
@@ -169,7 +168,7 @@ def _wrong_status(case: Case, step: Step, answer: Answer) -> Finding:
 def _decode(answer: Answer) -> Iterator[Finding]:
     yield from shape_of(answer.body)
     try:
-        answer.response = decode_response(_bytes(answer.body))
+        answer.response = decode_response_strictly(_bytes(answer.body))
     except BrokenStream as error:
         yield Finding("response_shape", error.message)
 

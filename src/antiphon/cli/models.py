@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-if TYPE_CHECKING:
-    from antiphon.transport.http import Reply
+from antiphon.cli import options
+from antiphon.cli.errors import CliError
 
 __all__ = ["command"]
 
-_DEFAULT_URL: Final = "http://127.0.0.1:4680/v1"
 _STEPS: Final = {"fetch": "Fetching", "unpack": "Unpacking", "check": "Checking"}
 
 
@@ -42,45 +41,22 @@ def pull() -> None:
 @command.command(
     "list", epilog="Example:  antiphon models list --base-url http://127.0.0.1:4680/v1"
 )
-@click.option(
-    "--base-url",
-    envvar="ANTIPHON_BASE_URL",
-    default=_DEFAULT_URL,
-    show_default=True,
-    show_envvar=True,
-    help="Where the server is.",
-)
+@options.base_url
 def list_(base_url: str) -> None:
     """List the models of a running server, one name per line."""
     import asyncio
 
-    from antiphon.cli.address import read_server_url
+    from antiphon.cli.remote import explain, list_models, own_server
+    from antiphon.cli.terminal import harmless
+    from antiphon.client.errors import ClientError
 
-    reply = asyncio.run(_fetch_models(read_server_url(base_url, "--base-url")))
-    for name in read_models(reply):
-        click.echo(name)
-
-
-async def _fetch_models(base_url: str) -> Reply:
-    from antiphon.cli.remote import Remote, key_from
-
-    async with Remote(base_url, key_from("ANTIPHON_API_KEY", "OPENAI_API_KEY")) as remote:
-        return await remote.fetch("GET", "/models")
-
-
-def read_models(reply: Reply) -> list[str]:
-    """Return the names in an answer to GET /models. Raise CliError if it is none."""
-    import msgspec
-
-    from antiphon.cli.remote import ServerFault, refusal
-
-    if reply.head.status != 200:
-        raise refusal(reply.head.status, reply.body)
+    server = own_server(base_url)
     try:
-        body: Any = msgspec.json.decode(reply.body)
-        return [str(model["id"]) for model in body["data"]]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        raise ServerFault("the server's list of models cannot be read") from None
+        names = asyncio.run(list_models(server))
+    except ClientError as error:
+        raise CliError(explain(error, server)) from error
+    for name in names:
+        click.echo(harmless(name, sys.stdout))
 
 
 class _Bars:

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.backends.base import Backend
 from antiphon.cli.address import read_base_url
 from antiphon.cli.config import Provider, Settings, UpstreamLimits
-from antiphon.cli.errors import BadSettings
+from antiphon.cli.errors import BadSettings, how_to_install
 from antiphon.transport.secret import Secret
 
 __all__ = ["Source", "build", "read_sources"]
@@ -140,7 +140,7 @@ def _read_embedded(name: str, provider: Provider) -> Source:
     if importlib.util.find_spec("xllamacpp") is None:
         raise BadSettings(
             "there is no model to serve; pass --upstream URL, "
-            "or install the embedded one with `pip install 'antiphon[local]'`"
+            f"or install the embedded one: {how_to_install('local')}"
         )
     if provider.path and not Path(provider.path).expanduser().is_file():
         raise BadSettings(f"[providers.{name}] path: there is no file {provider.path}")

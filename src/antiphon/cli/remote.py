@@ -1,8 +1,8 @@
-"""A Responses server, as the commands reach it.
+"""A server, as the commands reach it, and what went wrong with it in words for a person.
 
-Who asks it something takes `open_client`, and tells what went wrong with `explain`. `Remote` is
-bare HTTP, for those who judge the answers themselves. Faults are told from this side, where the
-peer is the server and nobody's upstream.
+`open_client` asks it, `first_model` and `list_models` tell what it offers. Whatever goes wrong
+is told by `explain`, and how an answer ended by `ending`, so that one fault has one wording in
+all commands. `Remote` is bare HTTP, for those who judge the answers themselves.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
+from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.options import DEFAULT_URL
 from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.items import item_type
 from antiphon.protocol.sse import Frame, SseDecoder
 from antiphon.transport.http import HttpClient, Limits, Reply
 from antiphon.transport.secret import Secret
@@ -23,51 +26,227 @@ from antiphon.transport.stream import ByteStream, open_stream
 
 if TYPE_CHECKING:
     from antiphon.client import AsyncClient
+    from antiphon.client.client import ClientOptions
+    from antiphon.client.errors import ClientError
+    from antiphon.client.parameters import Params
     from antiphon.client.settings import WireApi
+    from antiphon.host.models import ModelDirectory
+    from antiphon.protocol.response import Response
 
 __all__ = [
-    "Refused",
     "Remote",
+    "Server",
     "ServerFault",
-    "ServerGone",
+    "ending",
     "explain",
-    "frames_of",
-    "key_from",
+    "first_model",
+    "is_loopback",
+    "is_silent",
+    "lacks_list",
+    "lacks_path",
+    "list_models",
+    "named_key",
     "open_client",
-    "own_key",
+    "own_server",
     "refusal",
+    "thinking_of",
 ]
 
-_MAX_SHOWN: Final = 500
+_OWN_KEYS: Final = ("ANTIPHON_API_KEY", "OPENAI_API_KEY")
+_OWN_PORT: Final = urlsplit(DEFAULT_URL).port
+_CUT_TWICE: Final = ": its answer is cut off"
 
 
-class ServerGone(CliError):
-    """Nobody answers at the address."""
+class Server(msgspec.Struct, frozen=True):
+    """Where requests go, with which key, and what else the environment says.
 
-    def __init__(self, base_url: str, reason: str) -> None:
-        super().__init__(
-            f"no server answers at {base_url} ({reason}); start one with `antiphon serve`"
-        )
+    `key_source` says where the key comes from, for those whose key is refused.
+    """
+
+    base_url: str
+    key: Secret | None = None
+    environ: Mapping[str, str] = {}
+    key_source: str = f"the key is taken from {', else '.join(_OWN_KEYS)}"
+
+
+def own_server(url: str) -> Server:
+    """Return the server that the user talks to, with the key that the environment has for it."""
+    from antiphon.cli.address import read_server_url
+
+    return Server(read_server_url(url, "--base-url"), _key_from(*_OWN_KEYS), os.environ)
+
+
+def named_key(name: str, flag: str) -> Secret:
+    """Return the key of a variable that a flag names. Raise BadSettings if it has none."""
+    key = _key_from(name)
+    if key is None:
+        raise BadSettings(f"{flag}: the environment variable {name} is not set")
+    return key
+
+
+def _key_from(*names: str) -> Secret | None:
+    """Return the key of the first variable that is set."""
+    for name in names:
+        value = os.environ.get(name, "").strip()
+        if not value:
+            continue
+        try:
+            return Secret(value)
+        except ValueError as error:
+            raise BadSettings(f"{name} holds no key: {error}") from None
+    return None
+
+
+def is_loopback(base_url: str) -> bool:
+    """Say whether the URL can only mean this machine."""
+    from antiphon.server.auth import is_loopback_name
+
+    return is_loopback_name(urlsplit(base_url).netloc)
+
+
+def open_client(server: Server, **options: Unpack[ClientOptions]) -> AsyncClient:
+    """Return a client of the server."""
+    from antiphon.client import AsyncClient
+
+    options["base_url"] = server.base_url
+    # Empty means none, while None would have it read from the environment.
+    options["api_key"] = server.key or ""
+    options["environ"] = server.environ
+    return AsyncClient(**options)
+
+
+async def list_models(server: Server) -> list[str]:
+    """Return the names of the server's models. Raise ClientError."""
+    async with open_client(server, max_retries=0) as client:
+        return [model.id for model in await client.models()]
+
+
+async def first_model(server: Server) -> str:
+    """Return the first model that the server lists. Raise CliError if there is none."""
+    from antiphon.client.errors import ClientError
+
+    try:
+        names = await list_models(server)
+    except ClientError as error:
+        advice = "; pass --model NAME" if lacks_list(error) else ""
+        raise CliError(f"{explain(error, server)}{advice}") from error
+    if not names:
+        raise CliError(f"{server.base_url} lists no models; pass --model NAME")
+    return names[0]
+
+
+def lacks_list(error: ClientError) -> bool:
+    """Say whether only the list is missing, so that the server may answer all the same."""
+    from antiphon.client.errors import InvalidAnswer
+
+    return isinstance(error, InvalidAnswer) or error.status in (404, 405, 501)
+
+
+def thinking_of(directory: ModelDirectory, model: str | None) -> Params:
+    """Return what to ask for to be told a model's thinking: some servers tell nobody else."""
+    known = directory.get(model) if model else None
+    if known is None or known.capabilities.reasoning is not True:
+        return {}
+    return {"reasoning": {"summary": "auto"}}
+
+
+# What went wrong, in words.
+
+
+def explain(error: AntiphonError, server: Server, asked: WireApi | None = None) -> str:
+    """Return what went wrong, in one sentence for the person who asked.
+
+    `asked` says what was spoken if it was a turn: servers that do not speak it are frequent.
+    """
+    from antiphon.client.errors import AuthFailed, ServerUnreachable, StreamBroken
+    from antiphon.host.errors import ResponseFailed
+
+    said = " ".join(error.message.split())
+    match error:
+        case ServerUnreachable():
+            return _nobody(error, said, server.base_url)
+        case StreamBroken():
+            return f"the answer is cut off: {said.removesuffix(_CUT_TWICE)}"
+        case ResponseFailed():
+            return f"the response failed: {said or 'no reason given'}"
+        case AuthFailed(status=401) if server.key_source:
+            return f"{said}; {server.key_source}"
+    return said + (_hint(asked) if asked and lacks_path(error) else "")
+
+
+def lacks_path(error: AntiphonError) -> bool:
+    """Say whether the server is there and lacks what was asked of it, and not just a model."""
+    from antiphon.client.errors import ResourceNotFound
+
+    return isinstance(error, ResourceNotFound) and (
+        error.code == "unknown_url" or "model" not in error.message.lower()
+    )
+
+
+def _hint(asked: WireApi) -> str:
+    if asked == "chat":
+        return "; it may speak Responses: leave out --wire-api chat"
+    return "; if it speaks only chat completions, use `antiphon chat --wire-api chat`"
+
+
+def _nobody(error: AntiphonError, said: str, base_url: str) -> str:
+    reason = _system_words(error) or said.rpartition(": ")[2]
+    if is_loopback(base_url):
+        port = urlsplit(base_url).port
+        flag = "" if port == _OWN_PORT else f" --port {port or 80}"
+        return f"no server answers at {base_url} ({reason}); start one with `antiphon serve{flag}`"
+    return f"no server answers at {base_url} ({reason}); check the URL and the network"
+
+
+def _system_words(error: BaseException | None) -> str:
+    """Return what the system calls the fault below this one; the library tells addresses."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno and error.errno > 0:
+            return os.strerror(error.errno).lower()
+        error = error.__cause__
+    return ""
+
+
+def ending(response: Response) -> str:
+    """Return what is wrong with how a response ended; nothing if it is whole."""
+    match response.status:
+        case "completed":
+            return ""
+        case "failed":
+            reason = response.error.message if response.error else ""
+            return f"the response failed: {' '.join(reason.split()) or 'no reason given'}"
+        case "incomplete":
+            details = response.incomplete_details
+            return f"the answer is incomplete: {(details and details.reason) or 'no reason given'}"
+        case "cancelled":
+            return "the response was cancelled by the server"
+        case status:
+            return f"the response ended as {status}"
+
+
+def is_silent(response: Response) -> bool:
+    """Say whether nothing in a response is said or done: at most there are thoughts."""
+    from antiphon.host.outcome import spoken_text
+
+    return not any(
+        spoken_text(item).strip() or item_type(item) not in ("message", "reasoning")
+        for item in response.output
+    )
+
+
+# Bare HTTP.
 
 
 class ServerFault(CliError):
-    """The server broke off, fell silent or answered with something that cannot be read."""
-
-
-class Refused(CliError):
-    """The server said no, with this status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"the server refused (HTTP {status}): {message}")
-        self.status = status
+    """The server is away, broke off, fell silent or answered with nonsense."""
 
 
 class Remote:
-    """A Responses server at a base URL. Enter it; leaving closes the connections."""
+    """A server without a client before it. Enter it; leaving closes the connections."""
 
-    def __init__(self, base_url: str, key: Secret | None, limits: Limits | None = None) -> None:
-        self.base_url: Final = base_url
-        self._client = HttpClient(key=key, limits=limits)
+    def __init__(self, server: Server, limits: Limits | None = None) -> None:
+        self.server: Final = server
+        self._client = HttpClient(key=server.key, limits=limits)
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,9 +260,9 @@ class Remote:
         await self._client.close()
 
     async def fetch(self, method: str, path: str, body: bytes | None = None) -> Reply:
-        """Return the whole answer, whatever its status."""
+        """Return the whole answer, whatever its status. Raise ServerFault."""
         try:
-            return await self._client.fetch(method, self.base_url + path, body=body)
+            return await self._client.fetch(method, self.server.base_url + path, body=body)
         except BackendError as error:
             raise self._fault(error) from error
 
@@ -92,95 +271,35 @@ class Remote:
         try:
             return await open_stream(
                 self._client,
-                f"{self.base_url}/responses",
+                f"{self.server.base_url}/responses",
                 body,
                 headers={"Accept": "text/event-stream"},
             )
         except BackendError as error:
             raise self._fault(error) from error
 
-    def _fault(self, error: BackendError) -> CliError:
-        if error.code == "upstream_unreachable":
-            return ServerGone(self.base_url, error.message.rpartition(": ")[2])
-        return _server_fault(error)
-
-
-async def frames_of(stream: ByteStream) -> AsyncIterator[Frame]:
-    """Yield the frames of the stream as they arrive. Raise ServerFault if it breaks off."""
-    decoder = SseDecoder()
-    try:
-        async for data in stream:
-            for frame in decoder.feed(data):
-                yield frame
-    except BackendError as error:
-        raise _server_fault(error) from error
-    for frame in decoder.end():
-        yield frame
-
-
-def refusal(status: int, body: bytes) -> Refused:
-    """Return the error of a body in OpenAI's shape, or of one in any other."""
-    return Refused(status, _message(body) or _shown(body) or "it gave no reason")
-
-
-def open_client(base_url: str, wire_api: WireApi = "responses") -> AsyncClient:
-    """Return a client of the server, with the key that the environment has for it."""
-    from antiphon.client import AsyncClient
-
-    return AsyncClient(base_url=base_url, api_key=own_key(), wire_api=wire_api)
-
-
-def explain(error: AntiphonError, base_url: str) -> str:
-    """Return what went wrong with a turn, in one sentence for the person who asked."""
-    from antiphon.client.errors import AuthFailed, ServerUnreachable, StreamBroken
-    from antiphon.host.errors import ResponseFailed
-
-    said = " ".join(error.message.split())
-    match error:
-        case ServerUnreachable():
-            reason = said.rpartition(": ")[2].partition(" (")[0]  # the address is named already
-            return ServerGone(base_url, reason).message
-        case StreamBroken():
-            return f"the answer is cut off: {said}"
-        case ResponseFailed():
-            return f"the response failed: {said or 'no reason given'}"
-        case AuthFailed(status=401):
-            return f"{said}; the key is taken from ANTIPHON_API_KEY, else OPENAI_API_KEY"
-    return said
-
-
-def own_key() -> Secret | None:
-    """Return the key for the server that the user talks to."""
-    return key_from("ANTIPHON_API_KEY", "OPENAI_API_KEY")
-
-
-def key_from(*names: str, environ: Mapping[str, str] = os.environ) -> Secret | None:
-    """Return the key of the first variable that is set."""
-    for name in names:
-        value = environ.get(name, "").strip()
-        if not value:
-            continue
+    async def frames_of(self, stream: ByteStream) -> AsyncIterator[Frame]:
+        """Yield the frames of the stream as they arrive. Raise ServerFault if it breaks off."""
+        decoder = SseDecoder()
         try:
-            return Secret(value)
-        except ValueError as error:
-            raise BadSettings(f"{name} holds no key: {error}") from None
-    return None
+            async for data in stream:
+                for frame in decoder.feed(data):
+                    yield frame
+        except BackendError as error:
+            raise self._fault(error) from error
+        for frame in decoder.end():
+            yield frame
+
+    def _fault(self, error: BackendError) -> ServerFault:
+        from antiphon.client.errors import error_from_transport
+
+        told = error_from_transport(error)
+        told.__cause__ = error
+        return ServerFault(explain(told, self.server))
 
 
-def _server_fault(error: BackendError) -> ServerFault:
-    # The transport speaks of upstreams, because that is whom the gateway talks to.
-    return ServerFault(error.message.replace("the upstream", "the server"))
+def refusal(status: int, body: bytes) -> str:
+    """Return what an answer that is no 2xx says."""
+    from antiphon.client.errors import error_from_answer
 
-
-def _message(body: bytes) -> str | None:
-    try:
-        fields: Any = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return None
-    error = fields.get("error") if isinstance(fields, dict) else None
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else None
-
-
-def _shown(body: bytes) -> str:
-    return " ".join(body[:_MAX_SHOWN].decode("utf-8", "replace").split())
+    return error_from_answer(status, body, {}).message

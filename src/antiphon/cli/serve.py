@@ -50,9 +50,10 @@ __all__ = ["command"]
 def command(**flags: Any) -> None:  # Any: each flag has its own type, and config checks them
     """Serve the Responses API in front of a model.
 
-    Without --upstream and without providers in the file, the embedded model answers (install
-    antiphon[local]). Every flag is also an environment variable, such as ANTIPHON_PORT, and a
-    key of the file; a flag wins over the environment, and that over the file.
+    Without --upstream and without providers in the file, the embedded model answers, if the
+    extra `local` is installed. Every flag is also an environment variable, such as
+    ANTIPHON_PORT, and a key of the file; a flag wins over the environment, and that over the
+    file.
     """
     from antiphon.cli.start import start
 

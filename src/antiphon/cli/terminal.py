@@ -18,11 +18,13 @@ from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, 
 __all__ = ["Screen", "call_line", "harmless", "shorten"]
 
 _MAX_CALL: Final = 200
-# What could move the cursor or rename the window when it is shown on a terminal. Before a new
-# line a carriage return is harmless, and anywhere else it would write over what was said.
+# What could move the cursor or rename the window when it is shown on a terminal, and what turns
+# around the order of all that follows it. (The marks U+200E and U+200F do not, and whoever
+# writes from right to left needs them.) Before a new line a carriage return is harmless, and
+# anywhere else it would write over what was said.
 _CONTROLS: Final = {
     code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(32), 127, *range(128, 160))
+    for code in (*range(32), 127, *range(128, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
     if chr(code) not in "\n\t"
 } | {ord("\r"): ""}
 
