@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,8 @@ from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, 
 from antiphon.protocol.codec import Dialect, decode_event, encode_sse, read_event
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.events import (
+    ArgumentsDelta,
+    ArgumentsDone,
     ContentPartDone,
     ErrorEvent,
     Event,
@@ -43,6 +46,7 @@ from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from tests.building import build
+from tests.host import streams
 from tests.strategies import turns, whole_turns
 
 DIALECTS: st.SearchStrategy[Dialect] = st.sampled_from(["openai", "open-responses"])
@@ -218,7 +222,8 @@ def test_of_each_reasoning_item_one_voice_is_shown_and_all_of_it(turn: list[Delt
                 for part in answer.parts
                 if isinstance(part, ThinkingPart) and part.id == item["id"]
             ]
-            voices = (text_of(item.get("content")), text_of(item["summary"]))
+            parts = [part["text"] for part in item["summary"] if part["text"]]
+            voices = (text_of(item.get("content")), "\n\n".join(parts))
             assert "".join(pieces) in voices
 
 
@@ -307,6 +312,181 @@ def test_items_that_are_done_under_other_ids_are_told_once(
     assert type(answer.error) is type(Answer(events).error)
 
 
+def _payloads(calls: Sequence[_Call]) -> Counter[tuple[str, str]]:
+    """What is asked for, and how often, under whatever ids."""
+    return Counter((name, arguments) for _, name, arguments in calls)
+
+
+def _with_output(events: Sequence[Event], change: Callable[[Item], Item]) -> Event:
+    """The terminal event, each item of its output changed."""
+    last = events[-1]
+    assert isinstance(last, _Terminal)
+    output = [change(item) for item in last.response.output]
+    whole = msgspec.structs.replace(last.response, output=output)
+    return msgspec.structs.replace(last, response=whole)
+
+
+def _with_items(events: Sequence[Event], change: Callable[[Item], Item]) -> list[Event]:
+    """The events, each item that is done changed."""
+    return [
+        msgspec.structs.replace(event, item=change(event.item))
+        if isinstance(event, OutputItemDone)
+        else event
+        for event in events
+    ]
+
+
+def _renew(item: Item) -> Item:
+    """The item under a call_id that nobody has heard before."""
+    return item | {"call_id": f"new_{item['call_id']}"} if "call_id" in item else item
+
+
+def _renew_all(item: Item) -> Item:
+    return _renew(item) | {"id": f"new_{item['id']}"}
+
+
+_CHANGES: Any = st.sampled_from([dict, _renew, _renew_all])
+
+
+@pytest.mark.requirement("RFC22-atomic-calls", "RFC22-parallel")
+@given(whole_turns(), st.sampled_from([dict, _renew]), _CHANGES)
+def test_calls_that_get_new_call_ids_are_told_once(
+    turn: list[Delta], at_done: Callable[[Item], Item], at_end: Callable[[Item], Item]
+) -> None:
+    """At item done under the old item id; in the terminal response under whatever id."""
+    events = build(turn)
+    truth = terminal(events)
+    answer = Answer([*_with_items(events[:-1], at_done), _with_output(events, at_end)])
+    assert answer.text == spoken(truth)
+    assert _payloads(answer.calls) == _payloads(calls_of(truth)[0])
+    assert type(answer.error) is type(Answer(events).error)
+    if answer.outcome is not None:
+        assert len(answer.outcome.response.output) == len(truth.output)
+
+
+@pytest.mark.requirement("RFC22-atomic-calls")
+@given(whole_turns(), st.sampled_from([dict, _renew]), _CHANGES, st.data())
+def test_new_call_ids_on_a_damaged_stream_double_nothing_in_silence(
+    turn: list[Delta],
+    at_done: Callable[[Item], Item],
+    at_end: Callable[[Item], Item],
+    data: st.DataObject,
+) -> None:
+    events = build(turn)
+    damaged = _damage(data.draw, [*_with_items(events[:-1], at_done), _with_output(events, at_end)])
+    answer, meant = Answer(damaged), _payloads(calls_of(terminal(events))[0])
+    assert _payloads(answer.calls) <= meant
+    if answer.error is None:
+        assert _payloads(answer.calls) == meant
+        assert answer.text == arrival_order(damaged, terminal(damaged))
+
+
+_PLACELESS: Any = st.sampled_from(
+    [{"item_id": ""}, {"output_index": -1}, {"item_id": "", "output_index": -1}]
+)
+
+
+def _strip(events: Sequence[Event], lost: dict[str, Any]) -> list[Event]:
+    """The events without their item_id, their output_index or both."""
+    return [
+        msgspec.structs.replace(
+            event,
+            **{field: value for field, value in lost.items() if hasattr(event, field)},
+        )
+        if isinstance(event, msgspec.Struct)
+        else event
+        for event in events
+    ]
+
+
+@pytest.mark.requirement("RFC22-gap-1", "RFC22-parallel")
+@given(whole_turns(), _PLACELESS, st.booleans())
+def test_events_that_do_not_say_whose_they_are_lose_and_mix_up_nothing(
+    turn: list[Delta], lost: dict[str, Any], has_end: bool
+) -> None:
+    events = build(turn)
+    truth = terminal(events)
+    stripped = _strip(events, lost)
+    answer = Answer(stripped if has_end else stripped[:-1])
+    assert answer.text == spoken(truth)
+    meant = calls_of(truth)[0]
+    if has_end:
+        assert sorted(answer.calls) == sorted(meant)
+        assert type(answer.error) is type(Answer(events).error)
+    else:
+        assert set(answer.calls) <= set(meant)
+        assert isinstance(answer.error, StreamCut)
+
+
+@pytest.mark.requirement("RFC22-gap-1", "RFC22-atomic-calls")
+@given(whole_turns(), _PLACELESS, st.data())
+def test_events_without_their_place_on_a_damaged_stream_hide_nothing(
+    turn: list[Delta], lost: dict[str, Any], data: st.DataObject
+) -> None:
+    """What is guessed may be wrong; then an error says so."""
+    events = build(turn)
+    answer = Answer(_damage(data.draw, _strip(events, lost)))
+    if answer.error is None:
+        assert sorted(answer.calls) == sorted(calls_of(terminal(events))[0])
+        assert sorted(answer.text) == sorted(spoken(terminal(events)))
+
+
+@pytest.mark.requirement("RFC22-parallel")
+@given(whole_turns(), st.data())
+def test_calls_under_one_item_id_are_told_apart_by_their_index(
+    turn: list[Delta], data: st.DataObject
+) -> None:
+    events = build(turn)
+    calls = {item["id"] for item in terminal(events).output if item["type"] == "function_call"}
+
+    def share(item: Item) -> Item:
+        return item | {"id": "fc"} if item["id"] in calls else item
+
+    shared = [
+        msgspec.structs.replace(event, item=share(event.item))
+        if isinstance(event, OutputItemAdded | OutputItemDone)
+        else msgspec.structs.replace(event, item_id="fc")
+        if isinstance(event, ArgumentsDelta | ArgumentsDone)
+        else event
+        for event in _mix(data.draw, events)[:-1]
+    ]
+    answer = Answer([*shared, _with_output(events, share)])
+    assert sorted(answer.calls) == sorted(calls_of(terminal(events))[0])
+    assert type(answer.error) is type(Answer(events).error)
+
+
+@pytest.mark.requirement("RFC22-reasoning-flow")
+@given(
+    st.lists(st.text("ab ", min_size=1, max_size=3), min_size=1, max_size=6),
+    st.lists(st.text("cd ", min_size=1, max_size=3), min_size=1, max_size=4),
+    st.sampled_from(["reasoning_text", "reasoning_summary_text"]),
+    st.booleans(),
+)
+def test_thoughts_at_the_place_of_the_message_are_shown_once(
+    thoughts: list[str], pieces: list[str], name: str, has_thought: bool
+) -> None:
+    """Each delta under an id of its own, as a proxy tells them; the answer is only the answer."""
+    said = streams.message(*pieces)
+    index = "summary_index" if "summary" in name else "content_index"
+    stray = [
+        streams.event(f"{name}.delta", delta=delta, item_id=f"rs_{n}", output_index=0, **{index: 0})
+        for n, delta in enumerate(thoughts)
+    ]
+    whole = [{"type": name.removeprefix("reasoning_"), "text": "".join(thoughts)}]
+    field = "summary" if "summary" in name else "content"
+    thought = {"id": "rs", "type": "reasoning", "summary": [], field: whole}
+    last = streams.end(*([thought] if has_thought else []), streams.message_item("".join(pieces)))
+    stream = [streams.created(), *said[:2], *stray, *said[2:], last]
+    answer = Answer(
+        [read_event({"sequence_number": n} | fields) for n, fields in enumerate(stream)],
+        AdapterSettings(shows_thinking=True),
+    )
+    shown = [part.value for part in answer.parts if isinstance(part, ThinkingPart)]
+    assert answer.error is None
+    assert shown == thoughts
+    assert answer.text == "".join(pieces)
+
+
 @pytest.mark.requirement("RFC22-atomic-calls")
 @given(whole_turns(), st.booleans())
 def test_of_calls_under_one_call_id_each_payload_is_told_once(
@@ -335,20 +515,26 @@ def test_of_calls_under_one_call_id_each_payload_is_told_once(
         assert len(calls_of(answer.outcome.response)[0]) == len(meant)
 
 
-@pytest.mark.requirement("RFC22-parallel", "RFC22-interleaved")
-@given(whole_turns(), st.data())
-def test_items_told_side_by_side_are_not_mixed_up(turn: list[Delta], data: st.DataObject) -> None:
-    """Each item keeps the order of its own events; all else is mixed as chance has it."""
-    events = build(turn)
+def _mix(draw: Callable[[Any], Any], events: list[Event]) -> list[Event]:
+    """The events of different items side by side; those of one item keep their order."""
     lanes: dict[int, list[Event]] = {}
     for event in events[2:-1]:
         lanes.setdefault(event.output_index, []).append(event)  # type: ignore[union-attr] # all in items
     waiting = list(lanes.values())
     mixed = events[:2]
     while waiting:
-        mixed.append(data.draw(st.sampled_from(waiting)).pop(0))
+        mixed.append(draw(st.sampled_from(waiting)).pop(0))
         waiting = [lane for lane in waiting if lane]
-    answer = Answer([*mixed, events[-1]])
+    return [*mixed, events[-1]]
+
+
+@pytest.mark.requirement("RFC22-parallel", "RFC22-interleaved")
+@given(whole_turns(), st.data())
+def test_items_told_side_by_side_are_not_mixed_up(turn: list[Delta], data: st.DataObject) -> None:
+    """Each item keeps the order of its own events; all else is mixed as chance has it."""
+    events = build(turn)
+    mixed = _mix(data.draw, events)
+    answer = Answer(mixed)
     said = [e.delta for e in mixed if isinstance(e, OutputTextDelta | RefusalDelta)]
 
     assert answer.text == "".join(said)
@@ -378,6 +564,18 @@ def test_a_stream_without_its_end_is_an_error(turn: list[Delta], cut: int) -> No
     assert type(answer.error) is expected
     assert set(answer.calls) <= set(calls_of(terminal(events))[0])
     assert spoken(terminal(events)).startswith(answer.text)
+
+
+@pytest.mark.requirement("RFC22-error", "RFC22-atomic-calls")
+@given(whole_turns(), st.data())
+def test_a_damaged_stream_without_its_end_tells_no_call_that_was_not_meant(
+    turn: list[Delta], data: st.DataObject
+) -> None:
+    events = build(turn)
+    answer = Answer([e for e in _damage(data.draw, events) if not isinstance(e, _Terminal)])
+    assert isinstance(answer.error, StreamCut)
+    assert len(answer.calls) == len(set(answer.calls))
+    assert set(answer.calls) <= set(calls_of(terminal(events))[0])
 
 
 @pytest.mark.requirement("RFC22-text-flow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
     ArgumentsDelta,
     Event,
+    OutputItemDone,
     OutputTextDelta,
     ResponseCompleted,
     ResponseFailed,
@@ -149,6 +151,35 @@ def test_a_terminal_event_without_output_is_filled_from_what_was_streamed(
 
     assert calls_of(response) == calls_of(whole)
     assert response.output_text == whole.output_text
+
+
+@given(whole_turns(), st.booleans(), st.booleans())
+def test_new_call_ids_make_no_new_calls(
+    turn: list[Delta], at_done: bool, has_new_items: bool
+) -> None:
+    """A server may tell a call under a new call_id when it is done, and under new ids at last."""
+    events = build(turn)
+    last = events[-1]
+    assert isinstance(last, ResponseCompleted | ResponseFailed | ResponseIncomplete)
+
+    def renew(item: Item) -> Item:
+        return item | {"call_id": f"new_{item['call_id']}"} if "call_id" in item else item
+
+    def renew_at_end(item: Item) -> Item:
+        return renew(item) | ({"id": f"new_{item['id']}"} if has_new_items else {})
+
+    renewed: list[Event] = [
+        msgspec.structs.replace(event, item=renew(event.item))
+        if at_done and isinstance(event, OutputItemDone)
+        else event
+        for event in events[:-1]
+    ]
+    output = [renew_at_end(item) for item in last.response.output]
+    whole = msgspec.structs.replace(last.response, output=output)
+    accumulator = accumulate([*renewed, msgspec.structs.replace(last, response=whole)])
+    assert accumulator.finish().output == output
+    drafts = [draft for _, draft in accumulator.settled]
+    assert len({id(draft) for draft in drafts if draft}) == len(output)
 
 
 @given(turns(), st.integers(0, 200))

@@ -1,9 +1,10 @@
 """Would a bug in the adapter be seen? Each planted one must be.
 
-Every bug is a small change to the source of the adapter or of its ledger of calls, as somebody
-might make it by mistake. The changed adapter is told a handful of streams, whole and damaged;
-what it shows and how it ends has to differ from what the application was promised. A change
-that no longer applies fails too, so the list stays true.
+Every bug is a small change to the source of the adapter, of its ledger of calls or of what
+collects the items beneath them, as somebody might make it by mistake. The changed adapter is
+told a handful of streams, whole and damaged; what it shows and how it ends has to differ from
+what the application was promised. A change that no longer applies fails too, so the list stays
+true.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import pytest
 
 from antiphon.host import adapter as original
 from antiphon.host import calls as ledger
+from antiphon.host import outcome
 from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.data import show_item
 from antiphon.host.errors import HostError
 from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart, ToolCallPart
+from antiphon.protocol import accumulator, drafts
 from antiphon.protocol.codec import read_event
 from tests.host.streams import (
     CITY,
@@ -54,6 +57,20 @@ def _thinking(name: str, delta: str) -> Fields:
 
 def _note(index: int = 0) -> Fields:
     return event("output_text.annotation.added", annotation=_NOTE, annotation_index=index, **_PLACE)
+
+
+def _nameless(fields: Fields, *lost: str) -> Fields:
+    """The event, and the item in it, without some fields that say whose it is."""
+    kept = {key: value for key, value in fields.items() if key not in lost}
+    if "id" in lost and "item" in kept:
+        kept["item"] = {key: value for key, value in kept["item"].items() if key != "id"}
+    return kept
+
+
+_TWIN: Final = call("call_2", "fc_2", 1)
+_OTHER: Final = call("call_2", "fc_1", 1, _BONN)
+_RESTARTED: Final = [(1, "a"), (2, "b"), (1, "c"), (2, "b")]
+_REPEATED: Final = [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c")]
 
 
 def _text(*values: str) -> list[ResponsePart]:
@@ -146,6 +163,140 @@ CASES: Final[dict[str, tuple[list[Fields], list[ResponsePart], str]]] = {
     "a call that changes": (
         [*call()[:4], done(call_item(arguments=_BONN)), end(call_item(arguments=_BONN))],
         [_CALL],
+        "ChangedCall",
+    ),
+    "a call that changes and changes back": (
+        [*call()[:4], done(call_item(arguments=_BONN)), end(call_item())],
+        [_CALL],
+        "completed",
+    ),
+    "calls under new ids at the end": (
+        [*call(), *_TWIN, end(call_item("c8", "fc_8"), call_item("c9", "fc_9"))],
+        [_CALL, ToolCallPart("gw-call_2", "weather", CITY)],
+        "completed",
+    ),
+    "another call at the end": (
+        [*call(), end(call_item("call_2", "fc_2", _BONN))],
+        [_CALL, ToolCallPart("gw-call_2", "weather", {"city": "Bonn"})],
+        "completed",
+    ),
+    "a call done under a new call_id": (
+        [*call()[:4], done(call_item("call_9")), end(call_item("call_9"))],
+        [_CALL],
+        "completed",
+    ),
+    "a call done under a new call_id and without an index": (
+        [*call()[:4], _nameless(done(call_item("call_9")), "output_index"), end()],
+        [_CALL],
+        "completed",
+    ),
+    "calls named by their call_ids": (
+        [
+            _nameless(fields, "id", "output_index")
+            for pair in zip(call("fc_1")[:4], call("fc_2", "fc_2", 1, _BONN)[:4], strict=True)
+            for fields in pair
+        ]
+        + [end()],
+        [
+            ToolCallPart("gw-fc_1", "weather", CITY),
+            ToolCallPart("gw-fc_2", "weather", {"city": "Bonn"}),
+        ],
+        "completed",
+    ),
+    "a call named by its call_id": (
+        [_nameless(fields, "id", "output_index") for fields in call("fc_1")]
+        + [end(call_item("fc_1"))],
+        [ToolCallPart("gw-fc_1", "weather", CITY)],
+        "completed",
+    ),
+    "parallel calls under one item id": (
+        [fields for pair in zip(call()[:4], _OTHER[:4], strict=True) for fields in pair] + [end()],
+        [_CALL, ToolCallPart("gw-call_2", "weather", {"city": "Bonn"})],
+        "completed",
+    ),
+    "parallel calls that no event names": (
+        [
+            call()[0],
+            *[
+                _nameless(fields, "item_id", "output_index")
+                for fields in [*_OTHER[:1], *call()[1:]]
+            ],
+            *[_nameless(fields, "item_id", "output_index") for fields in _OTHER[1:]],
+            end(),
+        ],
+        [_CALL, ToolCallPart("gw-call_2", "weather", {"city": "Bonn"})],
+        "completed",
+    ),
+    "parallel calls that no event names and that are never done": (
+        [
+            call()[0],
+            call("call_2", "fc_2", 1)[0],
+            _nameless(call()[3], "item_id", "output_index"),
+            end(),
+        ],
+        [],
+        "MalformedCall",
+    ),
+    "half a character in the arguments": (
+        [*call(arguments='{"city":"\\ud83d"}'), end()],
+        [ToolCallPart("gw-call_1", "weather", {"city": "\ud83d"})],
+        "completed",
+    ),
+    "reasoning at the place of the message": (
+        [
+            *message("Hi")[:2],
+            *[_thinking("reasoning_summary_text", d) | {"item_id": d} for d in ("a", "b")],
+            *message("Hi")[2:],
+            end(_THOUGHT | {"summary": [{"text": "ab"}]}, message_item("Hi")),
+        ],
+        [ThinkingPart("a", "a"), ThinkingPart("b", "a"), TextPart("Hi")],
+        "completed",
+    ),
+    "a thought inside the message": (
+        [
+            *message("Hi")[:2],
+            _thinking("reasoning_text", "hm") | {"item_id": "msg_1"},
+            message("Hi")[2],
+            end(),
+        ],
+        [ThinkingPart("hm"), TextPart("Hi")],
+        "completed",
+    ),
+    "a summary of two parts": (
+        [
+            _thinking("reasoning_summary_text", "a"),
+            _thinking("reasoning_summary_text", "b") | {"summary_index": 1},
+            end(_THOUGHT | {"summary": [{"text": "a"}, {"text": "bc"}]}),
+        ],
+        [ThinkingPart("a", "rs_1"), ThinkingPart("\n\nb", "rs_1"), ThinkingPart("c", "rs_1")],
+        "completed",
+    ),
+    "an empty final text before the deltas": (
+        [
+            message("Hi")[0],
+            event("output_text.done", text="", **_PLACE),
+            message("Hi")[2],
+            end(),
+        ],
+        _text("Hi"),
+        "completed",
+    ),
+    "deltas that all have one number": (
+        [event("output_text.delta", delta=d, sequence_number=0, **_PLACE) for d in "abaa"]
+        + [end()],
+        _text("a", "b", "a", "a"),
+        "completed",
+    ),
+    "numbers that start again": (
+        [event("output_text.delta", delta=d, sequence_number=n, **_PLACE) for n, d in _RESTARTED]
+        + [end()],
+        _text("a", "b", "c", "b"),
+        "completed",
+    ),
+    "deltas told again under their numbers": (
+        [event("output_text.delta", delta=d, sequence_number=n, **_PLACE) for n, d in _REPEATED]
+        + [end()],
+        _text("a", "b", "c"),
         "completed",
     ),
     "a call that was cut off": (
@@ -160,7 +311,7 @@ CASES: Final[dict[str, tuple[list[Fields], list[ResponsePart], str]]] = {
             done(_SHELL | {"id": "ct_2", "call_id": "d", "input": "r", "status": "incomplete"}, 1),
             end(),
         ],
-        [ToolCallPart("gw-c", "sh", {"input": "ls"})],
+        [ToolCallPart("gw-c", "sh", {"input": "ls"}, "custom")],
         "MalformedCall",
     ),
     "another item": (
@@ -231,8 +382,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "the prefix is forgotten": ("call_id=self._prefix + call.call_id", "call_id=call.call_id"),
     "a call is told again by every later word": (
-        "self._told[key] = payload = call_payload(item)\n",
-        "payload = call_payload(item)\n",
+        "self._told[key] = _Told(call.call_id, call.name, _said(item), payload)",
+        "pass",
     ),
     "a call is told once per item id": ("if payload in known:\n            return []", "pass"),
     "a call is told once per call_id": (
@@ -240,15 +391,15 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "if known:\n            return []",
     ),
     "malformed arguments become an empty object": (
-        "except (msgspec.DecodeError, ValueError, RecursionError):\n        return None",
-        "except (msgspec.DecodeError, ValueError, RecursionError):\n        return {}",
+        "except (ValueError, RecursionError):\n        return None",
+        "except (ValueError, RecursionError):\n        return {}",
     ),
     "arguments of any shape are told": (
         "return value if isinstance(value, dict) else None",
         "return value",
     ),
     "malformed calls are passed over": (
-        "if self._calls.malformed:\n            raise self._calls.malformed[0]",
+        "if self.malformed:\n            raise self.malformed[0]",
         "pass",
     ),
     "an announced call is run without arguments": (
@@ -272,9 +423,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "return []",
     ),
     "the end does not tell calls": (
-        'if string_of(item, "type") in CALL_TYPES:\n                is_bare',
-        'if string_of(item, "type") in CALL_TYPES:\n                continue\n'
-        "                is_bare",
+        "parts += self._calls.settle_draft(draft, item, response)",
+        "pass",
     ),
     "arguments before their item are forgotten": (
         "(events.ArgumentsDone, events.OutputItemAdded), self._hear_call",
@@ -303,8 +453,69 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "return [TextPart(delta)] if delta else []",
     ),
     "encrypted reasoning comes at every word": (
-        "self._settings.shows_thinking and not record.is_told",
-        "self._settings.shows_thinking",
+        "if sealed and not record.is_told:",
+        "if sealed:",
+    ),
+    "a call that changed goes unnoticed": ("if changed is not None:", "if False:"),
+    "a change that was taken back is an error": ("self._changes.pop(key, None)", "pass"),
+    "terminal items are matched whatever their call_id": (
+        "(lambda face: (face.kind,), Draft.fits)",
+        "(lambda face: (face.kind,), lambda draft, item: True)",
+    ),
+    "no terminal item has to fit": ("Draft.fits)", "lambda draft, item: True)"),
+    "calls under new ids are not known by their payload": (
+        "payload == other_payload or said_in_call(item).startswith(said_in_call(known))",
+        "False",
+    ),
+    "a call done under a new call_id is another call": (
+        "if named is not None and is_final and _is_renamed(named, index, item):",
+        "if False:",
+    ),
+    "a call_id in place of an id is not understood": (
+        "if called is not None:",
+        "if False:",
+    ),
+    "the index does not tell apart what the id does not": (
+        "if there is not None and there.id == event.item_id:",
+        "if False:",
+    ),
+    "arguments that are a guess are told at once": (
+        "draft.call_id and not draft.is_guessed",
+        "draft.call_id",
+    ),
+    "arguments that are a guess are told at the end": (
+        "is_guessed=draft.is_guessed and not draft.is_confirmed",
+        "is_guessed=False",
+    ),
+    "half a character makes arguments malformed": (
+        "return json.loads(text, parse_constant=_finite, parse_float=_finite)",
+        "raise",
+    ),
+    "every strange reasoning delta is an item": (
+        "there = self._by_place.get((index, kind)) or self._stranger(index)",
+        "there = self._stranger(index)",
+    ),
+    "a thought inside a message is one of its texts": ('return "thought"', "pass"),
+    "a thought inside a message is spoken": (
+        'content = [part for part in parts_of(item) if part.get("type") != "reasoning_text"]',
+        "pass",
+    ),
+    "the parts of a summary run together": ("delta = SUMMARY_BREAK + delta", "pass"),
+    "the parts of a summary run together in the last word": (
+        "join_halves(SUMMARY_BREAK.join(",
+        'join_halves("".join(',
+    ),
+    "an empty final text stops the deltas": (
+        "self._final = final or self._final",
+        "self._final = final",
+    ),
+    "a number that stands for two things tells a repetition": (
+        "self._is_numbered = False",
+        "pass",
+    ),
+    "repetitions are counted": (
+        "return self._is_numbered and has_counted and mark != 0 and known == mark",
+        "return False",
     ),
     "an error event is swallowed": ("self._error = event", "pass"),
     "a failed response is taken for an answer": (
@@ -344,18 +555,19 @@ def _play(adapter: Any, stream: list[Fields]) -> _Expected:  # Any: the planted 
 
 
 def _plant(old: str, new: str) -> type[StreamAdapter]:
-    """Return the adapter with this change, made in its own module or in that of the calls."""
-    sources = [inspect.getsource(module) for module in (ledger, original)]
+    """Return the adapter with this change, made in its own module or in one beneath it."""
+    modules = (drafts, accumulator, outcome, ledger, original)
+    sources = [inspect.getsource(module) for module in modules]
     assert any(old in source for source in sources), "the bug no longer applies: write it anew"
-    module = types.ModuleType("planted")
     own: dict[str, Any] = {}
-    for source in sources:
-        exec(source.replace(old, new), module.__dict__)
-        # The planted ledger stays, where the adapter's source has imported the real one.
-        module.__dict__.update(own)
-        own = {name: module.__dict__[name] for name in ledger.__all__}
-    planted: type[StreamAdapter] = module.StreamAdapter
-    return planted
+    for module, source in zip(modules, sources, strict=True):
+        planted = types.ModuleType("planted")
+        exec(source.replace(old, new), planted.__dict__)
+        # What was planted beneath stays, where the source has imported the real thing.
+        planted.__dict__.update({name: own[name] for name in planted.__dict__ if name in own})
+        own |= {name: planted.__dict__[name] for name in module.__all__}
+    adapter: type[StreamAdapter] = own["StreamAdapter"]
+    return adapter
 
 
 def test_the_adapter_as_it_is_raises_no_objection() -> None:

@@ -9,7 +9,7 @@ import pytest
 from antiphon.protocol.accumulator import MAX_DEVIATIONS, ResponseAccumulator
 from antiphon.protocol.codec import decode_event, read_event
 from antiphon.protocol.errors import BrokenStream
-from antiphon.protocol.events import Event
+from antiphon.protocol.events import Event, ResponseCompleted, ResponseCreated
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
@@ -274,6 +274,25 @@ def test_equal_deltas_of_a_server_that_numbers_all_alike_are_two_deltas() -> Non
     assert output_of(*alike, alike[-1], end())[0]["content"][0]["text"] == "hehe"
 
 
+@pytest.mark.parametrize("pieces", ["abaa", "aab", "aaaa"])
+@pytest.mark.parametrize("number", [0, 7])
+def test_deltas_that_all_have_one_number_are_all_counted(pieces: str, number: int) -> None:
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    alike = {"sequence_number": number, **place}
+    told = [event("output_text.delta", delta=piece, **alike) for piece in pieces]
+    assert output_of(*told, end())[0]["content"][0]["text"] == pieces
+
+
+def test_a_number_that_stands_for_two_deltas_tells_of_no_repetition() -> None:
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    numbered = [(0, "a"), (1, "b"), (2, "c"), (0, "d"), (1, "b"), (2, "c")]
+    told = [
+        event("output_text.delta", delta=piece, sequence_number=number, **place)
+        for number, piece in numbered
+    ]
+    assert output_of(*told, end())[0]["content"][0]["text"] == "abcdbc"
+
+
 def test_deltas_after_the_text_is_done_are_not_counted() -> None:
     added, part, one, two, done, *_ = message()
     assert output_of(created(), added, part, one, two, done, one, two, end()) == [
@@ -295,6 +314,93 @@ def test_a_call_done_under_a_new_id_is_one_call() -> None:
 def test_a_call_that_the_terminal_response_holds_twice_is_one_call() -> None:
     told = end(call_item(), call_item(item_id="other"))
     assert output_of(created(), *call(), told) == [call_item()]
+
+
+BONN = '{"city":"Bonn"}'
+
+
+def test_calls_that_get_new_ids_and_call_ids_at_the_end_are_not_doubled() -> None:
+    """vLLM makes the terminal response anew, with ids of its own."""
+    told = end(call_item("c9", "fc9"), call_item("d9", "fd9"))
+    accumulator = collect(created(), *call("c", "fc"), *call("d", "fd", 1), told)
+    assert accumulator.finish().output == [call_item("c9", "fc9"), call_item("d9", "fd9")]
+    assert [draft and draft.id for _, draft in accumulator.settled] == ["fc", "fd"]
+    assert "call_id of item fc is not what was streamed" in accumulator.deviations
+
+
+def test_calls_with_new_ids_at_the_end_are_told_apart_by_their_payload() -> None:
+    second = call_item("d", "fd", BONN)
+    stream = [*call(), event("output_item.done", output_index=1, item=second)]
+    told = end(call_item("d9", "fd9", '{ "city": "Bonn" }'), call_item("c9", "fc9"))
+    accumulator = collect(created(), *stream, told)
+    assert [draft and draft.id for _, draft in accumulator.settled] == ["fd", "fc"]
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3])
+def test_a_call_that_was_not_done_is_told_apart_by_how_it_begins(seen: int) -> None:
+    told = end(call_item("c9", "fc9"))
+    assert output_of(created(), *call()[:seen], told) == [call_item("c9", "fc9")]
+
+
+@pytest.mark.parametrize("stated", [call(), call()[:4], [call()[-1]]])
+def test_another_call_at_the_end_is_another_call(stated: list[dict[str, Any]]) -> None:
+    other = call_item("d", "fd", BONN)
+    assert output_of(created(), *stated, end(other)) == [call_item(), other]
+
+
+def test_another_function_at_the_end_is_another_call() -> None:
+    other = call_item("d", "fd", name="forecast")
+    assert output_of(created(), *call(), end(other)) == [call_item(), other]
+
+
+def test_two_equal_calls_of_which_one_was_not_streamed_are_two() -> None:
+    both = [call_item(), call_item("d", "fd")]
+    assert output_of(created(), *call(), end(*both)) == both
+
+
+@pytest.mark.parametrize("item_id", ["fc", "x"])
+@pytest.mark.parametrize("seen", [2, 3, 4])
+def test_a_call_done_in_its_place_with_a_new_call_id_is_one_call(seen: int, item_id: str) -> None:
+    done = event("output_item.done", output_index=0, item=call_item("c9", item_id))
+    accumulator = collect(created(), *call()[:seen], done, end())
+    assert accumulator.finish().output == [call_item("c9")]
+    assert "call c goes on as c9" in accumulator.deviations
+
+
+@pytest.mark.parametrize("ends", ["c", "c9"])
+def test_a_call_whose_call_id_changes_may_change_it_back(ends: str) -> None:
+    done = event("output_item.done", output_index=0, item=call_item("c9"))
+    told = end(call_item(ends))
+    assert output_of(created(), *call()[:4], done, told) == [call_item(ends)]
+
+
+def test_a_call_done_under_the_id_of_another_with_its_own_payload_is_another() -> None:
+    other = call_item("d", "fc", BONN)
+    done = event("output_item.done", output_index=0, item=other)
+    output = output_of(created(), *call()[:3], done, end())
+    assert [item["arguments"] for item in output] == [ARGUMENTS, BONN]
+
+
+def test_a_call_done_under_the_id_of_another_elsewhere_is_another() -> None:
+    done = event("output_item.done", output_index=1, item=call_item("d"))
+    output = output_of(created(), call()[0], done, call()[-1], end())
+    assert [item["call_id"] for item in output] == ["c", "d"]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_two_calls_side_by_side_under_one_item_id_keep_their_arguments(has_index: bool) -> None:
+    one, two = call("c"), call("d", index=1)
+    two[1]["delta"], two[2]["delta"], two[3]["arguments"] = BONN[:3], BONN[3:], BONN
+    two[4]["item"] = call_item("d", arguments=BONN)
+    mixed = [told for pair in zip(one, two, strict=True) for told in pair]
+    if not has_index:
+        mixed = [told | {"output_index": -1} if "item_id" in told else told for told in mixed]
+    accumulator = collect(created(), *mixed, end())
+    assert accumulator.finish().output == [call_item("c"), call_item("d", arguments=BONN)]
+    assert [draft and draft.is_guessed for _, draft in accumulator.settled] == [
+        False,
+        not has_index,
+    ]
 
 
 def test_two_calls_under_one_item_id_stay_two() -> None:
@@ -469,6 +575,104 @@ def test_a_foreign_id_at_a_crowded_index_is_an_item_of_its_own() -> None:
     assert output[2]["content"][0]["text"] == "other"
 
 
+def test_reasoning_at_the_index_of_a_message_is_one_item_under_whatever_ids() -> None:
+    """LiteLLM opens the message first, and gives every reasoning delta an id of its own."""
+    thoughts = [
+        event(
+            "reasoning_summary_text.delta",
+            delta=f"t{n} ",
+            item_id=item_id,
+            output_index=0,
+            summary_index=0,
+        )
+        for n, item_id in enumerate(["rs_0", "rs_1", "m", "rs_3"])
+    ]
+    output = output_of(created(), *message()[:2], *thoughts, *message()[2:], end())
+    assert [item["type"] for item in output] == ["message", "reasoning"]
+    assert output[0] == message_item("hello")
+    assert output[1]["summary"] == [{"type": "summary_text", "text": "t0 t1 t2 t3 "}]
+
+
+def test_reasoning_at_the_index_of_a_message_goes_to_the_item_that_was_announced() -> None:
+    begun = {"id": "rs", "type": "reasoning", "summary": []}
+    stray = event("reasoning_text.delta", delta="hm", item_id="x", output_index=0)
+    opened = event("output_item.added", output_index=1, item=begun)
+    output = output_of(created(), message()[0], opened, stray, *message()[1:], end())
+    assert output[0] == message_item("hello")
+    assert output[1]["content"] == [{"type": "reasoning_text", "text": "hm"}]
+
+
+def test_text_at_the_index_of_reasoning_is_a_message() -> None:
+    begun = {"id": "rs", "type": "reasoning", "summary": []}
+    opened = event("output_item.added", output_index=0, item=begun)
+    assert output_of(created(), opened, *message()[2:4], end())[1] == message_item("hello")
+
+
+def test_text_with_a_foreign_id_at_the_index_of_an_unknown_item_is_its_own() -> None:
+    opened = event("output_item.added", output_index=0, item={"id": "x", "type": "acme:chart"})
+    assert len(output_of(created(), opened, *message()[2:4], end())) == 1
+
+
+def test_a_message_done_under_a_foreign_id_beside_reasoning_is_one_message() -> None:
+    thought = event("reasoning_text.delta", delta="hm", item_id="rs", output_index=0)
+    done = message(item_id="x")[-1]
+    output = output_of(created(), *message()[:4], thought, done, end())
+    assert [item["type"] for item in output] == ["message", "reasoning"]
+
+
+def nameless_call() -> list[dict[str, Any]]:
+    """A call as llama.cpp told it: the call_id in place of the id, and no index."""
+    item = call_item("fc")
+    del item["id"]
+    deltas = [
+        event("function_call_arguments.delta", item_id="fc", delta=piece)
+        for piece in (ARGUMENTS[:3], ARGUMENTS[3:])
+    ]
+    begun = item | {"arguments": "", "status": "in_progress"}
+    return [
+        event("output_item.added", item=begun),
+        *deltas,
+        event("output_item.done", item=item),
+    ]
+
+
+@pytest.mark.parametrize("lost", [None, 0, 3])
+def test_a_call_without_an_id_goes_by_its_call_id(lost: int | None) -> None:
+    stream = [told for place, told in enumerate(nameless_call()) if place != lost]
+    [item] = output_of(created(), *stream, end())
+    assert (item["call_id"], item["arguments"]) == ("fc", ARGUMENTS)
+
+
+def test_the_only_open_call_without_an_id_takes_an_unknown_one() -> None:
+    opened, *deltas, _ = nameless_call()
+    opened["item"]["call_id"] = "c"
+    first = [told | {"item_id": "x"} for told in deltas]
+    other = [told | {"item_id": "y"} for told in deltas]
+    output = output_of(created(), opened, *first, *other, end())
+    assert [(item["id"], item["arguments"]) for item in output] == [
+        ("x", ARGUMENTS),
+        ("y", ARGUMENTS),
+    ]
+
+
+def test_an_item_done_without_a_place_is_the_one_that_said_the_same() -> None:
+    delta = event("output_text.delta", delta="hello")
+    done = event("output_item.done", item=message_item("hello"))
+    assert output_of(created(), delta, done, end()) == [message_item("hello")]
+    other = event("output_item.done", item=message_item("bye"))
+    assert len(output_of(created(), delta, other, end())) == 2
+
+
+def test_arguments_that_name_no_call_beside_several_are_a_guess() -> None:
+    opened = [call()[0], call("d", "fd", 1)[0]]
+    lost = [{key: told[key] for key in told if key != "item_id"} for told in call()[1:4]]
+    placeless = [told | {"output_index": -1} for told in lost]
+    accumulator = collect(created(), *opened, *placeless, end())
+    assert [draft and draft.is_guessed for _, draft in accumulator.settled] == [False, True]
+    accumulator = collect(created(), *opened, *lost, end())
+    assert [draft and draft.is_guessed for _, draft in accumulator.settled] == [False, False]
+
+
 def test_an_item_done_under_a_foreign_id_is_the_one_at_its_index() -> None:
     done = message(item_id="x")[-1]
     assert output_of(created(), *message()[:-1], done, end()) == [message_item("hello")]
@@ -501,6 +705,15 @@ def test_parts_may_begin_at_any_index() -> None:
     ]
 
 
+def test_text_and_thought_at_one_index_of_a_message_are_two_parts() -> None:
+    thought = message()[2] | {"type": "response.reasoning_text.delta", "delta": "hm"}
+    [item] = output_of(created(), *message()[:2], thought, *message()[2:-1], end())
+    assert [(part["type"], part["text"]) for part in item["content"]] == [
+        ("output_text", "hello"),
+        ("reasoning_text", "hm"),
+    ]
+
+
 def test_text_and_refusal_at_one_index_are_two_parts() -> None:
     refusal = event("refusal.done", refusal="no", item_id="m", output_index=0, content_index=0)
     [item] = output_of(created(), *message()[:-1], refusal, end())
@@ -526,6 +739,14 @@ def test_the_terminal_response_wins_over_the_stream() -> None:
 @pytest.mark.parametrize("told", [message_item(None), message_item("")])
 def test_an_empty_word_never_wins_over_a_full_one(told: Item) -> None:
     assert output_of(created(), *message(), end(told)) == [message_item("hello")]
+
+
+def test_an_empty_final_text_does_not_stop_the_deltas() -> None:
+    added, part, one, two, done, *_ = message()
+    empty = done | {"text": ""}
+    assert output_of(created(), added, part, empty, one, empty, two, end()) == [
+        message_item("hello")
+    ]
 
 
 def test_empty_arguments_at_the_end_do_not_erase_the_streamed_ones() -> None:
@@ -700,3 +921,13 @@ def test_the_list_of_deviations_has_an_end() -> None:
         for n in range(MAX_DEVIATIONS * 2)
     ]
     assert len(collect(created(), *strays).deviations) == MAX_DEVIATIONS
+
+
+def test_a_response_that_ends_without_its_id_keeps_the_one_it_began_with() -> None:
+    accumulator = ResponseAccumulator()
+    accumulator.feed(ResponseCreated(sequence_number=0, response=Response(id="resp_1")))
+    ended = Response(id="", status="completed")
+    accumulator.feed(ResponseCompleted(sequence_number=1, response=ended))
+
+    assert accumulator.finish().id == "resp_1"
+    assert accumulator.deviations == []

@@ -223,7 +223,8 @@ class LocalBackend:
             import xllamacpp
         except ImportError:
             raise BackendError(
-                "the embedded model needs xllamacpp: `pip install '.[local]'` in antiphon's directory",
+                "the embedded model needs xllamacpp: "
+                "`pip install '.[local]'` in antiphon's directory",
                 code="model_not_found",
                 status=503,
             ) from None

@@ -7,7 +7,8 @@ whatever the stream:
 - parts come in the order of the events that cause them;
 - the text parts together are the text of the response, refusals included, messages in the
   order in which they first spoke; if not, `finish` raises;
-- each call is told exactly once, or `finish` raises (see `calls`);
+- each call is told exactly once and as the last word about it says, or `finish` raises (see
+  `calls`);
 - a stream that failed or has no end makes `finish` raise; what was told before stays true.
 
     | event                     | what it causes                                             |
@@ -15,12 +16,15 @@ whatever the stream:
     | text and refusal delta    | a TextPart; half a character waits for its other half      |
     | annotation                | a link (no part of the text), a DataPart, or nothing       |
     | reasoning, summary delta  | a ThinkingPart if wanted; the first of the two to speak    |
-    |                           | for an item is the only one                                |
+    |                           | for an item is the only one; parts of a summary have a     |
+    |                           | blank line between them                                    |
     | text, part, item done     | the tail that no delta told, if it can still be put there  |
-    | arguments done            | the ToolCallPart, if name and call_id are known            |
+    | arguments done            | the ToolCallPart, if name and call_id are known, and whose |
+    |                           | arguments they are                                         |
     | item added                | the same, for arguments that came before their item        |
-    | item done                 | the ToolCallPart; notes and encrypted reasoning not told   |
-    |                           | yet; an item of any other type as a DataPart               |
+    | item done                 | the ToolCallPart; notes not told yet; encrypted reasoning  |
+    |                           | as an empty ThinkingPart, wanted or not: the next turn     |
+    |                           | needs it; an item of any other type as a DataPart          |
     | the terminal event        | all of this that is still missing, in the order of output  |
     | lifecycle, unknown events | nothing                                                    |
 
@@ -44,16 +48,15 @@ from antiphon.host.data import (
     ANNOTATION_MIME,
     ITEM_MIME,
     Annotations,
-    encode_json,
     show_annotation,
     show_item,
 )
 from antiphon.host.errors import DamagedText, ResponseFailed, StreamCut
-from antiphon.host.outcome import Meta, Outcome, notes_of, spoken_text
+from antiphon.host.outcome import SUMMARY_BREAK, Meta, Outcome, notes_of, spoken_text, thought_text
 from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart
 from antiphon.protocol import events
 from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.drafts import Draft, join_halves, split_half, string_of, substance
+from antiphon.protocol.drafts import Draft, encode_json, join_halves, split_half, string_of
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import Event, event_type
 from antiphon.protocol.items import Item
@@ -95,6 +98,8 @@ class _Record:
         self.id: str | None = None
         self.voice = ""
         """Which field of a reasoning item speaks."""
+        self.part = -1
+        """Which part of it spoke last, as far as deltas told."""
         self.half = ""
         self.has_spoken = False
         self.is_told = False
@@ -174,8 +179,7 @@ class StreamAdapter:
         no choices.
         """
         response = self._whole_response()
-        if self._calls.malformed:
-            raise self._calls.malformed[0]
+        self._calls.check(response)
         self._check_text(response)
         deviations = [*self._accumulator.deviations, *self._calls.deviations]
         if self._is_out_of_order():
@@ -302,7 +306,11 @@ class StreamAdapter:
             return [ThinkingPart(join_halves(delta))]
         if record.voice not in ("", field):
             return []
-        record.voice, record.id = field, record.id or draft.id or None
+        place = draft.latest_part(field)
+        if field == "summary" and record.voice and record.part != place:
+            delta = SUMMARY_BREAK + delta
+        record.voice, record.part = field, place
+        record.id = record.id or draft.id or None
         delta = record.join(delta)
         record.write(delta)
         return [ThinkingPart(delta, record.id)] if delta else []
@@ -310,18 +318,19 @@ class StreamAdapter:
     def _show_thought(self, item: Item, record: _Record, field: str) -> list[ResponsePart]:
         """Show the thought that no delta told, of the field that speaks for the item."""
         field = record.voice or field
-        said = join_halves(substance(item.get(field)))
+        said = thought_text(item, field)
         tail = record.take_tail(said) if self._settings.shows_thinking and said else ""
         if not tail:
             return []
-        record.voice, record.id = field, record.id or string_of(item, "id") or None
+        record.voice, record.part = field, -1
+        record.id = record.id or string_of(item, "id") or None
         return [ThinkingPart(tail, record.id)]
 
     def _close_thought(self, item: Item, record: _Record) -> list[ResponsePart]:
         parts = self._show_thought(item, record, "summary")
         parts += self._show_thought(item, record, "content")
         sealed = string_of(item, "encrypted_content")
-        if sealed and self._settings.shows_thinking and not record.is_told:
+        if sealed and not record.is_told:
             record.is_told = True
             item_id = record.id or string_of(item, "id") or None
             parts.append(ThinkingPart("", item_id, {"encrypted_content": sealed}))
@@ -331,7 +340,7 @@ class StreamAdapter:
 
     def _hear_call(self, event: Any) -> list[ResponsePart]:  # Any: two classes, nothing read
         draft = self._accumulator.touched
-        is_known = draft.kind == "function_call" and draft.call_id
+        is_known = draft.kind == "function_call" and draft.call_id and not draft.is_guessed
         if not is_known or not draft.is_final("arguments"):
             return []
         return [*self._calls.hear(draft, draft.item())]
@@ -377,9 +386,7 @@ class StreamAdapter:
                 parts += self._show_tail(record, self._said[record])
         for item, draft, record in settled:
             if string_of(item, "type") in CALL_TYPES:
-                is_bare = draft is not None and not (draft.is_confirmed or draft.has_said())
-                key = draft or record
-                parts += self._calls.settle(key, item, response, is_announced_only=is_bare)
+                parts += self._calls.settle_draft(draft, item, response)
             else:
                 parts += self._complete(item, record)
         return parts

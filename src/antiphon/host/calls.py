@@ -11,22 +11,24 @@ still makes a `MalformedCall`. Nothing is ever guessed:
 - The free-form input of a custom tool is told as `{"input": text}`, and not before the item
   says that it is finished: text that was cut short looks like any other.
 - A call that was still open when the response ended badly is not told.
-- The same item is never told again; if its later word differs, that is a deviation. Another
-  item with the same call_id and payload is the same call. With another payload it is another
-  call: it is told under the id that the server gave it, and that is a deviation too.
+- Arguments that may be another call's, because the events did not say whose they are, wait
+  for a word about the item itself.
+- The same item is never told again. If its last word has another payload, `changed` says so;
+  another call_id is only a deviation. Another item with the same call_id and payload is the
+  same call. With another payload it is another call: it is told under the id that the server
+  gave it, and that is a deviation too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.host.data import encode_json
-from antiphon.host.errors import MalformedCall
+from antiphon.host.errors import ChangedCall, MalformedCall
 from antiphon.host.parts import ToolCallPart
-from antiphon.protocol.drafts import call_payload, string_of
+from antiphon.protocol.drafts import Draft, call_payload, encode_json, read_json, string_of
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
@@ -43,6 +45,15 @@ def own_call_id(call_id: str, prefix: str) -> str:
     return call_id.removeprefix(prefix)
 
 
+class _Told(NamedTuple):
+    """A call as it was told."""
+
+    call_id: str
+    name: str
+    arguments: str
+    payload: tuple[str, str]
+
+
 class ToolCalls:
     """Remembers what was told. `key` stands for an item, under whatever ids it came."""
 
@@ -50,7 +61,8 @@ class ToolCalls:
         self.deviations: list[str] = []
         self.malformed: list[MalformedCall] = []
         self._prefix = prefix
-        self._told: dict[Hashable, tuple[str, str]] = {}
+        self._told: dict[Hashable, _Told] = {}
+        self._changes: dict[Hashable, str] = {}
         self._payloads: dict[str, set[tuple[str, str]]] = {}
 
     def hear(self, key: Hashable, item: Item) -> list[ToolCallPart]:
@@ -64,8 +76,28 @@ class ToolCalls:
             return []
         return self._tell(key, item, ToolCallPart(call_id, name, arguments))
 
+    def settle_draft(
+        self, draft: Draft | None, item: Item, response: Response
+    ) -> list[ToolCallPart]:
+        """Settle an item of the final response, and the streamed one that it was, if any."""
+        if draft is None:
+            return self.settle(object(), item, response)
+        return self.settle(
+            draft,
+            item,
+            response,
+            is_announced_only=not (draft.is_confirmed or draft.has_said()),
+            is_guessed=draft.is_guessed and not draft.is_confirmed,
+        )
+
     def settle(
-        self, key: Hashable, item: Item, response: Response, *, is_announced_only: bool
+        self,
+        key: Hashable,
+        item: Item,
+        response: Response,
+        *,
+        is_announced_only: bool = False,
+        is_guessed: bool = False,
     ) -> list[ToolCallPart]:
         """Return the call by the last word about it, or note why it cannot be run.
 
@@ -76,6 +108,8 @@ class ToolCalls:
             return []
         call_id = string_of(item, "call_id") or string_of(item, "id")
         name = string_of(item, "name")
+        if call_payload(item) in self._payloads.get(call_id, ()):
+            return []
         arguments = _read_input(item)
         if arguments is None:
             arguments = _read_empty(item, response)
@@ -85,6 +119,8 @@ class ToolCalls:
             why = "it has no id" if name else "it has no name"
         elif is_announced_only:
             why = "its arguments never came"
+        elif is_guessed:
+            why = "its arguments may be those of another call"
         elif arguments is None:
             why = "its arguments are no JSON object"
         else:
@@ -93,7 +129,8 @@ class ToolCalls:
         return []
 
     def _tell(self, key: Hashable, item: Item, call: ToolCallPart) -> list[ToolCallPart]:
-        self._told[key] = payload = call_payload(item)
+        payload = call_payload(item)
+        self._told[key] = _Told(call.call_id, call.name, _said(item), payload)
         known = self._payloads.setdefault(call.call_id, set())
         if payload in known:
             return []
@@ -103,9 +140,31 @@ class ToolCalls:
         kind = "custom" if item.get("type") == "custom_tool_call" else "function"
         return [msgspec.structs.replace(call, call_id=self._prefix + call.call_id, kind=kind)]
 
+    def check(self, response: Response) -> None:
+        """Raise what is wrong with the calls of a response that has ended, if anything is."""
+        if self.malformed:
+            raise self.malformed[0]
+        changed = self.changed(response)
+        if changed is not None:
+            raise changed
+
+    def changed(self, response: Response) -> ChangedCall | None:
+        """Return the first call of which the last word is not what was told, if there is one."""
+        for key, said in self._changes.items():
+            told = self._told[key]
+            return ChangedCall(
+                told.call_id, told.name, told=told.arguments, said=said, response=response
+            )
+        return None
+
     def _compare(self, key: Hashable, item: Item) -> None:
-        deviation = f"call {string_of(item, 'call_id')} changed after it was told"
-        if self._told[key] != call_payload(item) and deviation not in self.deviations:
+        told = self._told[key]
+        if told.payload == call_payload(item):
+            self._changes.pop(key, None)
+            return
+        self._changes[key] = _said(item)
+        deviation = f"call {told.call_id} changed after it was told"
+        if deviation not in self.deviations:
             self.deviations.append(deviation)
 
 
@@ -115,8 +174,8 @@ def _read_input(item: Item) -> _Input | None:
         text = string_of(item, "input")
         return {"input": text} if text and item.get("status") in _FINISHED else None
     try:
-        value = msgspec.json.decode(string_of(item, "arguments"))
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        value = read_json(string_of(item, "arguments"))
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -8,21 +8,17 @@ out of it: brackets are escaped, and only web addresses become links.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final, Literal
 
-import msgspec
-
 from antiphon.host.parts import DataPart, TextPart
-from antiphon.protocol.drafts import join_halves
+from antiphon.protocol.drafts import encode_json, join_halves
 from antiphon.protocol.items import Item
 
 __all__ = [
     "ANNOTATION_MIME",
     "ITEM_MIME",
     "Annotations",
-    "encode_json",
     "show_annotation",
     "show_item",
 ]
@@ -50,15 +46,6 @@ def show_annotation(annotation: dict[str, Any], way: Annotations) -> list[TextPa
     if link is not None:
         return [TextPart(link)]
     return [DataPart(encode_json(annotation), ANNOTATION_MIME)]
-
-
-def encode_json(value: Any) -> bytes:  # Any: JSON of open shape
-    """Return the value as JSON in its one form: equal values give equal bytes."""
-    try:
-        return msgspec.json.encode(value, order="deterministic")
-    except UnicodeEncodeError:
-        # Half an emoji: the one thing that JSON can hold and UTF-8 cannot.
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _link(annotation: dict[str, Any]) -> str | None:

@@ -5,11 +5,12 @@
         ├── StreamCut           no terminal event: `partial` holds what arrived
         ├── ResponseFailed      the server says that it failed: `code`, `message`, `response`
         ├── MalformedCall       a call that cannot be run: `call_id`, `name`, `arguments`
+        ├── ChangedCall         a call that was told, and then said otherwise: `told`, `said`
         ├── DamagedText         what was shown is not what was said: `shown`, `said`
         ├── TurnCancelled       the application asked to stop: `partial` holds what arrived
         └── UnsupportedContent  a part that no model can be told (also a ValueError): `mime`
 
-The first four are raised when the answer is over: the parts that came before stay true, and
+The first five are raised when the answer is over: the parts that came before stay true, and
 the error says what is missing. If several would do, the first in this list is raised.
 Messages hold ids and names, never text or arguments.
 """
@@ -20,6 +21,7 @@ from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.response import Response
 
 __all__ = [
+    "ChangedCall",
     "DamagedText",
     "HostError",
     "MalformedCall",
@@ -74,6 +76,26 @@ class MalformedCall(HostError):
         self.call_id = call_id
         self.name = name
         self.arguments = arguments
+        self.response = response
+
+
+class ChangedCall(HostError):
+    """A tool call that was told, and of which the server's last word says something else.
+
+    `told` and `said` are the arguments, as they came. What the call has set off cannot be
+    taken back: see what `said` would have needed, or ask again.
+    """
+
+    code = "changed_call"
+
+    def __init__(
+        self, call_id: str, name: str, *, told: str, said: str, response: Response
+    ) -> None:
+        super().__init__(f"the call {call_id!r} of {name!r} changed after it was told")
+        self.call_id = call_id
+        self.name = name
+        self.told = told
+        self.said = said
         self.response = response
 
 

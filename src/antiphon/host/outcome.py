@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -10,7 +10,17 @@ from antiphon.protocol.drafts import join_halves, string_of, substance
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response, Usage
 
-__all__ = ["Meta", "Outcome", "notes_of", "parts_of", "spoken_text"]
+__all__ = [
+    "SUMMARY_BREAK",
+    "Meta",
+    "Outcome",
+    "notes_of",
+    "parts_of",
+    "spoken_text",
+    "thought_text",
+]
+
+SUMMARY_BREAK: Final = "\n\n"
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -62,10 +72,27 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def spoken_text(item: Item) -> str:
-    """Return what a message says, refusals included, in the order of its parts."""
+    """Return what a message says, refusals included, in the order of its parts.
+
+    A thought that a server put into a message is not said.
+    """
     if string_of(item, "type") != "message":
         return ""
-    return join_halves(substance(item.get("content")))
+    content = item.get("content")
+    if isinstance(content, list):
+        content = [part for part in parts_of(item) if part.get("type") != "reasoning_text"]
+    return join_halves(substance(content))
+
+
+def thought_text(item: Item, field: str) -> str:
+    """Return what a reasoning item thinks in its `summary` or its `content`.
+
+    The parts of a summary are paragraphs, often with a heading: a blank line parts them.
+    """
+    value = item.get(field)
+    if field != "summary" or not isinstance(value, list):
+        return join_halves(substance(value))
+    return join_halves(SUMMARY_BREAK.join(filter(None, (substance([part]) for part in value))))
 
 
 def parts_of(item: Item) -> list[dict[str, Any]]:

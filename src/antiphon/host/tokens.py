@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.host.content import MARKERS, media_type, read_text
-from antiphon.host.data import encode_json
 from antiphon.host.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE, ImageCost
 from antiphon.host.images import image_size, sniff_image
 from antiphon.host.model_table import ModelTable
@@ -39,6 +38,7 @@ from antiphon.host.parts import (
     ToolResultPart,
 )
 from antiphon.host.vocabulary import Tokenizer, Tokenizers, default_tokenizers
+from antiphon.protocol.drafts import encode_json
 from antiphon.protocol.estimate import (
     ATTACHMENT_TOKENS,
     BYTES_PER_TOKEN,

@@ -6,17 +6,23 @@ Damage is repaired by these rules, and each repair is noted in `deviations`:
   done over text done, text done over deltas. But a word that is empty never wins over one
   that is not. What only the weaker word holds is kept.
 - An item is found by its id; an event with a foreign id by its output_index, if only one item
-  was opened there; one without an id by the latest open item of its kind. What is found
-  nowhere opens an item that nobody announced. So neither a missing `added` nor a missing
-  `created` loses anything.
-- A call is also found by its call_id, under whatever id it comes again. Told anew with the
-  same payload it is the same call and counts once; with another payload it is another call.
+  of its kind was opened there; one without an id, or at the index of another kind, by the
+  latest open item of its own kind. What is found nowhere opens an item that nobody announced.
+  So neither a missing `added` nor a missing `created` loses anything.
+- Of several items under one id, the output_index tells which. What neither tells is guessed,
+  and a call whose arguments are a guess is marked as one until its item is done.
+- A call is also found by its call_id, under whatever id it comes again; its call_id may stand
+  in place of its id. Told anew with the same payload it is the same call and counts once;
+  with another payload it is another call. So is one with a new call_id, unless it is done
+  under the id or in the place of one whose arguments it repeats or ends.
 - Parts are found by their index and kind; one without an index is the latest of its kind.
   Indexes only sort: gaps and wrong starts do no harm, equal ones keep the order of arrival.
-- A delta that comes again under its old sequence number is not counted twice, nor is one for
-  a text that is final already, nor an annotation at the place of another.
-- Items of the terminal response are matched with the streamed ones by id, call_id, then type
-  and order. A streamed item it lacks is kept if it was done or said anything.
+- A delta that comes again under its old sequence number is not counted twice, as long as the
+  numbers count: they do once two have gone up, until one stands for something else. Neither
+  is one for a text that is final already, nor an annotation at the place of another.
+- Items of the terminal response are matched with the streamed ones by id, call_id, a call's
+  payload, then type and order. A streamed item it lacks is kept if it was done or said
+  anything.
 - An item that was never done ends as the response did. If the name and the status of the
   terminal event disagree, the worse of them counts.
 - Unknown items are kept as they are; unknown events and all after the end are passed over.
@@ -35,6 +41,7 @@ import msgspec
 
 from antiphon.protocol.drafts import (
     STREAMED,
+    STREAMING,
     Channel,
     Draft,
     GrowingText,
@@ -142,8 +149,15 @@ class ResponseAccumulator:
         self._by_id: dict[str, Draft] = {}
         self._by_call: dict[tuple[str, str], Draft] = {}
         self._by_index: dict[int, Draft] = {}
+        self._by_place: dict[tuple[int, str], Draft | None] = {}
+        """The only item of a kind at an index; None if there are several."""
         self._crowded: set[int] = set()
-        self._latest: dict[str, Draft] = {}
+        self._shared: set[str] = set()
+        """The ids that stand for several items."""
+        self._undone: dict[str, dict[Draft, None]] = {}
+        """By kind, the items that are not done, in the order in which they were opened."""
+        self._first_number = 0
+        self._is_numbered = True
         self._handlers: dict[type[Any], Callable[[Any], bool | None]] = {
             **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
             **dict.fromkeys((ResponseCompleted, ResponseIncomplete, ResponseFailed), self._end),
@@ -214,24 +228,29 @@ class ResponseAccumulator:
     def _begin(self, event: _Lifecycle) -> None:
         if self._begun is None and not isinstance(event, ResponseCreated):
             self._deviate("no response.created")
-        self._check_response_id(event.response)
-        self._begun = msgspec.structs.replace(event.response, output=[])
+        response_id = self._id_of(event.response)
+        self._begun = msgspec.structs.replace(event.response, id=response_id, output=[])
 
     def _end(self, event: _Terminal) -> None:
         if self._begun is None:
             self._deviate("no response.created")
-        self._check_response_id(event.response)
+        response_id = self._id_of(event.response)
         status = self._final_status(event)
         self.settled = self._settle(event.response.output, status)
         output = [item for item, _ in self.settled]
-        self._ended = msgspec.structs.replace(event.response, status=status, output=output)
+        self._ended = msgspec.structs.replace(
+            event.response, id=response_id, status=status, output=output
+        )
 
     def _note_error(self, event: ErrorEvent) -> None:
         self._error = event
 
-    def _check_response_id(self, response: Response) -> None:
-        if self._begun is not None and self._begun.id != response.id:
-            self._deviate(f"response {self._begun.id} goes on as {response.id}")
+    def _id_of(self, response: Response) -> str:
+        """Return the id it goes on under; a server that leaves it out means the one it told."""
+        told = self._begun.id if self._begun is not None else ""
+        if told and response.id and told != response.id:
+            self._deviate(f"response {told} goes on as {response.id}")
+        return response.id or told
 
     def _final_status(self, event: _Terminal) -> str:
         named, told = event_type(event).removeprefix("response."), event.response.status
@@ -259,6 +278,7 @@ class ResponseAccumulator:
             self._deviate(f"item {string_of(event.item, 'id')} done but never added")
             draft = self._open(event.output_index, string_of(event.item, "type"))
         self._register(draft, event.item)
+        self._undone[draft.kind].pop(draft, None)
         self.touched = draft
         told: Item = copy_json(event.item)
         if draft.done:
@@ -268,23 +288,37 @@ class ResponseAccumulator:
         draft.close(told)
 
     def _find(self, index: int, item: Item, *, is_final: bool) -> Draft | None:
-        item_id = string_of(item, "id")
-        draft = self._by_id.get(item_id)
-        if draft is not None and draft.fits(item):
-            return draft
+        named = self._by_id.get(string_of(item, "id") or string_of(item, "call_id"))
+        if named is not None and named.fits(item):
+            return named
         call = call_key(item)
         draft = self._by_call.get(call) if call else None
         if draft is not None:
             is_same = _is_told_again(draft, index, item, is_final=is_final)
             return draft if is_same else None
-        draft = self._by_index.get(index)
-        if draft is None or draft.done or not draft.fits(item):
+        if named is not None and is_final and _is_renamed(named, index, item):
+            return named
+        return self._find_in_place(index, item, is_final=is_final)
+
+    def _find_in_place(self, index: int, item: Item, *, is_final: bool) -> Draft | None:
+        item_id, kind = string_of(item, "id"), string_of(item, "type")
+        draft = self._by_place.get((index, kind)) or self._by_index.get(index)
+        if index < 0:
+            draft = self._nameless(kind)
+        if draft is None or draft.done:
             return None
-        if draft.added and item_id and not (is_final and draft.is_begin_of(item)):
+        is_vacant = index >= 0 and draft.fits(item) and not (draft.added and item_id)
+        if not is_vacant and not (is_final and _is_told_in(draft, index, item)):
             return None
         if item_id != draft.id:
             self._deviate(f"item {draft.id} goes on as {item_id}")
         return draft
+
+    def _nameless(self, kind: str) -> Draft | None:
+        """Return the only item of a kind that is not done, if it has no id yet."""
+        undone = self._undone.get(kind, {})
+        draft = next(iter(undone)) if len(undone) == 1 else None
+        return None if draft is None or draft.id else draft
 
     def _open(self, index: int, kind: str) -> Draft:
         if self._begun is None:
@@ -294,7 +328,10 @@ class ResponseAccumulator:
             self._crowded.add(index)
         draft = Draft(kind, index if index >= 0 else len(self._drafts))
         self._drafts.append(draft)
-        self._by_index[draft.index] = self._latest[kind] = draft
+        self._by_index[draft.index] = draft
+        place = (draft.index, kind)
+        self._by_place[place] = None if place in self._by_place else draft
+        self._undone.setdefault(kind, {})[draft] = None
         return draft
 
     def _register(self, draft: Draft, item: Item) -> None:
@@ -302,9 +339,13 @@ class ResponseAccumulator:
         item_id = string_of(item, "id")
         if item_id:
             draft.id = draft.id or item_id
-            self._by_id[item_id] = draft
+            if self._by_id.setdefault(item_id, draft) is not draft:
+                self._by_id[item_id] = draft
+                self._shared.add(item_id)
         call = call_key(item)
         if call:
+            if draft.call_id not in ("", call[1]):
+                self._deviate(f"call {draft.call_id} goes on as {call[1]}")
             draft.call_id = call[1]
             first = self._by_call.setdefault(call, draft)
             if item_id != first.id:
@@ -318,30 +359,53 @@ class ResponseAccumulator:
     def _draft_for(self, event: _InItem, channel: Channel) -> Draft:
         draft = self._by_id.get(event.item_id)
         if draft is not None and draft.can_stream(channel.field):
-            if draft.index != event.output_index:
-                self._deviate(f"item {draft.id} is at {draft.index}, not {event.output_index}")
+            if draft.index != event.output_index or self._shared:
+                draft = self._choose(draft, event)
             self.touched = draft
             return draft
         self._deviate(f"{event_type(event)} for unknown item {event.item_id!r}")
         draft = self._guess(event, channel)
         if draft is None:
             draft = self._open(event.output_index, channel.item)
-            draft.id = event.item_id
-        if event.item_id:
-            self._by_id.setdefault(event.item_id, draft)
+        if event.item_id and self._by_id.setdefault(event.item_id, draft) is draft:
+            draft.id = draft.id or event.item_id
         self.touched = draft
         return draft
 
+    def _choose(self, draft: Draft, event: _InItem) -> Draft:
+        """Return the item that is meant: the draft, unless its id stands for several."""
+        if event.item_id not in self._shared:
+            if draft.index != event.output_index:
+                self._deviate(f"item {draft.id} is at {draft.index}, not {event.output_index}")
+            return draft
+        there = self._by_place.get((event.output_index, draft.kind))
+        if there is not None and there.id == event.item_id:
+            return there
+        draft.is_guessed |= len(self._undone[draft.kind]) > 1
+        return draft
+
     def _guess(self, event: _InItem, channel: Channel) -> Draft | None:
-        guesses: list[Draft | None] = []
-        if event.output_index not in self._crowded:
-            guesses.append(self._by_index.get(event.output_index))
-        if not event.item_id:
-            guesses.append(self._latest.get(channel.item))
-        for draft in guesses:
-            if draft is not None and not draft.done and draft.can_stream(channel.field):
-                return draft
-        return None
+        item_id, index, kind = event.item_id, event.output_index, channel.item
+        # llama.cpp gave calls no id, and called them by their call_id in the events.
+        called = self._by_call.get((kind, item_id)) if item_id else None
+        if called is not None:
+            return called
+        there = self._by_place.get((index, kind)) or self._stranger(index)
+        if there is not None and not there.done:
+            return there
+        # LiteLLM puts reasoning at the index of the message, each delta under a new id.
+        is_beside = index in self._by_index and (index, kind) not in self._by_place
+        undone = self._undone.get(kind)
+        if undone and (is_beside or not item_id):
+            latest = next(reversed(undone))
+            latest.is_guessed |= bool(item_id) or len(undone) > 1
+            return latest
+        return self._nameless(kind) if index < 0 else None
+
+    def _stranger(self, index: int) -> Draft | None:
+        """Return the only item at an index if it is of a kind that we do not know."""
+        draft = None if index in self._crowded else self._by_index.get(index)
+        return None if draft is None or draft.kind in STREAMING else draft
 
     def _part_for(self, event: _TextDelta | _TextDone | AnnotationEvent) -> PartDraft:
         channel = _CHANNELS[type(event)]
@@ -500,7 +564,8 @@ class ResponseAccumulator:
         """Say whether this delta was counted before, under the same sequence number.
 
         The number alone proves nothing: some servers start again in mid-stream, or give
-        every event the same one.
+        every event the same one. So two numbers must have gone up first, and from the moment
+        that a number stands for two things, none tells of a repetition.
         """
         number, due = event.sequence_number, len(self._marks)
         delta = getattr(event, "delta", None)
@@ -514,15 +579,33 @@ class ResponseAccumulator:
         self._deviate(f"sequence number {number} where {due} was due")
         if number > due:
             if number - due <= _MAX_GAP:
+                self._first_number = self._first_number if due else number
                 self._marks.extend([0] * (number - due) + [mark])
             return False
-        return mark != 0 and self._marks[number] == mark
+        known = self._marks[number]
+        has_counted = due > self._first_number + 1
+        if known not in (0, mark):
+            self._is_numbered = False
+        return self._is_numbered and has_counted and mark != 0 and known == mark
 
 
 def _channel_of_part(event: _PartEvent) -> Channel:
     if isinstance(event, SummaryPartAdded | SummaryPartDone):
         return _SUMMARY
     return _PART_CHANNELS.get(string_of(event.part, "type"), _TEXT)
+
+
+def _is_told_in(draft: Draft, index: int, item: Item) -> bool:
+    """Say whether a done item with another id, and maybe no place, is the draft's item."""
+    if draft.fits(item) and draft.is_begin_of(item):
+        return index >= 0 or draft.has_said()
+    return draft.has_said() and draft.is_same_call(item)
+
+
+def _is_renamed(draft: Draft, index: int, item: Item) -> bool:
+    """Say whether an item with the draft's id and another call_id is the draft's item."""
+    is_near = index == draft.index or (draft.has_said() and not draft.done)
+    return is_near and draft.is_same_call(item)
 
 
 def _is_told_again(draft: Draft, index: int, item: Item, *, is_final: bool) -> bool:

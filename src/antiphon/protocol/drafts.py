@@ -6,6 +6,8 @@ each can be weighed against the others. Nothing here judges; it joins.
 
 from __future__ import annotations
 
+import json
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -16,6 +18,7 @@ from antiphon.protocol.items import Item, Part
 
 __all__ = [
     "STREAMED",
+    "STREAMING",
     "Channel",
     "Draft",
     "GrowingText",
@@ -23,10 +26,13 @@ __all__ = [
     "call_key",
     "call_payload",
     "copy_json",
+    "encode_json",
     "fold_calls",
     "join_halves",
     "match_drafts",
     "merge",
+    "read_json",
+    "said_in_call",
     "split_half",
     "string_of",
     "substance",
@@ -60,6 +66,8 @@ _ZERO: Final[dict[str, Item]] = {
     "function_call": {"call_id": "", "name": "", "arguments": "", "status": "in_progress"},
     "custom_tool_call": {"call_id": "", "name": "", "input": "", "status": "in_progress"},
 }
+STREAMING: Final = frozenset(_FIELDS)
+_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _GROWING: Final = ("content", "summary", "arguments", "input")
 STREAMED: Final = (*_GROWING, "name", "call_id")
 _KEPT: Final = ("type", "role", "encrypted_content", *STREAMED)
@@ -97,9 +105,12 @@ class GrowingText:
         return True
 
     def close(self, final: str) -> bool:
-        """Set the final form; say whether it agrees with what was known, if anything was."""
+        """Set the final form; say whether it agrees with what was known, if anything was.
+
+        An empty word says nothing: what was known stays, and may still grow.
+        """
         known = self.value
-        self._final = final or known
+        self._final = final or self._final
         return not known or known == final
 
 
@@ -143,6 +154,8 @@ class Draft:
         self.done: Item = {}
         self.is_confirmed = False
         """Whether a done event or the terminal response told it whole."""
+        self.is_guessed = False
+        """Whether some of it may belong to another item: its events did not say."""
         self.sealed: frozenset[str] = frozenset()
         """The fields that can grow no more, because the done item holds them."""
         self._texts: dict[str, GrowingText] = {}
@@ -159,6 +172,16 @@ class Draft:
         kind, call_id = string_of(item, "type"), string_of(item, "call_id")
         is_same_call = not call_id or not self.call_id or call_id == self.call_id
         return is_same_call and (kind or self.kind) == self.kind
+
+    def is_same_call(self, item: Item) -> bool:
+        """Say whether the item may be this call under other ids: all that was said is in it."""
+        if self.kind not in _CALLS or string_of(item, "type") != self.kind:
+            return False
+        known = self.item()
+        (name, payload), (other_name, other_payload) = call_payload(known), call_payload(item)
+        if name and other_name and name != other_name:
+            return False
+        return payload == other_payload or said_in_call(item).startswith(said_in_call(known))
 
     def is_begin_of(self, item: Item) -> bool:
         """Say whether all that was streamed stands in the item too."""
@@ -188,8 +211,7 @@ class Draft:
 
     def part(self, channel: Channel, index: int, *, is_new: bool = False) -> PartDraft:
         """Return the part at this index, opening it if need be; the latest if there is none."""
-        # Open Responses' own example puts output_text parts into reasoning: one family.
-        family = "refusal" if channel.part == "refusal" else "text"
+        family = self._family(channel)
         if index < 0:
             index = self._latest.get((channel.field, family), -1) + is_new
             index = max(index, 0)
@@ -199,6 +221,10 @@ class Draft:
         if part is None:
             part = self._parts[key] = PartDraft(index, channel)
         return part
+
+    def latest_part(self, field: str) -> int:
+        """Return the index of the part of this field that an event was last about."""
+        return self._latest.get((field, "text"), -1)
 
     def close(self, told: Item) -> None:
         """Take the item as its done event tells it."""
@@ -238,35 +264,77 @@ class Draft:
             item["name"] = item.get("name") or self.name
         return item
 
+    def _family(self, channel: Channel) -> str:
+        # Open Responses' own example puts output_text parts into reasoning: one family. But a
+        # thought inside a message is no part of what the message says.
+        if channel.part == "reasoning_text" and self.kind == "message":
+            return "thought"
+        return "refusal" if channel.part == "refusal" else "text"
+
     def _parts_of(self, field: str) -> list[Part]:
         parts = [part for key, part in self._parts.items() if key[0] == field]
         return [part.part() for part in sorted(parts, key=lambda part: part.index)]
 
 
+class _Face(NamedTuple):
+    """What a draft and an item are compared by."""
+
+    kind: str
+    call_id: str
+    id: str
+    item: Callable[[], Item]
+
+    @property
+    def payload(self) -> tuple[str, ...]:
+        """What a call asks for; nothing for any other item."""
+        if self.kind not in _CALLS:
+            return ("",)
+        name, said = call_payload(self.item())
+        return self.kind, name, f"={said}"
+
+
 def match_drafts(items: list[Item], drafts: list[Draft]) -> dict[int, Draft]:
-    """Return which draft each item was: by call and id, by call, by id, by type and order."""
+    """Return which draft each item was: by call and id, by call, by id, by type and order.
+
+    Some servers give a call a new id and a new call_id in the terminal response: what the id
+    does not tell, the payload does, and then how it begins.
+    """
     partners: dict[int, Draft] = {}
-    taken: set[int] = set()
-    for key_of in _MATCHING_KEYS:
+    for key_of, may_be in _MATCHING:
+        taken = {id(draft) for draft in partners.values()}
         queues: dict[tuple[str, ...], deque[Draft]] = {}
         for draft in drafts:
-            key = key_of(draft.kind, draft.call_id, draft.id)
-            if all(key) and id(draft) not in taken:
+            if id(draft) not in taken:
+                key = key_of(_Face(draft.kind, draft.call_id, draft.id, draft.item))
                 queues.setdefault(key, deque()).append(draft)
+        if not queues or len(partners) == len(items):
+            break
         for place, item in enumerate(items):
-            key = key_of(*(string_of(item, field) for field in ("type", "call_id", "id")))
+            if place in partners:
+                continue
+            key = key_of(_face(item))
             queue = queues.get(key)
-            if place not in partners and queue and queue[0].fits(item):
+            if all(key) and queue and may_be(queue[0], item):
                 partners[place] = queue.popleft()
-                taken.add(id(partners[place]))
     return partners
 
 
-_MATCHING_KEYS: Final[tuple[Callable[[str, str, str], tuple[str, ...]], ...]] = (
-    lambda kind, call_id, item_id: (kind, call_id, item_id),
-    lambda kind, call_id, item_id: (kind, call_id),
-    lambda kind, call_id, item_id: (item_id,),
-    lambda kind, call_id, item_id: (kind,),
+def _face(item: Item) -> _Face:
+    kind, call_id, item_id = (string_of(item, field) for field in ("type", "call_id", "id"))
+    return _Face(kind, call_id, item_id, lambda: item)
+
+
+_Key = Callable[[_Face], tuple[str, ...]]
+
+# By what they are paired, and what must be true of a pair.
+_MATCHING: Final[tuple[tuple[_Key, Callable[[Draft, Item], bool]], ...]] = (
+    (lambda face: (face.kind, face.call_id, face.id), Draft.fits),
+    (lambda face: (face.kind, face.call_id), Draft.fits),
+    (lambda face: (face.id,), Draft.fits),
+    (lambda face: face.payload, Draft.is_same_call),
+    (lambda face: (face.id,), Draft.is_same_call),
+    (lambda face: (face.kind if face.kind in _CALLS else "",), Draft.is_same_call),
+    (lambda face: (face.kind,), Draft.fits),
 )
 
 
@@ -342,16 +410,45 @@ def call_payload(item: Item) -> tuple[str, str]:
 
     Arguments that are the same JSON in other words are the same arguments.
     """
-    said = substance(item.get("arguments")) or substance(item.get("input"))
-    return string_of(item, "name"), _canonical(said)
+    return string_of(item, "name"), _canonical(said_in_call(item))
+
+
+def said_in_call(item: Item) -> str:
+    """Return the arguments or the input of a call, as they came."""
+    return substance(item.get("arguments")) or substance(item.get("input"))
 
 
 def _canonical(text: str) -> str:
     """Return JSON in its one form; other text, such as JSON cut short, as it is."""
     try:
-        return msgspec.json.encode(msgspec.json.decode(text), order="deterministic").decode()
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return encode_json(read_json(text)).decode()
+    except (ValueError, RecursionError):
         return text
+
+
+def encode_json(value: Any) -> bytes:  # Any: JSON of open shape
+    """Return the value as JSON in its one form: equal values give equal bytes."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except UnicodeEncodeError:
+        # Half an emoji: the one thing that JSON can hold and UTF-8 cannot.
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def read_json(text: str) -> Any:  # Any: JSON of open shape
+    """Return what JSON says. Raise ValueError if it is none, RecursionError if it is too deep."""
+    try:
+        return msgspec.json.decode(text)
+    except ValueError:
+        # Half a character, as an escape: JSON allows it, msgspec does not.
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def join_halves(text: str) -> str:
