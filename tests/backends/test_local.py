@@ -277,7 +277,7 @@ def test_the_weights_are_what_they_should_be() -> None:
 async def test_a_missing_library_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     backend = LocalBackend()
-    with pytest.raises(BackendError, match=r"pip install 'antiphon\[local\]'"):
+    with pytest.raises(BackendError, match=r"pip install '\.\[local\]'"):
         await said(backend, plan_of("Hi"))
     await backend.close()
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from antiphon.host.errors import (
+    ChangedCall,
     DamagedText,
     HostError,
     MalformedCall,
     ResponseFailed,
     StreamCut,
+    TurnCancelled,
     UnsupportedContent,
 )
 from antiphon.protocol.response import Response
@@ -19,6 +21,8 @@ ERRORS = [
     StreamCut(None),
     ResponseFailed("overloaded", "too much", RESPONSE),
     MalformedCall("call_1", "weather", "secret", why="it was cut off", response=RESPONSE),
+    ChangedCall("call_1", "weather", told="secret", said="secrets", response=RESPONSE),
+    TurnCancelled(None),
     DamagedText("secret", "secrets", RESPONSE),
     UnsupportedContent("stateful_marker"),
 ]

@@ -129,7 +129,7 @@ async def _follow(
     client: AsyncClient, params: Params, screen: Screen, shows_thinking: bool
 ) -> Response:
     from antiphon.host.adapter import AdapterSettings, StreamAdapter
-    from antiphon.host.errors import DamagedText, MalformedCall, ResponseFailed
+    from antiphon.host.errors import ChangedCall, DamagedText, MalformedCall, ResponseFailed
 
     adapter = StreamAdapter(AdapterSettings(shows_thinking=shows_thinking, annotations="none"))
     async with client.stream(**params) as stream:
@@ -141,7 +141,7 @@ async def _follow(
         adapter.finish()
     except DamagedText:
         screen.note("the final text is not what was streamed; --json shows it", is_dim=False)
-    except (ResponseFailed, MalformedCall):
+    except (ResponseFailed, MalformedCall, ChangedCall):
         pass  # the status tells, when all has been shown; and nobody here runs calls
     return response
 
