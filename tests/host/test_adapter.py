@@ -58,7 +58,9 @@ def test_each_text_delta_is_a_part_and_done_adds_nothing() -> None:
     assert told.finish().response.output_text == "Hello"
 
 
-@pytest.mark.requirement("RFC22-call-flow", "RFC22-atomic-calls", "22-D3", "RFC016-adapter")
+@pytest.mark.requirement(
+    "RFC22-call-flow", "RFC22-atomic-calls", "22-D3", "22-C2", "RFC016-adapter"
+)
 def test_a_call_is_told_when_its_arguments_are_done_and_never_again() -> None:
     told = tell(created(), *call(), end(call_item()))
     assert told.steps == [[], [], [], [], [CALL], [], []]
@@ -125,7 +127,7 @@ def test_lifecycle_and_unknown_events_cause_no_parts() -> None:
     assert tell(*stream).parts == []
 
 
-@pytest.mark.requirement("RFC22-lifecycle", "RFC016-adapter", "REQ-002.3")
+@pytest.mark.requirement("RFC22-lifecycle", "RFC016-adapter", "REQ-002.3", "22-C2")
 def test_the_outcome_has_the_id_to_go_on_from_and_the_usage() -> None:
     usage = {"input_tokens": 3, "output_tokens": 5, "total_tokens": 8}
     outcome = tell(created(), *message("Hi"), end(usage=usage)).finish()
@@ -328,9 +330,10 @@ def test_half_an_emoji_that_stays_alone_is_replaced() -> None:
 
 
 @pytest.mark.requirement("REQ-003.2")
-def test_json_in_the_text_is_text_and_never_taken_for_reasoning() -> None:
+@pytest.mark.parametrize("settings", [AdapterSettings(), THINKING], ids=["hidden", "shown"])
+def test_json_in_the_text_is_text_and_never_taken_for_reasoning(settings: AdapterSettings) -> None:
     said = '{"reasoning":"I think","type":"reasoning"}'
-    told = tell(created(), *message(said), end(), settings=THINKING)
+    told = tell(created(), *message(said), end(), settings=settings)
     assert told.parts == [TextPart(said)]
 
 
