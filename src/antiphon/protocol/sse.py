@@ -48,13 +48,6 @@ class SseDecoder:
         """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
         return _frames(self.feed_lines(data))
 
-    def feed_data(self, data: bytes) -> list[bytes]:
-        """Return the data alone of the frames that these bytes complete, unless it is empty.
-
-        For streams whose data says again what the event is called: half the work of `feed`.
-        """
-        return read_data(self.feed_lines(data))
-
     def feed_lines(self, data: bytes) -> bytes:
         """Return the lines of all events that these bytes complete, with LF for every line end."""
         if self._is_plain(data):
