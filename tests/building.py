@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
+from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder, Seal
 from antiphon.protocol.deltas import Delta, Stopped, UsageKnown
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import Event
@@ -28,6 +28,7 @@ def build(
     deltas: Iterable[Delta],
     *,
     reasoning_as: ReasoningAs = "content",
+    seal: Seal | None = None,
     builder: Builder = ResponseBuilder,
 ) -> list[Event]:
     """Return the whole stream that these deltas make, failed if they do not end."""
@@ -35,6 +36,7 @@ def build(
         Response(id="resp_1", model="m", usage=COUNTED.usage),
         counting_mint(),
         reasoning_as=reasoning_as,
+        seal=seal,
     )
     events = machine.start()
     try:

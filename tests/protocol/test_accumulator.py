@@ -158,12 +158,29 @@ def test_what_follows_the_end_is_passed_over() -> None:
         ("completed", "incomplete", "incomplete"),
         ("failed", "completed", "failed"),
         ("completed", "cancelled", "cancelled"),
+        ("failed", "cancelled", "cancelled"),
         ("incomplete", "strange", "incomplete"),
     ],
 )
 def test_the_worse_of_name_and_status_counts(kind: str, status: str, counts: str) -> None:
     told = event(kind, response={"id": "r", "status": status})
     assert collect(created(), told).finish().status == counts
+
+
+def test_a_cancelled_response_ends_as_an_incomplete_one_and_deviates_in_nothing() -> None:
+    why = {"reason": "cancelled"}
+    told = end(message_item("hello"), kind="incomplete", incomplete_details=why)
+    told["response"]["status"] = "cancelled"
+    accumulator = collect(created(), *message(), told)
+
+    assert accumulator.finish().status == "cancelled"
+    assert accumulator.finish().output_text == "hello"
+    assert accumulator.deviations == []
+
+
+def test_an_open_item_of_a_cancelled_response_is_incomplete() -> None:
+    told = event("incomplete", response={"id": "r", "status": "cancelled"})
+    assert collect(created(), *message()[:3], told).finish().output[0]["status"] == "incomplete"
 
 
 def test_the_last_id_of_the_response_wins_and_is_noted() -> None:

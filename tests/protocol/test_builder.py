@@ -24,18 +24,25 @@ from antiphon.protocol.events import (
     ArgumentsDone,
     ErrorEvent,
     Event,
+    OutputItemAdded,
     OutputItemDone,
     OutputTextDone,
     ReasoningTextDelta,
     ResponseCompleted,
+    ResponseCreated,
     ResponseFailed,
     ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
     SummaryTextDelta,
     event_type,
 )
 from antiphon.protocol.grammar import judge_stream
-from antiphon.protocol.response import Failure, Response, Usage
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Failure, IncompleteDetails, Response, Usage
 from tests.building import COUNTED, STOP, build, counting_mint
+
+Lifecycle = ResponseCreated | ResponseQueued | ResponseInProgress
 
 
 def final(events: list[Event]) -> Response:
@@ -48,9 +55,13 @@ def kinds(events: list[Event]) -> list[str]:
     return [event_type(event).removeprefix("response.") for event in events]
 
 
+def statuses(events: list[Event]) -> list[str]:
+    return [event.response.status for event in events if isinstance(event, Lifecycle)]
+
+
 def accepted(*deltas: Delta, **options: object) -> list[Event]:
     """Build, and let the referee look at it first."""
-    events = build(deltas, **options)  # type: ignore[arg-type] # reasoning_as only
+    events = build(deltas, **options)  # type: ignore[arg-type] # known options
     assert judge_stream(events) == []
     return events
 
@@ -320,13 +331,93 @@ def test_a_terminal_event_that_was_not_sent_can_be_taken_back() -> None:
 
 
 def test_a_cancelled_turn_keeps_what_there_was() -> None:
-    builder = ResponseBuilder(Response(id="resp_1"), counting_mint())
-    builder.start()
-    builder.feed(TextGrew("half"))
+    builder = ResponseBuilder(Response(id="resp_1", usage=COUNTED.usage), counting_mint())
+    events = builder.start() + builder.feed(TextGrew("half")) + builder.cancel()
 
-    response = builder.cancel()
-    assert response.status == "cancelled"
-    assert response.output[0]["status"] == "incomplete"
+    assert judge_stream(events) == []
+    assert kinds(events)[-4:] == [
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "incomplete",
+    ]
+    assert final(events).status == "cancelled"
+    assert final(events).incomplete_details == IncompleteDetails("cancelled")
+    assert final(events).output[0]["status"] == "incomplete"
+
+
+def test_a_cancelled_end_that_was_not_sent_can_be_taken_back() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", usage=COUNTED.usage), counting_mint())
+    events = builder.start() + builder.feed(TextGrew("half")) + builder.close("incomplete")
+    builder.cancel()
+    events += builder.retract(Failure("store_unavailable", "the disk is full"))
+
+    assert judge_stream(events) == []
+    assert final(events).incomplete_details is None
+
+
+def test_a_failure_that_was_not_sent_can_be_taken_back() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", usage=COUNTED.usage), counting_mint())
+    events = builder.start()
+    builder.fail(Failure("upstream_closed", "the model broke off"))
+    events += builder.retract(Failure("store_unavailable", "the disk is full"))
+
+    assert judge_stream(events) == []
+    assert final(events).error == Failure("store_unavailable", "the disk is full")
+
+
+def test_a_queued_response_waits_before_it_goes_on() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", usage=COUNTED.usage), counting_mint())
+    waiting = builder.start(is_queued=True)
+    running = builder.go_on()
+    rest = builder.feed(TextGrew("x")) + builder.feed(STOP) + builder.finish(7)
+
+    assert kinds(waiting) == ["created", "queued"]
+    assert statuses(waiting) == ["queued", "queued"]
+    assert kinds(running) == ["in_progress"]
+    assert statuses(running) == ["in_progress"]
+    assert judge_stream(waiting + running + rest) == []
+
+
+def test_a_queued_response_can_be_cancelled_before_it_runs() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", usage=Usage()), counting_mint())
+    events = builder.start(is_queued=True) + builder.cancel()
+
+    assert judge_stream(events) == []
+    assert kinds(events) == ["created", "queued", "incomplete"]
+
+
+@pytest.mark.parametrize("channel", ["content", "summary"])
+def test_reasoning_is_sealed_when_it_is_done(channel: str) -> None:
+    shown: list[Item] = []
+
+    def seal(item: Item) -> str:
+        shown.append(item)
+        return f"sealed {item['id']}"
+
+    events = accepted(
+        ReasoningGrew("why"), TextGrew("x"), COUNTED, STOP, reasoning_as=channel, seal=seal
+    )
+    added = [event.item for event in events if isinstance(event, OutputItemAdded)]
+    done = [event.item for event in events if isinstance(event, OutputItemDone)]
+
+    assert [item.get("encrypted_content") for item in added] == [None, None]
+    assert [item.get("encrypted_content") for item in done] == ["sealed rs_0", None]
+    assert final(events).output == done
+    assert shown == [{k: v for k, v in done[0].items() if k != "encrypted_content"}]
+
+
+def test_the_seal_may_have_nothing_to_say() -> None:
+    events = accepted(ReasoningGrew("why"), COUNTED, STOP, seal=lambda item: "")
+
+    assert "encrypted_content" not in final(events).output[0]
+
+
+def test_an_item_that_is_passed_on_is_not_sealed_again() -> None:
+    theirs = {"type": "acme:thought", "encrypted_content": "theirs"}
+    events = accepted(ItemPassed(theirs), COUNTED, STOP, seal=lambda item: "ours")
+
+    assert final(events).output[0]["encrypted_content"] == "theirs"
 
 
 @pytest.mark.requirement("003-ignored-1")

@@ -77,3 +77,35 @@ def test_what_is_asked_of_the_answer_and_never_given_is_reported() -> None:
         "include (file_search_call.results)",
         "stream_options.include_obfuscation",
     ]
+
+
+_COMPACTION = {"type": "compaction", "compact_threshold": 1000}
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ({"include": ["reasoning.encrypted_content"]}, "include (reasoning.encrypted_content)"),
+        ({"context_management": [_COMPACTION]}, "context_management"),
+    ],
+)
+def test_what_needs_sealing_is_reported_where_nothing_is_sealed(
+    body: dict[str, Any], note: str
+) -> None:
+    request = read_request({"input": "x"} | body)
+    assert check_request(request, can_seal=True).degraded == []
+    assert check_request(request).degraded == [note]
+    assert check_request(request, how_to_seal="try this").degraded == [f"{note}: try this"]
+
+
+@pytest.mark.parametrize("entry", [{"type": "other"}, {"type": "compaction"}])
+def test_context_management_that_cannot_be_done_is_reported(entry: dict[str, Any]) -> None:
+    request = read_request({"input": "x", "context_management": [entry, _COMPACTION]})
+    (note,) = check_request(request, can_seal=True).degraded
+    assert note.startswith("context_management[0]")
+
+
+def test_a_request_that_only_compacts_calls_no_tool() -> None:
+    trigger = {"type": "compaction_trigger"}
+    body = {"input": [trigger], "tools": [_FUNCTION], "tool_choice": "required"}
+    assert check_request(read_request(body)).policy == ToolPolicy("none")

@@ -84,6 +84,21 @@ def incomplete(body: list[Event], **fields: Any) -> Event:
     return ResponseIncomplete(sequence_number=0, response=ended(response, body, fields))
 
 
+def queued() -> list[Event]:
+    """The two events that begin a stream in the background."""
+    response = Response(id="r", status="queued")
+    return [
+        ResponseCreated(sequence_number=0, response=response),
+        ResponseQueued(sequence_number=0, response=response),
+    ]
+
+
+def cancelled(body: list[Event], **fields: Any) -> Event:
+    """The terminal event of a stream that somebody cancelled."""
+    why = {"status": "cancelled", "incomplete_details": IncompleteDetails("cancelled")}
+    return incomplete(body, **(why | fields))
+
+
 def failed(body: list[Event], **fields: Any) -> Event:
     """The terminal event of a stream that broke."""
     response = Response(id="r", status="failed", usage=Usage(), error=Failure("code", "why"))
@@ -278,6 +293,11 @@ GOOD: dict[str, list[Event]] = {
             completed([]),
         ]
     ),
+    "queued from the first": number([*queued(), begin()[1], *message(), completed(message())]),
+    "cancelled in the queue": number([*queued(), cancelled([])]),
+    "cancelled": number(
+        [*begin(), *message(status="incomplete"), cancelled(message(status="incomplete"))]
+    ),
     "no in_progress": number([begin()[0], completed([])]),
     "cut short": number(
         [*begin(), *message(status="incomplete"), incomplete(message(status="incomplete"))]
@@ -336,6 +356,9 @@ BROKEN: list[tuple[str, list[Event]]] = [
     ("response_id", with_end(message(), id="other")),
     ("begin_state", with_change(whole(), 1, response=Response(id="r", status="queued"))),
     ("begin_state", with_change(whole(), 0, response=Response(id="r", output=[{"type": "x"}]))),
+    ("queued_next", number([queued()[0], begin()[1], completed([])])),
+    ("queued_next", number([queued()[0], *message(), completed(message())])),
+    ("queued_next", number([queued()[0], cancelled([])])),
     ("item_index", whole(message(1))),
     ("item_index", whole(message(), call("f", 0))),
     ("item_index", whole(message(), call("f", 2))),
@@ -422,7 +445,26 @@ BROKEN: list[tuple[str, list[Event]]] = [
             ]
         ),
     ),
+    (
+        "incomplete_item",
+        number(
+            [
+                *begin(),
+                *call("f", status="incomplete"),
+                *message(1),
+                cancelled([*call("f", status="incomplete"), *message(1)]),
+            ]
+        ),
+    ),
     ("terminal_state", with_end(message(), status="incomplete")),
+    ("terminal_state", with_end(message(), status="cancelled")),
+    ("terminal_state", number([*begin(), failed([], status="cancelled")])),
+    ("terminal_state", number([*begin(), cancelled([], incomplete_details=None)])),
+    ("terminal_state", number([*begin(), cancelled([], status="incomplete")])),
+    (
+        "terminal_state",
+        number([*begin(), cancelled([], incomplete_details=IncompleteDetails("other"))]),
+    ),
     ("terminal_state", with_end(message(), completed_at=None)),
     ("terminal_state", with_end(message(), error=Failure(None, "why"))),
     ("terminal_state", number([*begin(), incomplete([], incomplete_details=None)])),

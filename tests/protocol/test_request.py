@@ -70,6 +70,7 @@ def test_a_string_is_a_user_message() -> None:
         ({"input": 3}, "input"),
         ({"input": [3]}, "input[0]"),
         ({"input": [{"type": 3}]}, "input[0].type"),
+        ({"input": [{"type": "new", "id": [1]}]}, "input[0].id"),
         ({"input": [{"type": "message", "role": "user"}]}, "input[0].content"),
         ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": [{"text": "x"}]}]}, "input[0].content[0].type"),
@@ -165,3 +166,45 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
 )
 def test_every_form_of_tool_choice_is_a_policy(choice: Any, policy: ToolPolicy) -> None:
     assert read_policy(choice) == policy
+
+
+_TRIGGER = {"type": "compaction_trigger"}
+
+
+def test_the_threshold_is_the_first_that_is_given() -> None:
+    entries = [
+        {"type": "other", "compact_threshold": 1},
+        {"type": "compaction"},
+        {"type": "compaction", "compact_threshold": 2000},
+    ]
+    assert read_request({"context_management": entries}).compact_threshold == 2000
+    assert read_request({"context_management": []}).compact_threshold is None
+    assert read_request({}).compact_threshold is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "param"),
+    [
+        ({}, "context_management"),
+        ([{}], "context_management[0].type"),
+        (
+            [{"type": "compaction", "compact_threshold": 0}],
+            "context_management[0].compact_threshold",
+        ),
+        ([{"type": "compaction"}] * 17, "context_management"),
+    ],
+)
+def test_context_management_is_checked(entries: object, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request({"input": "x", "context_management": entries})
+    assert caught.value.param == param
+
+
+def test_a_compaction_trigger_must_be_the_last_item() -> None:
+    message = {"role": "user", "content": "x"}
+    assert read_request({"input": [message, _TRIGGER]}).only_compacts
+    assert not read_request({"input": [message]}).only_compacts
+    assert not read_request({"input": ""}).only_compacts
+    with pytest.raises(InvalidRequest) as caught:
+        read_request({"input": [_TRIGGER, message]})
+    assert caught.value.param == "input[0]"

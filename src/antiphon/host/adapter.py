@@ -198,7 +198,8 @@ class StreamAdapter:
         if failure is not None:
             raise ResponseFailed(failure.code, failure.message, response)
         if response.status in ("failed", "cancelled"):
-            raise ResponseFailed(response.status, "", response)
+            why = "it was cancelled" if response.status == "cancelled" else ""
+            raise ResponseFailed(response.status, why, response)
         return response
 
     def _check_text(self, response: Response) -> None:

@@ -24,7 +24,8 @@ Damage is repaired by these rules, and each repair is noted in `deviations`:
   payload, then type and order. A streamed item it lacks is kept if it was done or said
   anything.
 - An item that was never done ends as the response did. If the name and the status of the
-  terminal event disagree, the worse of them counts.
+  terminal event disagree, the worse of them counts. There is no event for a cancelled
+  response: it ends as an incomplete one.
 - Unknown items are kept as they are; unknown events and all after the end are passed over.
 
 A stream without a terminal event is broken, however much of it arrived.
@@ -254,8 +255,8 @@ class ResponseAccumulator:
 
     def _final_status(self, event: _Terminal) -> str:
         named, told = event_type(event).removeprefix("response."), event.response.status
-        if named == told:
-            return named
+        if told == named or (named, told) == ("incomplete", "cancelled"):
+            return told
         self._deviate(f"response.{named} says status {told}")
         return max(named, told, key=_SEVERITY.__getitem__) if told in DONE_STATUSES else named
 

@@ -69,6 +69,7 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseIncomplete,
     ResponseInProgress,
+    ResponseQueued,
     SummaryPartAdded,
     SummaryPartDone,
     SummaryTextDelta,
@@ -78,10 +79,11 @@ from antiphon.protocol.items import Item, item_prefix, item_type
 from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 
-__all__ = ["Mint", "ReasoningAs", "ResponseBuilder"]
+__all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
 Mint = Callable[[str], str]
 ReasoningAs = Literal["content", "summary"]
+Seal = Callable[[Item], str]
 
 _Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
 _E = TypeVar("_E", bound=KnownEvent)
@@ -92,20 +94,28 @@ _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "content_filter": "content_filter",
 }
 _ItemStatus = Literal["completed", "incomplete"]
+_RUNNING: Final = "in_progress"
 
 
 class ResponseBuilder:
     """Builds one response. Feed it deltas; it answers with the events to send.
 
     `response` is the response as it begins: id, model, echoes of the request. The builder
-    owns it from here on.
+    owns it from here on. `seal` is shown each reasoning item when it is done, and returns its
+    `encrypted_content`: "" for none.
     """
 
     def __init__(
-        self, response: Response, mint: Mint, *, reasoning_as: ReasoningAs = "content"
+        self,
+        response: Response,
+        mint: Mint,
+        *,
+        reasoning_as: ReasoningAs = "content",
+        seal: Seal | None = None,
     ) -> None:
         self._response = response
         self._mint = mint
+        self._seal = seal
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
         self._sequence = 0
         self._indexes = 0
@@ -116,6 +126,7 @@ class ResponseBuilder:
         self._call_ids: set[str] = set()
         self._events: list[Event] = []
         self._stop: StopReason | None = None
+        self._end_number = 0
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             TextGrew: self._tell_prose,
             RefusalGrew: self._tell_prose,
@@ -161,10 +172,17 @@ class ResponseBuilder:
         items: list[Item] = copy_json(self._output)
         return items
 
-    def start(self) -> list[Event]:
-        """Return the events that begin every stream."""
-        self._emit(ResponseCreated, response=self._snapshot("in_progress"))
-        self._emit(ResponseInProgress, response=self._snapshot("in_progress"))
+    def start(self, *, is_queued: bool = False) -> list[Event]:
+        """Return the events that begin every stream. One that is queued has yet to `go_on`."""
+        self._emit(ResponseCreated, response=self._snapshot("queued" if is_queued else _RUNNING))
+        if not is_queued:
+            return self.go_on()
+        self._emit(ResponseQueued, response=self._snapshot("queued"))
+        return self._take()
+
+    def go_on(self) -> list[Event]:
+        """Return the event that says that a queued response is queued no more."""
+        self._emit(ResponseInProgress, response=self._snapshot(_RUNNING))
         return self._take()
 
     def feed(self, delta: Delta) -> list[Event]:
@@ -184,6 +202,7 @@ class ResponseBuilder:
         if self._stop is None:
             raise BackendError("the model broke off", code="upstream_closed")
         self._close_all("incomplete" if self._stop in _WHY_INCOMPLETE else "completed")
+        self._end_number = self._sequence
         reason = _WHY_INCOMPLETE.get(self._stop)
         if reason is None:
             self._response.completed_at = at
@@ -196,23 +215,32 @@ class ResponseBuilder:
     def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
         """Close what is open and end the response as failed: an error event, then the end."""
         self._close_all("incomplete")
+        self._end_number = self._sequence
         self._response.error = failure
         self._emit(ErrorEvent, message=failure.message, code=failure.code, kind=kind)
         self._emit(ResponseFailed, response=self._snapshot("failed"))
         return self._take()
 
     def retract(self, failure: Failure) -> list[Event]:
-        """Replace a terminal event that was built but not sent by a failure."""
-        self._sequence -= 2 if self._response.error else 1
+        """Replace a terminal event that was built but not sent by a failure.
+
+        What was closed before it stays closed, and its events count.
+        """
+        self._sequence = self._end_number
         self._response.completed_at = None
         self._response.incomplete_details = None
         return self.fail(failure)
 
-    def cancel(self) -> Response:
-        """End without events, since nobody listens; return the response to be stored."""
+    def cancel(self) -> list[Event]:
+        """Close what is open and end the response as cancelled.
+
+        There is no event of that name: it is an incomplete response whose status says more.
+        """
         self._close_all("incomplete")
-        self._take()
-        return self._snapshot("cancelled")
+        self._end_number = self._sequence
+        self._response.incomplete_details = IncompleteDetails("cancelled")
+        self._emit(ResponseIncomplete, response=self._snapshot("cancelled"))
+        return self._take()
 
     # What is noted for the end.
 
@@ -307,8 +335,7 @@ class ResponseBuilder:
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         index = self._next_index()
         self._emit(OutputItemAdded, output_index=index, item=copy_json(whole))
-        self._output.append(whole)
-        self._emit(OutputItemDone, output_index=index, item=copy_json(whole))
+        self._end_item(index, whole)
 
     def _ensure_part(
         self, item: Literal["message", "reasoning"], kind: str
@@ -342,26 +369,30 @@ class ResponseBuilder:
         part = prose.part
         if part is None:
             return
-        prose.part = None
         text = part.growing.text()
-        place: dict[str, Any] = {"item_id": prose.id, "output_index": prose.index}
-        if part.kind == "summary_text":
-            prose.summary.append(part.part(text))
-            place["summary_index"] = part.index
-            self._emit(SummaryTextDone, text=text, **place)
-            self._emit(SummaryPartDone, part=part.part(text), **place)
-            return
-        prose.content.append(part.part(text))
-        place["content_index"] = part.index
+        place = {"item_id": prose.id, "output_index": prose.index}
         match part.kind:
             case "output_text":
-                logprobs = copy_json(part.logprobs)
-                self._emit(OutputTextDone, text=text, logprobs=logprobs, **place)
+                place |= {"content_index": part.index, "logprobs": copy_json(part.logprobs)}
+                self._emit(OutputTextDone, text=text, **place)
             case "refusal":
-                self._emit(RefusalDone, refusal=text, **place)
+                self._emit(RefusalDone, content_index=part.index, refusal=text, **place)
+            case "summary_text":
+                self._emit(SummaryTextDone, summary_index=part.index, text=text, **place)
             case _:
-                self._emit(ReasoningTextDone, text=text, **place)
-        self._emit(ContentPartDone, part=part.part(text), **place)
+                self._emit(ReasoningTextDone, content_index=part.index, text=text, **place)
+        self._end_part(prose, part)
+
+    def _end_part(self, prose: OpenProse, part: OpenPart) -> None:
+        prose.part = None
+        whole = part.part(part.growing.text())
+        place = {"item_id": prose.id, "output_index": prose.index, "part": copy_json(whole)}
+        if part.kind == "summary_text":
+            prose.summary.append(whole)
+            self._emit(SummaryPartDone, summary_index=part.index, **place)
+        else:
+            prose.content.append(whole)
+            self._emit(ContentPartDone, content_index=part.index, **place)
 
     def _close_prose(self, status: _ItemStatus) -> None:
         prose = self._prose
@@ -369,9 +400,11 @@ class ResponseBuilder:
             return
         self._close_part(prose)
         self._prose = None
-        status = self._after_a_cut(status)
-        self._output.append(prose.item(status))
-        self._emit(OutputItemDone, output_index=prose.index, item=prose.item(status))
+        item = prose.item(self._after_a_cut(status))
+        if self._seal is not None and prose.kind == "reasoning":
+            sealed = self._seal(copy_json(item))
+            item |= {"encrypted_content": sealed} if sealed else {}
+        self._end_item(prose.index, item)
 
     # Calls: many may be open, and they end in the order in which they began.
 
@@ -453,9 +486,7 @@ class ResponseBuilder:
             arguments=arguments,
             name=call.name,
         )
-        self._output.append(call.item(status, arguments))
-        item = call.item(status, arguments)
-        self._emit(OutputItemDone, output_index=call.index, item=item)
+        self._end_item(call.index, call.item(status, arguments))
 
     def _tell_held(self) -> None:
         held, self._held = self._held, []
@@ -480,6 +511,10 @@ class ResponseBuilder:
         """Return the status of the next item: incomplete items are always the last ones."""
         is_cut = bool(self._output) and self._output[-1].get("status") == "incomplete"
         return "incomplete" if is_cut else status
+
+    def _end_item(self, index: int, item: Item) -> None:
+        self._output.append(item)
+        self._emit(OutputItemDone, output_index=index, item=copy_json(item))
 
     def _next_index(self) -> int:
         self._indexes += 1

@@ -17,7 +17,8 @@ from antiphon.protocol.tools import Tool, ToolPolicy, function_name
 __all__ = ["Checked", "check_request"]
 
 # Asking for what we always do is no degradation; asking for the rest is.
-_INCLUDED_ANYWAY: Final = frozenset({"message.output_text.logprobs"})
+_SEALED: Final = "reasoning.encrypted_content"
+_INCLUDED: Final = frozenset({"message.output_text.logprobs", _SEALED})
 
 _TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "strict"})
 
@@ -30,8 +31,13 @@ class Checked(msgspec.Struct, frozen=True):
     degraded: list[str]
 
 
-def check_request(request: CreateResponse) -> Checked:
-    """Return what can be run of this request. Raise InvalidRequest for what must not be lost."""
+def check_request(
+    request: CreateResponse, *, can_seal: bool = False, how_to_seal: str = ""
+) -> Checked:
+    """Return what can be run of this request. Raise InvalidRequest for what must not be lost.
+
+    `how_to_seal` is said with what needs sealing where nothing can be sealed.
+    """
     functions: list[Tool] = []
     degraded: list[str] = []
     for index, tool in enumerate(request.tools or ()):
@@ -44,6 +50,10 @@ def check_request(request: CreateResponse) -> Checked:
     _refuse_repeated_names(functions)
     policy = read_policy(request.tool_choice)
     policy = _runnable_policy(policy, request, functions, degraded)
+    if request.only_compacts:
+        policy = ToolPolicy("none")
+    unsealed = [] if can_seal else _needs_sealing(request)
+    degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
     degraded.extend(_unhonoured(request))
     return Checked(functions, policy, degraded)
 
@@ -91,8 +101,18 @@ def _tool_label(tool: Tool) -> str:
     return name if isinstance(name, str) else str(tool.get("type"))
 
 
+def _needs_sealing(request: CreateResponse) -> list[str]:
+    found = [f"include ({name})" for name in request.include or () if name == _SEALED]
+    return found if request.compact_threshold is None else [*found, "context_management"]
+
+
 def _unhonoured(request: CreateResponse) -> list[str]:
-    found = [f"include ({name})" for name in request.include or () if name not in _INCLUDED_ANYWAY]
+    found = [f"include ({name})" for name in request.include or () if name not in _INCLUDED]
+    for index, entry in enumerate(request.context_management or ()):
+        if entry.type != "compaction":
+            found.append(f"context_management[{index}] ({entry.type}): nobody here knows it")
+        elif entry.compact_threshold is None:
+            found.append(f"context_management[{index}]: it has no compact_threshold")
     if request.stream_options and request.stream_options.include_obfuscation:
         found.append("stream_options.include_obfuscation")
     return found

@@ -21,9 +21,11 @@ def first_response(
     request: CreateResponse, checked: Checked, response_id: str, model: str, now: int
 ) -> Response:
     """Return the response as it begins, with every echo the specification asks for."""
+    conversation = request.conversation
     response = Response(
         id=response_id,
         created_at=now,
+        background=bool(request.background),
         model=model,
         instructions=request.instructions,
         max_output_tokens=request.max_output_tokens,
@@ -45,6 +47,7 @@ def first_response(
         truncation=_or(request.truncation, "disabled"),
         metadata=request.metadata or {},
         user=UNSET if request.user is None else request.user,
+        conversation=UNSET if conversation is None else _conversation(conversation),
     )
     if checked.degraded:
         response.antiphon = Notes(degraded=tuple(checked.degraded))
@@ -53,6 +56,10 @@ def first_response(
 
 def _or(value: Any, default: Any) -> Any:  # any field's value
     return default if value is None else value
+
+
+def _conversation(given: str | dict[str, Any]) -> dict[str, Any]:
+    return {"id": given} if isinstance(given, str) else {"id": given.get("id")}
 
 
 def _reasoning(request: CreateResponse) -> Reasoning:

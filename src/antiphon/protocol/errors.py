@@ -8,6 +8,8 @@ Errors are raised low and translated once, at the edge (`server/errors.py`).
     │   ├── Unauthorized      401: no key, or one that is not valid
     │   ├── Forbidden         403: a foreign Host or Origin
     │   ├── NotFound          404: no such thing for this owner
+    │   ├── Conflict          409: somebody else is at it
+    │   │   └── ConversationLocked   another turn is writing to the conversation
     │   ├── BodyTooLarge      413: over a size limit
     │   ├── SlowRequest       408: the request did not arrive in time
     │   └── NotBuilt          501: part of the API this version does not have
@@ -17,7 +19,9 @@ Errors are raised low and translated once, at the edge (`server/errors.py`).
     │   └── BrokenStream      an event stream that cannot be read further
     └── OurFault              ours: the disk, the load, a bug
         ├── StoreUnavailable  503: nothing was acknowledged, try again
-        └── Overloaded        503/429: no room or no time for another turn
+        │   └── TurnLost      the response was deleted, ended or taken over under its writer
+        └── Overloaded        503: no room or no time for another turn
+            └── QueueFull     429: the queue of background turns is full
 
 Messages are written for the person who reads them: what is wrong and what to do. They never
 hold keys, cookies or bodies.
@@ -31,7 +35,9 @@ __all__ = [
     "BodyTooLarge",
     "BrokenStream",
     "CallerError",
+    "Conflict",
     "ContextOverflow",
+    "ConversationLocked",
     "Forbidden",
     "InvalidRequest",
     "NotBuilt",
@@ -39,8 +45,10 @@ __all__ = [
     "OurFault",
     "Overloaded",
     "PeerFault",
+    "QueueFull",
     "SlowRequest",
     "StoreUnavailable",
+    "TurnLost",
     "Unauthorized",
 ]
 
@@ -96,6 +104,26 @@ class NotFound(CallerError):
 
     status = 404
     code = "not_found"
+
+
+class Conflict(CallerError):
+    """Somebody else is at it; the same request may work in a moment."""
+
+    status = 409
+    code = "conflict"
+
+
+class ConversationLocked(Conflict):
+    """Another turn is writing to the conversation: there is one writer at a time."""
+
+    code = "conversation_locked"
+
+    def __init__(self, conversation_id: str) -> None:
+        super().__init__(
+            f"Another turn is writing to the conversation '{conversation_id}'; "
+            "try again when it has ended.",
+            param="conversation",
+        )
 
 
 class BodyTooLarge(CallerError):
@@ -189,9 +217,24 @@ class StoreUnavailable(OurFault):
     retry_after = 1.0
 
 
+class TurnLost(StoreUnavailable):
+    """The response is not its writer's any more: it was deleted, has ended, or was taken over.
+
+    Whoever runs it must stop: nothing it says from here on is kept.
+    """
+
+
 class Overloaded(OurFault):
     """No room for another turn, or no time: the server is full or going away."""
 
     status = 503
     code = "server_overloaded"
     retry_after = 1.0
+
+
+class QueueFull(Overloaded):
+    """As many background turns wait as may wait."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    retry_after = 5.0

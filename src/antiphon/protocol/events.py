@@ -46,8 +46,11 @@ __all__ = [
     "SummaryPartDone",
     "SummaryTextDelta",
     "SummaryTextDone",
+    "TerminalEvent",
     "UnknownEvent",
     "event_type",
+    "is_terminal",
+    "sequence_of",
 ]
 
 
@@ -282,6 +285,7 @@ KnownEvent = (
     | ErrorEvent
 )
 Event = KnownEvent | UnknownEvent
+TerminalEvent = ResponseCompleted | ResponseFailed | ResponseIncomplete
 
 EVENT_CLASSES: Final[dict[str, type[KnownEvent]]] = {
     str(cls.__struct_config__.tag): cls for cls in get_args(KnownEvent)
@@ -292,3 +296,15 @@ _TYPES: Final = {cls: name for name, cls in EVENT_CLASSES.items()}
 def event_type(event: Event) -> str:
     """Return the event's name on the wire (in our own dialect)."""
     return event.type if isinstance(event, UnknownEvent) else _TYPES[type(event)]
+
+
+def is_terminal(event: Event) -> bool:
+    """Say whether this event ends its stream."""
+    return isinstance(event, TerminalEvent)
+
+
+def sequence_of(event: Event) -> int:
+    """Return the number of an event of ours: they all have one."""
+    number = event.sequence_number
+    assert number is not None
+    return number

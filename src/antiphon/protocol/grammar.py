@@ -55,7 +55,8 @@ RULES: Final[dict[str, str]] = {
     "lifecycle": "created, then queued at most once, then in_progress at most once, then items.",
     "sequence": "sequence_number counts 0, 1, 2, … over all events.",
     "response_id": "The id of the response never changes.",
-    "begin_state": "created and in_progress have status in_progress (queued: queued), no output.",
+    "begin_state": "created and in_progress have status in_progress, queued has queued; no output.",
+    "queued_next": "created has status queued only if response.queued is next.",
     "item_index": "A new item's output_index is the number of items before it.",
     "item_id": "Every item has an id of its own.",
     "item_begin": "An item opens empty and in progress; a call with its name and call_id.",
@@ -106,6 +107,12 @@ _OPENS_WITH: Final[dict[str, Item]] = {
     "message": {"role": "assistant", "status": "in_progress", "content": []},
     "reasoning": {"summary": []},
     "function_call": {"status": "in_progress", "arguments": ""},
+}
+_ENDS_AS: Final[dict[str, frozenset[str]]] = {
+    "completed": frozenset({"completed"}),
+    # There is no event for a cancelled response but this one.
+    "incomplete": frozenset({"incomplete", "cancelled"}),
+    "failed": frozenset({"failed"}),
 }
 _PROSE: Final = frozenset({"message", "reasoning"})
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
@@ -210,6 +217,7 @@ class Referee:
         self._due = 0
         self._response_id: str | None = None
         self._has_erred = False
+        self._is_waiting = False
         self._count = 0
         self._ids: set[str] = set()
         self._call_ids: set[str] = set()
@@ -271,6 +279,9 @@ class Referee:
         if self._has_erred and not isinstance(event, ResponseFailed):
             self._object("error_failed", "followed an error event")
         self._has_erred = False
+        if self._is_waiting and not isinstance(event, ResponseQueued):
+            self._object("queued_next", "came where response.queued was due")
+        self._is_waiting = False
 
     def _err(self, event: ErrorEvent) -> None:
         self._has_erred = True
@@ -280,8 +291,10 @@ class Referee:
         self._require(phase, "lifecycle", f"came while the stream was {self._phase}")
         self._phase = phase or self._phase
         self._check_response_id(event.response.id)
-        status = "queued" if isinstance(event, ResponseQueued) else "in_progress"
         told = event.response.status
+        self._is_waiting = isinstance(event, ResponseCreated) and told == "queued"
+        is_queued = self._is_waiting or isinstance(event, ResponseQueued)
+        status = "queued" if is_queued else "in_progress"
         self._require(told == status, "begin_state", f"status is {told}, not {status}")
         self._require(not event.response.output, "begin_state", "output is not empty")
 
@@ -474,17 +487,20 @@ class Referee:
     def _check_terminal_state(self, event: _Terminal) -> None:
         response = event.response
         name = event_type(event).removeprefix("response.")
-        told = (
-            response.status,
-            response.completed_at is not None,
-            response.incomplete_details is not None,
-            response.error is not None,
-        )
-        due = (name, name == "completed", name == "incomplete", name == "failed")
-        for field, value, wanted in zip(
-            ("status", "completed_at", "incomplete_details", "error"), told, due, strict=True
-        ):
-            self._require(value == wanted, "terminal_state", f"{field} does not fit")
+        details = response.incomplete_details
+        fits = {
+            "status": response.status in _ENDS_AS[name],
+            "completed_at": (response.completed_at is not None) == (name == "completed"),
+            "incomplete_details": (details is not None) == (name == "incomplete"),
+            "error": (response.error is not None) == (name == "failed"),
+        }
+        for field, does_fit in fits.items():
+            self._require(does_fit, "terminal_state", f"{field} does not fit")
+        is_cancelled = response.status == "cancelled"
+        if details is not None and (details.reason == "cancelled") != is_cancelled:
+            self._object(
+                "terminal_state", f"reason {details.reason} in a {response.status} response"
+            )
 
     def _check_incomplete(self, status: str) -> None:
         cut = [n for n, item in self._done.items() if item.get("status") == "incomplete"]
@@ -492,9 +508,8 @@ class Referee:
             return
         # The specification speaks of one; several calls may have been open together.
         is_last = sorted(cut) == sorted(self._done)[-len(cut) :]
-        self._require(
-            status == "incomplete" and is_last, "incomplete_item", f"incomplete items at {cut}"
-        )
+        may_be_cut = status in _ENDS_AS["incomplete"]
+        self._require(may_be_cut and is_last, "incomplete_item", f"incomplete items at {cut}")
 
 
 def judge_stream(events: Iterable[Event]) -> list[Violation]:

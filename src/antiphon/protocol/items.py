@@ -177,6 +177,10 @@ def check_item(item: object, param: str) -> None:
         raise InvalidRequest(
             f"{param}.type must be a string", code="invalid_type", param=f"{param}.type"
         )
+    if not isinstance(item.get("id"), str | None):
+        raise InvalidRequest(
+            f"{param}.id must be a string", code="invalid_type", param=f"{param}.id"
+        )
     kind = item_type(item)
     shape = _ITEM_SHAPES.get(kind)
     if shape is None:

@@ -14,11 +14,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
-from antiphon.protocol.items import Item, check_item, shape_error
+from antiphon.protocol.items import Item, check_item, item_type, shape_error
 from antiphon.protocol.schema import check_schema
 from antiphon.protocol.tools import NAME_PATTERN, Mode, Tool, ToolPolicy
 
 __all__ = [
+    "ContextManagement",
     "CreateResponse",
     "ReasoningRequest",
     "StreamOptions",
@@ -29,6 +30,7 @@ __all__ = [
 
 _MAX_TOOLS: Final = 128
 _MAX_INPUT: Final = 10 * 1024 * 1024
+_MAX_MANAGEMENT: Final = 16
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _Metadata = Annotated[
@@ -59,6 +61,13 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_obfuscation: bool | None = None
 
 
+class ContextManagement(msgspec.Struct, frozen=True):
+    """What is to be done about a long context: `compaction`, from so many tokens on."""
+
+    type: str
+    compact_threshold: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
 class CreateResponse(msgspec.Struct, kw_only=True):
     """The body of POST /v1/responses. None means that the caller said nothing."""
 
@@ -83,11 +92,16 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    context_management: (
+        Annotated[list[ContextManagement], msgspec.Meta(max_length=_MAX_MANAGEMENT)] | None
+    ) = None
     service_tier: str | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     background: bool | None = None
+    generate: bool | None = None
+    """False: remember the turn, and let no model run. Clients announce a long context so."""
     safety_identifier: _Key | None = None
     prompt_cache_key: _Key | None = None
     user: str | None = None
@@ -103,6 +117,19 @@ class CreateResponse(msgspec.Struct, kw_only=True):
             content = [{"type": "input_text", "text": self.input}]
             return [{"type": "message", "role": "user", "content": content}]
         return self.input or []
+
+    @property
+    def only_compacts(self) -> bool:
+        """Whether the context is to be compacted and nothing else to be said."""
+        items = self.items
+        return bool(items) and item_type(items[-1]) == "compaction_trigger"
+
+    @property
+    def compact_threshold(self) -> int | None:
+        """From how many tokens on the context is to be compacted, if the caller said so."""
+        entries = self.context_management or ()
+        sizes = (entry.compact_threshold for entry in entries if entry.type == "compaction")
+        return next((size for size in sizes if size is not None), None)
 
 
 _FIELDS: Final = frozenset(CreateResponse.__struct_encode_fields__) - {"$extra"}
@@ -129,11 +156,23 @@ def read_request(body: object) -> CreateResponse:
                 request.extra[f"{name}.{key}"] = value
     for index, item in enumerate(request.items):
         check_item(item, f"input[{index}]")
+    _check_trigger(request.items)
     for index, tool in enumerate(request.tools or ()):
         _check_tool(tool, f"tools[{index}]")
     _check_format(request.text)
     read_policy(request.tool_choice)
     return request
+
+
+def _check_trigger(items: list[Item]) -> None:
+    """Refuse to compact what has not been said yet."""
+    for index, item in enumerate(items[:-1]):
+        if item_type(item) == "compaction_trigger":
+            raise InvalidRequest(
+                f"input[{index}]: a compaction_trigger must be the last item",
+                code="invalid_value",
+                param=f"input[{index}]",
+            )
 
 
 def _check_tool(tool: Tool, param: str) -> None:

@@ -1,0 +1,269 @@
+"""Events to the bytes of a log, and back.
+
+Most events differ from the one before them in a few letters of text, and most of a response
+never changes. So a log says things once, in four kinds of record:
+
+    | record   | of                       | holds                                             |
+    |----------|--------------------------|---------------------------------------------------|
+    | run      | deltas of one text       | the first number, the place, and all the pieces   |
+    | noted    | the same with logprobs   | those too                                         |
+    | state    | an event with a response | the fields that change; the rest is taken from the |
+    |          |                          | stored response, the output at the end only       |
+    | event    | any other                | the event as it is                                |
+
+A body is JSON: the version of this form and the records in order. It is read whole or not at
+all: damage, or a form that only a newer antiphon knows, is a `BrokenStream`. Text that is no
+Unicode (half a surrogate pair) cannot be written, here as on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Any, Final, Literal, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import (
+    EVENT_CLASSES,
+    ArgumentsDelta,
+    CustomInputDelta,
+    Event,
+    KnownEvent,
+    OutputTextDelta,
+    ReasoningTextDelta,
+    RefusalDelta,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+    SummaryTextDelta,
+    UnknownEvent,
+)
+from antiphon.protocol.open_items import copy_json
+from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
+
+__all__ = ["pack_events", "unpack_events"]
+
+_Kind = Literal["text", "refusal", "reasoning", "summary", "arguments", "input"]
+_Name = Literal["created", "queued", "in_progress", "completed", "failed", "incomplete"]
+_Logprobs = list[dict[str, Any]] | None
+_Delta = (
+    OutputTextDelta
+    | RefusalDelta
+    | ReasoningTextDelta
+    | SummaryTextDelta
+    | ArgumentsDelta
+    | CustomInputDelta
+)
+_Lifecycle = (
+    ResponseCreated
+    | ResponseQueued
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseFailed
+    | ResponseIncomplete
+)
+
+_PREFIX: Final = "response."
+_ENDS: Final = frozenset({"completed", "failed", "incomplete"})
+_OWN: Final = frozenset({"sequence_number", "delta", "logprobs"})
+_PART_INDEXES: Final = frozenset({"content_index", "summary_index"})
+_KINDS: Final[dict[type[Any], _Kind]] = {
+    OutputTextDelta: "text",
+    RefusalDelta: "refusal",
+    ReasoningTextDelta: "reasoning",
+    SummaryTextDelta: "summary",
+    ArgumentsDelta: "arguments",
+    CustomInputDelta: "input",
+}
+_INDEXES: Final[dict[type[Any], str | None]] = {
+    cls: next((name for name in cls.__struct_fields__ if name in _PART_INDEXES), None)
+    for cls in _KINDS
+}
+_DELTAS: Final[dict[_Kind, tuple[Callable[..., _Delta], str | None]]] = {
+    kind: (cls, _INDEXES[cls]) for cls, kind in _KINDS.items()
+}
+# What the deltas of a run have in common: all but their number, text and logprobs.
+_common_of: Final[dict[type[Any], Callable[[Any], Any]]] = {
+    cls: attrgetter(*(name for name in cls.__struct_fields__ if name not in _OWN)) for cls in _KINDS
+}
+
+
+class _Run(msgspec.Struct, array_like=True, frozen=True, tag="run"):
+    kind: _Kind
+    first: int
+    item_id: str
+    output_index: int
+    part_index: int
+    pieces: list[str]
+
+
+class _NotedRun(msgspec.Struct, array_like=True, frozen=True, tag="noted"):
+    first: int
+    item_id: str
+    output_index: int
+    content_index: int
+    pieces: list[str]
+    logprobs: list[_Logprobs]
+
+
+class _Changes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    status: str = "in_progress"
+    completed_at: int | float | None = None
+    error: Failure | None = None
+    incomplete_details: IncompleteDetails | None = None
+    usage: Usage | None = None
+    service_tier: str | None = "default"
+    antiphon: Notes | UnsetType = UNSET
+
+
+class _State(msgspec.Struct, array_like=True, frozen=True, tag="state"):
+    name: _Name
+    number: int
+    changes: _Changes
+
+
+class _Whole(msgspec.Struct, array_like=True, frozen=True, tag="event"):
+    event: KnownEvent
+
+
+class _Unknown(msgspec.Struct, array_like=True, frozen=True, tag="unknown"):
+    name: str
+    fields: dict[str, Any]
+
+
+_Record = _Run | _NotedRun | _State | _Whole | _Unknown
+
+
+class _Body(msgspec.Struct, array_like=True, frozen=True):
+    version: Literal[1]
+    records: list[_Record]
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Body).decode
+_changes_of: Final = attrgetter(*_Changes.__struct_fields__)
+
+
+def pack_events(events: Iterable[Event]) -> bytes:
+    """Return the events as the bytes of a log."""
+    records: list[_Record] = []
+    run: list[_Delta] = []
+    common: object = None
+    due = -1
+    for event in events:
+        kind = type(event)
+        get = _common_of.get(kind)
+        if get is None:
+            records += _run_records(run)
+            run = []
+            records.append(_record(event))
+            continue
+        place = get(event)
+        if not run or kind is not type(run[0]) or place != common or event.sequence_number != due:
+            records += _run_records(run)
+            run = []
+            common = place
+            due = cast(int, event.sequence_number)
+        run.append(cast(_Delta, event))
+        due += 1
+    records += _run_records(run)
+    return _encode(_Body(1, records))
+
+
+def _run_records(run: list[_Delta]) -> list[_Record]:
+    """Return the records of deltas that have all but their number and text in common."""
+    if not run:
+        return []
+    first = run[0]
+    if first.extra is not UNSET or getattr(first, "obfuscation", UNSET) is not UNSET:
+        return [_Whole(delta) for delta in run]
+    pieces = [delta.delta for delta in run]
+    number, item_id, index = first.sequence_number, first.item_id, first.output_index
+    if isinstance(first, OutputTextDelta):
+        notes = [cast(OutputTextDelta, delta).logprobs for delta in run]
+        if any(note != [] for note in notes):
+            return [_NotedRun(number, item_id, index, first.content_index, pieces, notes)]
+    part_index = _INDEXES[type(first)]
+    place = getattr(first, part_index) if part_index else 0
+    return [_Run(_KINDS[type(first)], number, item_id, index, place, pieces)]
+
+
+def _record(event: Event) -> _Record:
+    if isinstance(event, UnknownEvent):
+        return _Unknown(event.type, event.fields)
+    if isinstance(event, _Lifecycle) and event.extra is UNSET:
+        name = cast(_Name, event.type.removeprefix(_PREFIX))
+        return _State(name, event.sequence_number, _Changes(*_changes_of(event.response)))
+    return _Whole(event)
+
+
+def unpack_events(body: bytes, response: Response) -> list[Event]:
+    """Return the events of this body. Raise BrokenStream if it is damaged or too new.
+
+    `response` is the stored one: what its lifecycle events have in common with it is taken
+    from there.
+    """
+    try:
+        packed = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _broken(str(error)) from None
+    events: list[Event] = []
+    for record in packed.records:
+        events += _events_of(record, response)
+    return events
+
+
+def _events_of(record: _Record, response: Response) -> Iterable[Event]:
+    match record:
+        case _Run():
+            return _run(record)
+        case _NotedRun():
+            return _noted_run(record)
+        case _State():
+            return [_lifecycle(record, response)]
+        case _Whole():
+            return [record.event]
+        case _Unknown():
+            return [UnknownEvent(record.name, record.fields)]
+
+
+def _run(run: _Run) -> Iterator[Event]:
+    make, index = _DELTAS[run.kind]
+    place: dict[str, Any] = {"item_id": run.item_id, "output_index": run.output_index}
+    if index is not None:
+        place[index] = run.part_index
+    for number, piece in enumerate(run.pieces, run.first):
+        yield make(sequence_number=number, delta=piece, **place)
+
+
+def _noted_run(run: _NotedRun) -> Iterator[Event]:
+    if len(run.pieces) != len(run.logprobs):
+        raise _broken("a run has not as many logprobs as pieces")
+    notes = zip(run.pieces, run.logprobs, strict=True)
+    for number, (piece, logprobs) in enumerate(notes, run.first):
+        yield OutputTextDelta(
+            sequence_number=number,
+            item_id=run.item_id,
+            output_index=run.output_index,
+            content_index=run.content_index,
+            delta=piece,
+            logprobs=logprobs,
+        )
+
+
+def _lifecycle(state: _State, response: Response) -> Event:
+    make = cast(Callable[..., _Lifecycle], EVENT_CLASSES[_PREFIX + state.name])
+    changes = {name: getattr(state.changes, name) for name in _Changes.__struct_fields__}
+    output = copy_json(response.output) if state.name in _ENDS else []
+    whole = msgspec.structs.replace(response, output=output, **changes)
+    return make(sequence_number=state.number, response=whole)
+
+
+def _broken(why: str) -> BrokenStream:
+    return BrokenStream(f"the log cannot be read: {why}", code="log_broken")

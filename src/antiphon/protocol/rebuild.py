@@ -1,0 +1,233 @@
+"""A builder in the state in which another one stopped, from the events that it told.
+
+What a builder knows is in its events, but for what it held back. So a log that ends in the
+middle can be brought to a right end by another process: what is open is closed, and counting
+goes on. Events that are told together (a text and its part, arguments and their call, an item
+that was passed on) may have been torn apart; what the new builder says first is then the half
+that is missing. Items that were done stay as they are, sealed or not.
+
+Nothing is repaired: a log that the referee objects to, or that says more than a builder of
+this version can say, is a `BrokenStream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder, Seal
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import (
+    AnnotationEvent,
+    ArgumentsDelta,
+    ArgumentsDone,
+    ContentPartAdded,
+    ContentPartDone,
+    ErrorEvent,
+    Event,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseInProgress,
+    ResponseQueued,
+    SummaryPartAdded,
+    SummaryPartDone,
+    SummaryTextDelta,
+    SummaryTextDone,
+    event_type,
+)
+from antiphon.protocol.grammar import Referee
+from antiphon.protocol.items import Item, Part
+from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
+from antiphon.protocol.response import Failure, Response
+
+__all__ = ["rebuild"]
+
+_TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
+_TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
+_PartAdded = ContentPartAdded | SummaryPartAdded
+_PartDone = ContentPartDone | SummaryPartDone
+
+_PART_KINDS: Final = frozenset({"output_text", "refusal", "reasoning_text", "summary_text"})
+
+
+def rebuild(
+    response: Response,
+    events: Iterable[Event],
+    mint: Mint,
+    *,
+    reasoning_as: ReasoningAs = "content",
+    seal: Seal | None = None,
+) -> ResponseBuilder:
+    """Return a builder in the state after these events, which did not come to an end.
+
+    `response` is the stored one. With no events at all it is a new builder, to be started.
+    Raise BrokenStream if a builder of this version cannot have told them.
+    """
+    begun = msgspec.structs.replace(response, output=[])
+    builder = _Rebuilt(begun, mint, reasoning_as=reasoning_as, seal=seal)
+    referee = Referee()
+    last: Event | None = None
+    for event in events:
+        violations = referee.judge(event)
+        if violations:
+            raise _broken(violations[0].message)
+        builder.recall(event)
+        last = event
+    builder.mend(last)
+    return builder
+
+
+class _Rebuilt(ResponseBuilder):
+    """A builder that remembers what another one told. The referee has seen it before."""
+
+    def __init__(
+        self, response: Response, mint: Mint, *, reasoning_as: ReasoningAs, seal: Seal | None
+    ) -> None:
+        super().__init__(response, mint, reasoning_as=reasoning_as, seal=seal)
+        self._told_failure: Failure | None = None
+        self._recalls: dict[type[Any], Callable[[Any], None]] = {
+            **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), _skip),
+            **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._recall_part),
+            **dict.fromkeys((ContentPartDone, SummaryPartDone), self._recall_part_done),
+            **dict.fromkeys((OutputTextDelta, RefusalDelta), self._recall_text),
+            **dict.fromkeys((ReasoningTextDelta, SummaryTextDelta), self._recall_text),
+            **dict.fromkeys((OutputTextDone, RefusalDone), _skip),
+            **dict.fromkeys((ReasoningTextDone, SummaryTextDone, ArgumentsDone), _skip),
+            AnnotationEvent: self._recall_annotation,
+            ArgumentsDelta: self._recall_arguments,
+            OutputItemAdded: self._recall_item,
+            OutputItemDone: self._recall_item_done,
+            ErrorEvent: self._recall_error,
+        }
+
+    def recall(self, event: Event) -> None:
+        """Take an event that was told, and be where its teller was."""
+        take = self._recalls.get(type(event))
+        if take is None:
+            raise _broken(f"{event_type(event)} cannot be gone on from")
+        take(event)
+        self._sequence += 1
+
+    def mend(self, last: Event | None) -> None:
+        """Say what goes with the last event and is missing."""
+        match last:
+            case ResponseCreated() if last.response.status == "queued":
+                self._emit(ResponseQueued, response=self._snapshot("queued"))
+            case OutputTextDone() | RefusalDone() | ReasoningTextDone() | SummaryTextDone():
+                self._end_part(*self._open_text())
+            case ArgumentsDone():
+                self._mend_call(last)
+            case OutputItemAdded() if not self._is_open(last.output_index):
+                self._end_item(last.output_index, copy_json(last.item))
+        open_items = len(self._calls) + (self._prose is not None)
+        if self._indexes != len(self._output) + open_items:
+            raise _broken("an item that was passed on is not done")
+
+    def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
+        """End as failed; if an error was told, it stands, and only the end is missing."""
+        if self._told_failure is None:
+            return super().fail(failure, kind)
+        self._end_number = self._sequence
+        self._response.error = self._told_failure
+        self._emit(ResponseFailed, response=self._snapshot("failed"))
+        return self._take()
+
+    def cancel(self) -> list[Event]:
+        """End as cancelled, or as failed if that was told already."""
+        if self._told_failure is None:
+            return super().cancel()
+        return self.fail(self._told_failure)
+
+    def _mend_call(self, event: ArgumentsDone) -> None:
+        call = self._calls[event.output_index]
+        # One that is done without arguments was cut off: a whole one would have had "{}".
+        status = self._after_a_cut("completed" if call.check_whole() else "incomplete")
+        del self._calls[event.output_index]
+        self._end_item(call.index, call.item(status, event.arguments))
+
+    def _is_open(self, index: int) -> bool:
+        return index in self._calls or self._prose is not None
+
+    def _open_text(self) -> tuple[OpenProse, OpenPart]:
+        if self._prose is None or self._prose.part is None:
+            raise _broken("a part of an item that was passed on")
+        return self._prose, self._prose.part
+
+    # What each event tells of the state.
+
+    def _recall_item(self, event: OutputItemAdded) -> None:
+        index, item = self._next_index(), event.item
+        kind, item_id = item.get("type"), str(item.get("id"))
+        if item.get("status") != "in_progress":
+            return
+        if kind == "function_call":
+            call = OpenCall(item_id, index, str(item.get("call_id")), str(item.get("name")))
+            self._calls[index] = call
+            self._call_ids.add(call.call_id)
+            _compare(item, call.item("in_progress", ""))
+        elif kind == "message" or kind == "reasoning":
+            self._prose = OpenProse(kind, item_id, index)
+            _compare(item, self._prose.item("in_progress"))
+
+    def _recall_item_done(self, event: OutputItemDone) -> None:
+        self._output.append(copy_json(event.item))
+        if self._calls.pop(event.output_index, None) is None:
+            self._prose = None
+
+    def _recall_part(self, event: _PartAdded) -> None:
+        prose, kind = self._prose, event.part.get("type")
+        if prose is None or kind not in _PART_KINDS:
+            raise _broken(f"a part of kind {kind!r} cannot be gone on from")
+        siblings = prose.summary if kind == "summary_text" else prose.content
+        prose.part = OpenPart(str(kind), len(siblings))
+        _compare(event.part, prose.part.part(""))
+
+    def _recall_part_done(self, event: _PartDone) -> None:
+        prose, part = self._open_text()
+        prose.part = None
+        whole = part.part(part.growing.text())
+        (prose.summary if part.kind == "summary_text" else prose.content).append(whole)
+        _compare(event.part, whole)
+
+    def _recall_text(self, event: _TextDelta) -> None:
+        _, part = self._open_text()
+        part.growing.add(event.delta)
+        if isinstance(event, OutputTextDelta):
+            part.logprobs.extend(copy_json(event.logprobs or []))
+
+    def _recall_annotation(self, event: AnnotationEvent) -> None:
+        _, part = self._open_text()
+        part.annotations.append(copy_json(event.annotation))
+
+    def _recall_arguments(self, event: ArgumentsDelta) -> None:
+        call = self._calls.get(event.output_index)
+        if call is None:
+            raise _broken("arguments of a call that was passed on")
+        call.growing.add(event.delta)
+
+    def _recall_error(self, event: ErrorEvent) -> None:
+        self._told_failure = Failure(event.code, event.message)
+
+
+def _skip(event: Event) -> None:
+    """An event that changes nothing in a builder."""
+
+
+def _compare(told: Item | Part, made: Item | Part) -> None:
+    """Make sure that what is gone on from is what was told, and not less."""
+    if told != made:
+        raise _broken(f"{told.get('type')} has fields that cannot be gone on from")
+
+
+def _broken(why: str) -> BrokenStream:
+    return BrokenStream(f"the log cannot be gone on from: {why}", code="log_broken")
