@@ -86,6 +86,12 @@ def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
         ("limits = 1", "[limits] must be a table"),
         ("providers = 1", "[providers] must be a table"),
         ("port =", "is not TOML"),
+        ("webhooks = 1", "[[webhooks]] must be tables, each under a heading of its own"),
+        ("[webhooks]\nurl = 'x'", "[[webhooks]] must be tables, each under a heading of its own"),
+        ("webhooks = [1]", "[[webhooks]] must be a table"),
+        ("[[webhooks]]\nurl = 'x'", "[[webhooks]]: secret_env is missing"),
+        ("[[webhooks]]\nsecret = 'x'", "there is no key 'secret'; did you mean secret_env?"),
+        ("[[webhooks]]\nevents = ['x']", "events must be a list of response.completed, respons"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
@@ -95,6 +101,14 @@ def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, text: str, compla
     assert caught.value.message.startswith(str(path))
     assert complaint in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_webhooks_come_one_after_the_other(tmp_path: Path) -> None:
+    first = '[[webhooks]]\nurl = "https://a.example/"\nsecret_env = "A"\n'
+    _file(tmp_path, f'{first}{first}events = ["response.failed"]\nallow_private = true')
+    one, two = load({}, {}, tmp_path).settings.webhooks
+    assert (len(one.events), one.allow_private) == (4, False)
+    assert (two.events, two.allow_private) == (("response.failed",), True)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -133,6 +147,7 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[limits]`"] == list(TABLES["limits"].__struct_fields__)
     assert listed["`[upstream_limits]`"] == list(TABLES["upstream_limits"].__struct_fields__)
     assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
+    assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
 
 @pytest.mark.parametrize("key", SCALARS)

@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli import main
 from antiphon.cli.remote import Remote, Server
+from antiphon.engine.seal import read_keys
+from antiphon.engine.webhooks import is_signing_secret
 from antiphon.transport.secret import Secret
 from tests.cli.processes import command, serve
 
@@ -38,6 +40,12 @@ def test_a_key_without_an_owner_has_one_of_its_own(runner: CliRunner) -> None:
         _keys(runner, "create", *_STORE)
     rows = _keys(runner, "list", *_STORE).stdout.splitlines()[1:]
     assert len({row.split()[1] for row in rows}) == 2
+
+
+def test_a_webhook_secret_is_one_that_signs_and_never_the_same(runner: CliRunner) -> None:
+    one, two = (_keys(runner, "webhook").stdout.strip() for _ in range(2))
+    assert one != two
+    assert is_signing_secret(one)
 
 
 def test_an_expiry_is_listed(runner: CliRunner) -> None:
@@ -94,3 +102,9 @@ async def _status(base_url: str, key: Secret | None) -> int:
     async with Remote(Server(base_url, key)) as remote:
         body = msgspec.json.encode({"input": "hi"})
         return (await remote.fetch("POST", "/responses", body)).head.status
+
+
+def test_a_key_to_seal_is_one_and_never_the_same(runner: CliRunner) -> None:
+    one, two = (_keys(runner, "seal").stdout.strip() for _ in range(2))
+    assert one != two
+    assert len(read_keys(f"{one},{two}")) == 2

@@ -1,27 +1,18 @@
-"""One behaviour, whatever the store: the same tests run against each."""
+"""One behaviour of turns and keys, whatever the store: the same tests run against each."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.response import Failure, Notes, Response, Usage
-from antiphon.store import MemoryStore, SqliteStore
 from antiphon.store.base import Store
+from antiphon.store.postgres import PostgresStore
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
 STRANGER = "mallory"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "a.db")
-    yield made
-    await made.close()
 
 
 # Responses
@@ -122,10 +113,12 @@ async def test_nothing_is_shared_with_the_caller(store: Store) -> None:
     ["", "\x00", "a\x00b", "👩‍👩‍👧 \U0010ffff", "\u2028\u2029\x85\r\n", "ÅÅ", '"\\/'],
 )
 async def test_text_survives_as_it_is(store: Store, text: str) -> None:
-    await store.begin(text, opened(f"r{text}"), [message(f"i{text}", text)])
-    await store.finish(text, opened(f"r{text}", status="completed", metadata={text: text}))
-    assert await store.find_item(text, f"i{text}") == message(f"i{text}", text)
-    found = await store.get(text, f"r{text}")
+    # We make owners and ids of responses ourselves; PostgreSQL's text cannot hold a NUL.
+    ours = text.replace("\x00", "") if isinstance(store, PostgresStore) else text
+    await store.begin(ours, opened(f"r{ours}"), [message(f"i{text}", text)])
+    await store.finish(ours, opened(f"r{ours}", status="completed", metadata={text: text}))
+    assert await store.find_item(ours, f"i{text}") == message(f"i{text}", text)
+    found = await store.get(ours, f"r{ours}")
     assert found is not None
     assert found.metadata == {text: text}
 
@@ -280,19 +273,11 @@ async def test_the_newest_of_equal_item_ids_is_found(store: Store) -> None:
 # Upkeep
 
 
-async def test_recover_leaves_turns_of_the_living_alone(store: Store) -> None:
-    begun = opened("r1")
-    await store.begin(OWNER, begun, [message("i1")])
-    assert await store.recover(FAILURE, now=2_000) == 0
-    assert await store.get(OWNER, "r1") == begun
-    await store.finish(OWNER, opened("r1", status="completed"))
-
-
 async def test_sweep_removes_what_is_older(store: Store) -> None:
     for number in range(4):
         await run_turn(store, f"r{number}", created_at=100 + number)
     await run_turn(store, "r0", owner=STRANGER, created_at=0.5)
-    assert await store.sweep(before=102) == 3
+    assert await store.sweep(102, 0) == 3
     assert [await store.get(OWNER, f"r{n}") is not None for n in range(4)] == [
         False,
         False,
@@ -301,13 +286,13 @@ async def test_sweep_removes_what_is_older(store: Store) -> None:
     ]
     assert await store.get(STRANGER, "r0") is None
     assert await store.find_item(OWNER, "in-r0") is None
-    assert await store.sweep(before=102) == 0
+    assert await store.sweep(102, 0) == 0
 
 
 async def test_a_long_sweep_removes_everything(store: Store) -> None:
     for number in range(1_001):
         await store.begin(OWNER, opened(f"r{number}", created_at=1), [])
-    assert await store.sweep(before=2) == 1_001
+    assert await store.sweep(2, 0) == 1_001
 
 
 async def test_ping_returns(store: Store) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from antiphon.store import MemoryStore, SqliteStore, open_store
+from antiphon.store.open import public_url
+from antiphon.store.postgres import PostgresStore
 
 
 def test_memory_names_the_memory_store() -> None:
@@ -29,9 +33,9 @@ async def test_sqlite_names_a_file(
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("redis://localhost", "redis: is no store that antiphon knows; use sqlite:PATH or memory:"),
-        ("postgresql://host/db", "postgresql: is not in this version"),
-        ("antiphon.db", "'antiphon.db' is no store: write memory: or sqlite:PATH"),
+        ("redis://localhost", "redis: is no store that antiphon knows; use sqlite:PATH, postgres"),
+        ("postgresql:db", "postgresql: needs a place, as in postgresql://USER@HOST/DATABASE"),
+        ("antiphon.db", "'antiphon.db' is no store: write sqlite:PATH, postgresql://USER@HOST"),
         ("sqlite:", "sqlite: needs a path"),
         ("sqlite::memory:", "for a store in memory write memory:"),
         ("memory:somewhere", "memory: takes no path"),
@@ -40,3 +44,32 @@ async def test_sqlite_names_a_file(
 def test_other_urls_are_refused_in_words(url: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         open_store(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+async def test_a_database_server_is_not_asked_before_it_is_needed(scheme: str) -> None:
+    store = open_store(f"{scheme}://nobody@192.0.2.1/none")
+    assert isinstance(store, PostgresStore)
+    await store.close()
+
+
+def test_a_missing_driver_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("antiphon.store.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(ValueError, match=re.escape("pip install 'antiphon[postgres]'")):
+        open_store("postgresql://host/db")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:a.db", "sqlite:a.db"),
+        ("memory:", "memory:"),
+        ("postgresql://u:p@h:5/db", "postgresql://u@h:5/db"),
+        ("postgres://u:p%40@h1:1,h2:2/db?password=p&a=b", "postgres://u@h1:1,h2:2/db?a=b"),
+        ("postgresql:///db?host=/run/pg", "postgresql:///db?host=/run/pg"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert public_url(url) == shown

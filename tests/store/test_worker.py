@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store import worker
+from antiphon.store import backlog, worker
+from antiphon.store.backlog import Job
+from antiphon.store.erasure import Progress
 from antiphon.store.worker import Reader, Writer
 
 
@@ -145,8 +147,8 @@ async def test_a_connection_that_broke_is_replaced(
 
 
 async def test_the_backlog_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "MAX_WAITING", 2)
-    monkeypatch.setattr(worker, "MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr(backlog, "MAX_WAITING", 2)
+    monkeypatch.setattr(backlog, "MAX_WAITING_BYTES", 100)
     gate, first = await held(writer)
     writer.post(note("a"), size=60)
     with pytest.raises(StoreUnavailable, match="too much is waiting"):
@@ -207,3 +209,197 @@ async def test_a_loop_that_went_away_disturbs_nobody(writer: Writer) -> None:
     gate.open.set()
     await first
     assert await writer.call(notes) == ["left"]
+
+
+async def test_an_error_that_is_returned_is_raised_and_undoes_nothing(writer: Writer) -> None:
+    gate, first = await held(writer)
+
+    def refuse(_: sqlite3.Connection) -> str | KeyError:
+        return KeyError("no")
+
+    runs = (note("a"), refuse, note("b"))
+    tasks = [asyncio.create_task(writer.call(run)) for run in runs]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await first
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [results[0], results[2]] == ["a", "b"]
+    assert isinstance(results[1], KeyError)
+    assert await writer.call(notes) == ["a", "b"]
+
+
+# Shared commits
+
+
+def commits(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of jobs of every commit."""
+    sizes: list[int] = []
+    commit = writer._commit
+
+    def count(connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        sizes.append(len(jobs))
+        commit(connection, jobs)
+
+    monkeypatch.setattr(writer, "_commit", count)
+    return sizes
+
+
+async def test_jobs_that_come_often_share_commits(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 0.2)
+    sizes = commits(writer, monkeypatch)
+    assert await writer.share(note("first"), 1) == "first"
+    names = [f"{number}" for number in range(50)]
+    assert await asyncio.gather(*(writer.share(note(name), 1) for name in names)) == names
+    assert sizes == [1, 50]
+    assert await writer.call(notes) == ["first", *names]
+
+
+async def test_a_shared_job_does_not_wait_without_need(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 600.0)
+    monkeypatch.setattr(writer, "_committed_at", -1_000.0)
+    async with asyncio.timeout(20):
+        assert await writer.share(note("a"), 1) == "a"
+
+
+async def test_a_call_takes_the_shared_jobs_along(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 600.0)
+    await writer.call(notes)
+    waiting = asyncio.create_task(writer.share(note("a"), 1))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        assert await writer.call(notes) == ["a"]
+        assert await waiting == "a"
+
+
+async def test_a_shared_job_waits_while_a_commit_is_under_way(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = commits(writer, monkeypatch)
+    gate, first = await held(writer)
+    tasks = [asyncio.create_task(writer.share(note(f"{n}"), 1)) for n in range(5)]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await asyncio.gather(first, *tasks)
+    assert sizes == [1, 5]
+
+
+async def test_a_timer_of_a_loop_that_went_away_is_not_relied_on(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 0.3)
+    await writer.call(notes)
+
+    def leave() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(writer.share(note("left"), 1))
+        loop.call_later(0.01, task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        loop.close()
+
+    await asyncio.to_thread(leave)
+    async with asyncio.timeout(20):
+        assert await writer.share(note("stayed"), 1) == "stayed"
+    assert await writer.call(notes) == ["left", "stayed"]
+
+
+# Erasing
+
+
+class Erasing:
+    """An eraser that does as it is told, and as it was last told from then on."""
+
+    def __init__(self, *answers: Progress | Exception) -> None:
+        self.answers = list(answers)
+        self.count = 0
+        self.is_called = threading.Event()
+
+    def __call__(self, connection: sqlite3.Connection) -> Progress:
+        assert not connection.in_transaction
+        answer = self.answers[min(self.count, len(self.answers) - 1)]
+        self.count += 1
+        self.is_called.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def removed(_: sqlite3.Connection) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [Progress.DONE],
+        [Progress.MORE, Progress.MORE, Progress.DONE],
+        [Progress.BLOCKED, Progress.BLOCKED, Progress.MORE, Progress.DONE],
+        [sqlite3.OperationalError("disk"), OSError("disk"), Progress.DONE],
+    ],
+)
+async def test_a_removal_waits_until_it_is_erased(
+    connect: Callable[[], sqlite3.Connection], answers: list[Progress | Exception]
+) -> None:
+    erasing = Erasing(*answers)
+    writer = Writer(connect, 60.0, erasing)
+    assert await writer.remove(removed) is True
+    assert erasing.count == len(answers)
+    assert await writer.remove(lambda _: False) is False
+    assert await writer.call(note("a")) == "a"
+    assert erasing.count == len(answers)
+    await writer.close()
+
+
+async def test_a_removal_does_not_wait_for_ever(connect: Callable[[], sqlite3.Connection]) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 0.2, erasing)
+    async with asyncio.timeout(10):
+        assert await writer.remove(removed) is True
+    erasing.answers = [Progress.DONE]
+    count = erasing.count
+    erasing.is_called.clear()
+    assert await asyncio.to_thread(erasing.is_called.wait, 10)
+    assert erasing.count == count + 1
+    await writer.close()
+
+
+async def test_what_is_removed_meanwhile_is_erased_after_that(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 60.0, erasing)
+    first = asyncio.create_task(writer.remove(removed))
+    await asyncio.to_thread(erasing.is_called.wait, 10)
+    second = asyncio.create_task(writer.remove(removed))
+    await asyncio.sleep(0)
+    assert await writer.call(note("a")) == "a"
+    erasing.answers, erasing.count = [Progress.MORE, Progress.DONE], 0
+    assert all(await asyncio.gather(first, second))
+    assert erasing.count == 3
+    await writer.close()
+
+
+@pytest.mark.parametrize(
+    ("last", "steps"), [(Progress.BLOCKED, 1), (Progress.DONE, 2), (Progress.MORE, None)]
+)
+async def test_close_erases_what_it_can(
+    connect: Callable[[], sqlite3.Connection], last: Progress, steps: int | None
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 0.5 if last is Progress.MORE else 60.0, erasing)
+    first = asyncio.create_task(writer.remove(removed))
+    await asyncio.to_thread(erasing.is_called.wait, 10)
+    second = asyncio.create_task(writer.remove(removed))
+    await asyncio.sleep(0)
+    assert await writer.call(note("a")) == "a"
+    erasing.answers, erasing.count = [last], 0
+    async with asyncio.timeout(20):
+        await writer.close()
+        assert all(await asyncio.gather(first, second))
+    assert erasing.count >= 1 if steps is None else erasing.count <= steps + 1

@@ -18,7 +18,7 @@ from antiphon.cli.errors import CliError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = ("serve", "ask", "chat", "check", "keys", "models", "bench")
+_COMMANDS: Final = ("serve", "ask", "chat", "check", "keys", "models", "store", "bench")
 
 
 class _Root(click.Group):

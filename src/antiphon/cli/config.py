@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from antiphon.cli.errors import BadSettings
+from antiphon.engine.webhooks import EVENTS, EventType
 from antiphon.protocol.builder import ReasoningAs
 from antiphon.protocol.codec import Dialect
 from antiphon.server.limits import ServerLimits
@@ -30,6 +31,7 @@ __all__ = [
     "Provider",
     "Settings",
     "UpstreamLimits",
+    "Webhook",
     "load",
     "variable",
 ]
@@ -58,6 +60,16 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None
 
 
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom to tell when a background response has ended."""
+
+    url: str
+    secret_env: str
+    """The name of the environment variable that holds the secret, never the secret itself."""
+    events: tuple[EventType, ...] = EVENTS
+    allow_private: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
@@ -72,17 +84,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strict: bool = False
     reasoning_as: ReasoningAs = "content"
     require_keys: bool = False
+    seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
+    """The name of the environment variable that holds the keys, never a key itself."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     log_level: LogLevel = "info"
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
     providers: dict[str, Provider] = {}
+    webhooks: tuple[Webhook, ...] = ()
 
 
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "limits": ServerLimits,
     "upstream_limits": UpstreamLimits,
     "providers": Provider,
+    "webhooks": Webhook,
 }
 SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)
 
@@ -160,15 +176,35 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             raise BadSettings(
                 f"{where}: there is no key {key!r};{hint} the keys are {', '.join(types)}"
             )
-        if key == "providers" and isinstance(value, dict):
-            for name, provider in value.items():
-                _check_inner(provider, Provider, f"{where}, [providers.{name}]")
-        elif key in TABLES:
-            _check_inner(value, TABLES[key], f"{where}, [{key}]")
+        if key in TABLES:
+            _check_inner_tables(key, value, where)
         else:
             _convert(value, types[key], f"{where}: {key}")
             if struct in (ServerLimits, UpstreamLimits) and not value > 0:
                 raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
+
+
+def _check_inner_tables(key: str, value: object, where: str) -> None:
+    struct = TABLES[key]
+    if key == "providers" and isinstance(value, dict):
+        for name, provider in value.items():
+            _check_inner(provider, struct, f"{where}, [providers.{name}]")
+    elif key == "webhooks":
+        _check_list(value, struct, f"{where}, [[{key}]]")
+    else:
+        _check_inner(value, struct, f"{where}, [{key}]")
+
+
+def _check_list(value: object, struct: type[msgspec.Struct], where: str) -> None:
+    """Check tables that come one after the other, each with all that it needs."""
+    if not isinstance(value, list):
+        raise BadSettings(f"{where} must be tables, each under a heading of its own")
+    needed = [field.name for field in msgspec.structs.fields(struct) if field.required]
+    for table in value:
+        _check_inner(table, struct, where)
+        for name in needed:
+            if name not in table:
+                raise BadSettings(f"{where}: {name} is missing")
 
 
 def _check_inner(value: object, struct: type[msgspec.Struct], where: str) -> None:
@@ -188,6 +224,8 @@ def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
     """Say what a value of this type looks like."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
+    if get_origin(kind) is tuple:
+        return f"a list of {', '.join(get_args(get_args(kind)[0]))}"
     if kind is bool:
         return "true or false"
     # What is left are numbers and strings: "Expected `int` >= 1".

@@ -121,6 +121,31 @@ def revoke(key_id: str, store: str | None, config: str | None) -> None:
     click.echo(f"Key {key_id} is revoked.", err=True)
 
 
+@command.command("seal", epilog="Example:  export ANTIPHON_SEAL_KEYS=$(antiphon keys seal)")
+def seal() -> None:
+    """Make a key to seal what callers carry for the gateway, and show it: it is kept nowhere.
+
+    Put it in the environment variable that `seal_keys_env` names, in front of the keys that
+    are there already, with a comma between: the first one seals, all of them open.
+    """
+    from antiphon.engine.seal import new_key
+
+    click.echo(new_key())
+
+
+@command.command("webhook", epilog="Example:  antiphon keys webhook")
+def webhook() -> None:
+    """Make a secret to sign webhooks with, and show it: it is kept nowhere.
+
+    Put it in the environment variable that `secret_env` of [[webhooks]] names, and give it to
+    whoever checks the signatures.
+    """
+    import base64
+    import secrets
+
+    click.echo(f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
+
+
 def _with_store(
     store: str | None,
     config: str | None,

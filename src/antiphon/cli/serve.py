@@ -31,7 +31,8 @@ __all__ = ["command"]
 @click.option(
     "--store",
     metavar="URL",
-    help="memory: or sqlite:PATH.  [default: antiphon.db in the user's data directory]",
+    help="memory:, sqlite:PATH or postgresql://USER@HOST/DATABASE.  "
+    "[default: antiphon.db in the user's data directory]",
 )
 @click.option(
     "--config",

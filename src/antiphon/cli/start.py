@@ -23,15 +23,18 @@ import msgspec
 
 from antiphon.cli.banner import banner
 from antiphon.cli.config import Settings, load
+from antiphon.cli.endpoints import read_endpoints
 from antiphon.cli.errors import BadSettings
 from antiphon.cli.listen import bind, resolve, url_of
 from antiphon.cli.places import default_store, open_named_store
 from antiphon.cli.providers import Source, build, read_sources
+from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
-from antiphon.server.run import ServerSettings, make_app, recover, serve
+from antiphon.server.run import ServerSettings, make_app, serve
 from antiphon.server.workers import run_workers
 from antiphon.store import KeyRecord
+from antiphon.store.open import public_url
 
 __all__ = ["start"]
 
@@ -42,6 +45,8 @@ def start(flags: Mapping[str, Any]) -> int:
     """Serve until told to stop; return the exit code. Raise CliError if it cannot begin."""
     settings, path = load(flags, os.environ, Path.cwd())
     sources = read_sources(settings, os.environ)
+    read_endpoints(settings, os.environ)  # what is wrong with one is told now
+    read_seal_keys(settings, os.environ)
     address = resolve(settings.host, settings.port)
     settings = msgspec.structs.replace(
         settings,
@@ -59,7 +64,7 @@ def start(flags: Mapping[str, Any]) -> int:
         click.echo(
             banner(
                 url_of(sock),
-                store=_store_of(settings),
+                store=public_url(_store_of(settings)),
                 sources=[source.about for source in sources],
                 models=_model_names(settings, sources),
                 config=path,
@@ -140,8 +145,7 @@ async def _serve(
     settings: Settings, sources: Sequence[Source], sock: socket.socket, index: int
 ) -> None:
     store = open_named_store(_store_of(settings))
-    await recover(store)
-    app = make_app(
+    app = await make_app(
         _catalog(settings, sources),
         store,
         ServerSettings(
@@ -150,6 +154,8 @@ async def _serve(
             reasoning_as=settings.reasoning_as,
             require_keys=settings.require_keys,
             limits=settings.limits,
+            seal_keys=read_seal_keys(settings, os.environ),
+            webhooks=tuple(read_endpoints(settings, os.environ)),
             worker=str(index),
         ),
     )
@@ -172,7 +178,7 @@ def _is_in_force(key: KeyRecord) -> bool:
 
 def _check_keyless(settings: Settings, *, is_exposed: bool) -> None:
     """Raise BadSettings if there must be a key, and there is none in the store."""
-    store = _store_of(settings)
+    store = public_url(_store_of(settings))
     if store.startswith("memory:") and settings.require_keys:
         raise BadSettings(
             f"keys are required at {settings.host}, and memory: never holds one; "

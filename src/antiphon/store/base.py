@@ -2,24 +2,67 @@
 
 Everything has an owner, in every row and every question; missing and foreign look alike.
 A turn stores its own items and points to its parent, so a conversation of a thousand turns
-takes a thousand times the room of one. `finish` returns only when the response is durable.
-Whatever goes wrong inside is raised as `StoreUnavailable`, and then nothing was promised.
+takes a thousand times the room of one. Whatever goes wrong inside is raised as
+`StoreUnavailable`, and then nothing was promised.
+
+A response is an event log. Batches of packed events are appended while it runs, each durable
+before anybody sees it, and `finish` adds the last batch together with the final state. A turn
+has one writer, the store that began it or claimed it; every append and finish checks that,
+so a process that was taken for dead cannot write behind its successor's back.
+
+A store has facets, each with a contract of its own: `conversations`, `claims`, `notices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Failure, Response
+from antiphon.protocol.response import Response
 
-__all__ = ["MAX_DEPTH", "History", "KeyRecord", "Store"]
+__all__ = [
+    "MAX_DEPTH",
+    "Batch",
+    "Claim",
+    "Claims",
+    "Conversation",
+    "Conversations",
+    "History",
+    "ItemPage",
+    "KeyRecord",
+    "Log",
+    "Notice",
+    "Notices",
+    "Orphan",
+    "Store",
+]
 
 # A chain is followed this far; what lies beyond is reported as missing.
 MAX_DEPTH: Final = 100_000
+
+
+class Batch(NamedTuple):
+    """Events of a log that were appended together, packed (see `protocol.log`)."""
+
+    first: int
+    """The sequence number of the first event, and of the last."""
+    last: int
+    body: bytes
+
+
+class Log(msgspec.Struct, frozen=True):
+    """What is known of a response from one sequence number on.
+
+    `response` is the response as it stands, with its output if it has ended. Without
+    `is_kept` the turn keeps no log (it was not streamed): its events follow from the response.
+    """
+
+    response: Response
+    batches: list[Batch]
+    is_kept: bool
 
 
 class History(msgspec.Struct, frozen=True):
@@ -31,6 +74,19 @@ class History(msgspec.Struct, frozen=True):
     items: list[Item]
     status: str
     missing: str | None = None
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """An unfinished response whose writer is gone. Whoever claimed it is its writer now.
+
+    `batches` is its log so far, `request` what was kept to run it, if it is in the background.
+    """
+
+    owner: str
+    response: Response
+    batches: list[Batch]
+    request: bytes | None = None
+    is_cancelled: bool = False
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -45,22 +101,241 @@ class KeyRecord(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Store(Protocol):
-    """Where responses, their items and the keys live."""
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation without its items."""
 
-    async def begin(self, owner: str, response: Response, items: Sequence[Item]) -> None:
-        """Take note of a turn that has begun, with its own input items (all have ids).
+    id: str
+    created_at: int
+    metadata: dict[str, Any] = {}
 
-        Ordered before the `finish` of the same response; need not be durable on return.
-        A second begin of one id changes nothing. Output is stored by `finish` only.
+
+class ItemPage(msgspec.Struct, frozen=True):
+    """Some items of a list, in the order that was asked for."""
+
+    items: list[Item]
+    has_more: bool
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """That a request was made once, and which response it led to.
+
+    `digest` is that of its body. `is_held` says that the store that took it is alive and has
+    not let go: without a response of that id, the request is still on its way to one.
+    """
+
+    digest: bytes
+    response_id: str
+    created_at: int
+    is_held: bool
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """That somebody must be told how a response ended. `id` is the same at every attempt.
+
+    `endpoint` names whom to tell; each endpoint has a notice of its own.
+    """
+
+    id: str
+    owner: str
+    response_id: str
+    type: str
+    created_at: int
+    endpoint: str
+    attempts: int = 0
+
+
+class Conversations(Protocol):
+    """Lists of items that grow by turns and by hand, with one writer at a time.
+
+    A conversation is locked by the response that writes to it. The lock ends with `finish` of
+    that response, with `unlock`, and with the store that took it, if the response never began.
+    """
+
+    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
+        """Keep a new conversation with its first items (all have ids). Durable on return."""
+        ...
+
+    async def get(self, owner: str, conversation_id: str) -> Conversation | None:
+        """Return the conversation without its items."""
+        ...
+
+    async def update(
+        self, owner: str, conversation_id: str, metadata: dict[str, Any]
+    ) -> Conversation | None:
+        """Replace the metadata; return the conversation as it is now, None if there is none."""
+        ...
+
+    async def delete(self, owner: str, conversation_id: str) -> bool:
+        """Remove a conversation and its items for good; say whether there was one.
+
+        Raise ConversationLocked if a turn is writing to it.
         """
         ...
 
-    async def finish(self, owner: str, response: Response) -> None:
+    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
+        """Return every item in order, None if there is no such conversation."""
+        ...
+
+    async def page(
+        self,
+        owner: str,
+        conversation_id: str,
+        *,
+        after: str | None,
+        limit: int,
+        is_descending: bool,
+    ) -> ItemPage | None:
+        """Return at most `limit` items behind the item `after` in the given order.
+
+        None if there is no such conversation. Raise KeyError if it has no item `after`.
+        """
+        ...
+
+    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
+        """Add items at the end, durable on return; say whether there is such a conversation.
+
+        Raise ConversationLocked if a turn is writing to it. An item whose id is there already
+        raises ValueError, and nothing is added.
+        """
+        ...
+
+    async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:
+        """Return one item."""
+        ...
+
+    async def remove(self, owner: str, conversation_id: str, item_id: str) -> bool:
+        """Remove one item for good; say whether there was one. Raise ConversationLocked."""
+        ...
+
+    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+        """Become the writer; return every item as it now is, None if there is no such one.
+
+        Durable on return. Raise ConversationLocked if another response holds it.
+        """
+        ...
+
+    async def unlock(
+        self,
+        owner: str,
+        conversation_id: str,
+        response_id: str,
+        said: Sequence[Item] = (),
+    ) -> bool:
+        """Add what was said and let go, at once and durable, if this response holds the lock.
+
+        Say whether it did.
+        """
+        ...
+
+
+class Claims(Protocol):
+    """Which requests were made already, by a token: an idempotency key or a digest."""
+
+    async def take(
+        self, owner: str, token: str, digest: bytes, response_id: str, now: int
+    ) -> Claim | None:
+        """Claim the token, durable on return; return None, or the claim that is there already.
+
+        A claim whose holder is gone, and which led to no response, gives way.
+        """
+        ...
+
+    async def note(self, owner: str, token: str, digest: bytes, response_id: str, now: int) -> None:
+        """Claim the token, in place of any older claim. Need not be durable on return."""
+        ...
+
+    async def find(self, owner: str, token: str) -> Claim | None:
+        """Return the claim on this token."""
+        ...
+
+    async def release(self, owner: str, token: str, response_id: str) -> None:
+        """Forget the claim if it leads to this response."""
+        ...
+
+
+class Notices(Protocol):
+    """Who must still be told that a response has ended. Rows are added by `Store.finish`.
+
+    A new notice is due at once. `Store.sweep` removes those created before its first time: the
+    endpoint may be gone from the settings. `Store.delete` of the response leaves them.
+    """
+
+    async def take(self, endpoint: str, now: int, hide_until: int, limit: int) -> list[Notice]:
+        """Return notices of this endpoint that are due, oldest first, and hide them till then.
+
+        `attempts` of each is counted up, durable on return: it says which attempt this is.
+        """
+        ...
+
+    async def postpone(self, notice_id: str, until: int) -> None:
+        """Be due again at this time."""
+        ...
+
+    async def settle(self, notice_id: str) -> None:
+        """Forget the notice: it was delivered, or given up."""
+        ...
+
+
+class Store(Protocol):
+    """Where responses, their items and logs, and the keys live."""
+
+    @property
+    def conversations(self) -> Conversations:
+        """Lists of items that grow."""
+        ...
+
+    @property
+    def claims(self) -> Claims:
+        """Which requests were made already."""
+        ...
+
+    @property
+    def notices(self) -> Notices:
+        """Who must still be told."""
+        ...
+
+    async def begin(
+        self,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        *,
+        batch: Batch | None = None,
+        request: bytes | None = None,
+    ) -> None:
+        """Take note of a turn that has begun, with its own input items (all have ids).
+
+        Ordered before the `append` and `finish` of the same response. With a `batch`, the
+        first of its log, it is durable on return, else it need not be. `request` is kept until
+        the end, for whoever claims the turn. A second begin of one id changes nothing.
+        """
+        ...
+
+    async def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> bool:
+        """Add to the log of a begun response; durable on return.
+
+        `status` is its new one, if it changed. Return whether somebody asked to cancel it.
+        Raise TurnLost if it is not this store's to write.
+        """
+        ...
+
+    async def finish(
+        self,
+        owner: str,
+        response: Response,
+        *,
+        batch: Batch | None = None,
+        said: Sequence[Item] = (),
+        notices: Sequence[Notice] = (),
+    ) -> None:
         """Make the final state of a begun response durable. Its output is stored with it.
 
-        Raise StoreUnavailable if the response is not there or has already ended: an end that
-        was stored is never overwritten.
+        All at once: the last batch of its log, which is compressed; `said`, which is added to
+        the conversation that the response has locked; the end of that lock; the notices; what
+        was kept to run it is removed. Raise TurnLost if the response is not there, has already
+        ended, or is another store's: an end that was stored is never overwritten.
         """
         ...
 
@@ -68,8 +343,22 @@ class Store(Protocol):
         """Return a response with its output, finished or not."""
         ...
 
+    async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
+        """Return every batch that has an event behind the sequence number `after`, in order."""
+        ...
+
+    async def wait(self, response_id: str, seconds: float) -> None:
+        """Return when something may have happened to the response, after `seconds` at the latest.
+
+        A hint: it may return early, and nothing may have happened.
+        """
+        ...
+
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response and its items for good; say whether there was one."""
+        """Remove a response, its items and its log for good; say whether there was one.
+
+        Its writer, if it still runs, gets TurnLost.
+        """
         ...
 
     async def history(self, owner: str, response_id: str) -> History | None:
@@ -81,18 +370,34 @@ class Store(Protocol):
         ...
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
-        """Return the newest item with this id."""
+        """Return the newest item with this id, of a response or of a conversation."""
         ...
 
-    async def recover(self, failure: Failure, now: int) -> int:
-        """End as failed whatever a process that died had left unfinished; return how many.
+    async def ask_cancel(self, owner: str, response_id: str) -> bool:
+        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        ...
 
-        The turns of this store, and of others that are alive on the same file, go on.
+    async def asked_cancels(self) -> list[tuple[str, str]]:
+        """Return owner and id of those responses of this store that somebody asked to cancel."""
+        ...
+
+    async def claim_orphans(self, limit: int) -> list[Orphan]:
+        """Become the writer of unfinished responses whose writer is gone, oldest first.
+
+        The turns of this store, and of others that are alive on the same database, go on.
+        Durable on return; no two stores claim the same one.
         """
         ...
 
-    async def sweep(self, before: int) -> int:
-        """Remove responses created before this time; return how many."""
+    async def sweep(self, before: int, claims_before: int) -> int:
+        """Remove responses created before the one time, claims before the other; count the first.
+
+        Conversations stay until they are deleted.
+        """
+        ...
+
+    async def secret(self, name: str, value: bytes) -> bytes:
+        """Return the secret of this name; if there is none, keep and return this value."""
         ...
 
     async def add_key(self, key: KeyRecord) -> None:

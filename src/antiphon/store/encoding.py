@@ -1,37 +1,46 @@
 """How do a response and its items become bytes, and come back?
 
-Both stores keep bytes, so nothing they hold is shared with a caller. A response is kept
+All stores keep bytes, so nothing they hold is shared with a caller. A response is kept
 without its output: the items of a turn stand on their own, each under its id. Fields we do
 not know travel with the rest. What cannot be written as JSON is the caller's bug and is
-raised as it comes.
+raised as it comes. The log of a finished response is one compressed piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from antiphon.protocol.codec import decode_response, encode_item
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import DONE_STATUSES, Failure, Response
+from antiphon.protocol.response import DONE_STATUSES, Response
+from antiphon.store.base import Batch
 
 __all__ = [
     "StoredItem",
     "check_final",
+    "compress_log",
     "decode_item",
     "decode_turn",
     "encode_items",
+    "encode_new_items",
     "encode_turn",
-    "fail_turn",
+    "end_log",
+    "expand_log",
+    "is_storable",
 ]
 
 _EXTRA: Final = "$extra"
+_LEVEL: Final = 1
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Response).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 class StoredItem(NamedTuple):
@@ -46,10 +55,11 @@ def encode_turn(response: Response) -> bytes:
     return _encode(msgspec.structs.replace(response, output=[]))
 
 
-def decode_turn(body: bytes, output: list[Item]) -> Response:
+def decode_turn(body: bytes, output: list[Item], status: str | None = None) -> Response:
     """Return the response of this body with this output.
 
-    A field that only a newer antiphon knows is kept in `extra`.
+    `status` is the one it has now, if the body is older. A field that only a newer antiphon
+    knows is kept in `extra`.
     """
     try:
         response = _decode(body)
@@ -58,6 +68,8 @@ def decode_turn(body: bytes, output: list[Item]) -> Response:
         fields |= fields.pop(_EXTRA, {})
         response = decode_response(_encode(fields))
     response.output = output
+    if status is not None:
+        response.status = status
     return response
 
 
@@ -66,17 +78,48 @@ def encode_items(items: Iterable[Item]) -> list[StoredItem]:
     return [StoredItem(_id_of(item), encode_item(item)) for item in items]
 
 
+def encode_new_items(items: Iterable[Item]) -> list[StoredItem]:
+    """Return the items of a conversation; raise ValueError if an id is missing or there twice."""
+    stored = encode_items(items)
+    seen: set[str] = set()
+    for item in stored:
+        if item.id is None:
+            raise ValueError("an item of a conversation needs an id")
+        if item.id in seen:
+            raise ValueError(f"the conversation already has an item {item.id!r}")
+        seen.add(item.id)
+    return stored
+
+
 def decode_item(body: bytes) -> Item:
     """Return the item of this JSON."""
     return _decode_object(body)
 
 
-def fail_turn(body: bytes, failure: Failure) -> bytes:
-    """Return the body of the same response, ended as failed."""
-    response = decode_turn(body, [])
-    response.status = "failed"
-    response.error = failure
-    return encode_turn(response)
+def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:
+    """Return the whole log with its last batch, which may say again what is there already.
+
+    An append that was told as failed may have been written all the same.
+    """
+    if last is None:
+        return batches
+    return [*(batch for batch in batches if batch.first < last.first), last]
+
+
+def compress_log(batches: Sequence[Batch]) -> bytes:
+    """Return a whole log as few bytes."""
+    # Packed events are short and alike: a higher level takes longer and gains little.
+    return zlib.compress(_pack(batches), _LEVEL)
+
+
+def expand_log(body: bytes, after: int = -1) -> list[Batch]:
+    """Return those batches of a compressed log that have an event behind this number."""
+    return [batch for batch in _unpack(zlib.decompress(body)) if batch.last > after]
+
+
+def is_storable(name: str) -> bool:
+    """Say whether a name can be stored: half a surrogate pair cannot (nor be in UTF-8)."""
+    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def check_final(response: Response) -> None:

@@ -59,7 +59,84 @@ _FIRST: Final[Migration] = (
     )""",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST,)
+# `log` holds the batches of unfinished responses. Rows are only ever added at its end, which
+# costs half of what a table does that is sorted by response; `logs` holds whole logs, compressed.
+# `jobs` holds what is needed to run a turn again elsewhere, and the wish that it be cancelled.
+# A conversation is locked by a response, for as long as the store `writer` is alive or the
+# response unfinished. The writer of a claim is the store that took it.
+_SECOND: Final[Migration] = (
+    """CREATE TABLE log (
+        key INTEGER PRIMARY KEY,
+        response INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        body BLOB NOT NULL
+    )""",
+    "CREATE INDEX log_by_response ON log (response, first)",
+    """CREATE TABLE logs (
+        response INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        body BLOB NOT NULL
+    )""",
+    """CREATE TABLE jobs (
+        response INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        is_cancelled INTEGER NOT NULL,
+        request BLOB
+    )""",
+    "CREATE INDEX jobs_by_wish ON jobs (response) WHERE is_cancelled",
+    """CREATE TABLE conversations (
+        key INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        id TEXT NOT NULL,
+        locked_by TEXT,
+        writer TEXT,
+        body BLOB NOT NULL,
+        UNIQUE (owner, id)
+    )""",
+    "CREATE INDEX conversations_by_lock ON conversations (owner, locked_by)"
+    " WHERE locked_by IS NOT NULL",
+    """CREATE TABLE conversation_items (
+        conversation INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        id TEXT NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (conversation, position),
+        UNIQUE (conversation, id)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX conversation_items_by_id ON conversation_items (owner, id)",
+    """CREATE TABLE claims (
+        owner TEXT NOT NULL,
+        token TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        response TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        writer TEXT NOT NULL,
+        PRIMARY KEY (owner, token)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX claims_by_response ON claims (owner, response)",
+    "CREATE INDEX claims_by_time ON claims (created_at)",
+    """CREATE TABLE notices (
+        key INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        response TEXT NOT NULL,
+        type TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        endpoint TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        due_at INTEGER NOT NULL
+    )""",
+    "CREATE INDEX notices_by_due ON notices (endpoint, due_at)",
+    """CREATE TABLE secrets (
+        name TEXT PRIMARY KEY,
+        value BLOB NOT NULL
+    )""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND)
 
 
 class NewerDatabase(StoreUnavailable):

@@ -1,9 +1,10 @@
-"""Responses and keys in one SQLite file, which several processes may share.
+"""Responses, their logs and keys in one SQLite file, which several processes may share.
 
 One thread writes, all that is waiting in one durable transaction; another reads and never
 waits for it. A turn can be read as soon as `begin` has returned: a miss while writes are
-under way is asked again behind them. This module joins the parts; the SQL is in `statements`,
-the threads are in `worker`, the shape of the file is in `migrations`.
+under way is asked again behind them. What other processes append is seen by looking again.
+This module joins the parts; the SQL is in `statements` and its neighbours, the threads are in
+`worker`, the shape of the file is in `migrations`, who is alive in `presence`.
 """
 
 from __future__ import annotations
@@ -17,18 +18,30 @@ from typing import Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Failure, Response
-from antiphon.store import statements
-from antiphon.store.base import History, KeyRecord
+from antiphon.protocol.response import Response
+from antiphon.store import claim_statements, log_statements, statements
+from antiphon.store.base import Batch, History, KeyRecord, Log, Notice, Orphan
 from antiphon.store.connection import connect, unavailable
-from antiphon.store.encoding import StoredItem, check_final, encode_items, encode_turn
+from antiphon.store.encoding import (
+    StoredItem,
+    check_final,
+    encode_items,
+    encode_turn,
+    is_storable,
+)
+from antiphon.store.erasure import Eraser
 from antiphon.store.presence import Presence
+from antiphon.store.sqlite_claims import SqliteClaims, SqliteNotices
+from antiphon.store.sqlite_conversations import SqliteConversations
+from antiphon.store.waiting import Waiters
 from antiphon.store.worker import Reader, Writer
 
 __all__ = ["SqliteStore"]
 
 # SQLite itself waits this long for a lock; the writer asks again until `patience` is over.
 _LOCK_WAIT: Final = 0.1
+# What another process did to a response is found out this often.
+_LOOK_AGAIN: Final = 0.1
 
 _T = TypeVar("_T")
 
@@ -48,18 +61,34 @@ class SqliteStore:
         try:
             connect(self.path, patience=patience).close()
             self._presence = Presence(self.path)
+            self._presence.clean()
+            self._eraser = Eraser(self.path)
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise StoreUnavailable(f"{self.path}: {unavailable(error).message}") from error
         lock_wait = min(_LOCK_WAIT, patience)
         self._writer = Writer(
-            partial(connect, self.path, patience=lock_wait, max_bytes=max_bytes), patience
+            partial(connect, self.path, patience=lock_wait, max_bytes=max_bytes),
+            patience,
+            self._eraser.step,
         )
         self._reader = Reader(partial(connect, self.path, patience=patience), patience)
+        self._waiters = Waiters()
+        self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
+        self.claims = SqliteClaims(self._writer, self._reader, self._presence)
+        self.notices = SqliteNotices(self._writer)
 
-    async def begin(self, owner: str, response: Response, items: Sequence[Item]) -> None:
+    async def begin(
+        self,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        *,
+        batch: Batch | None = None,
+        request: bytes | None = None,
+    ) -> None:
         """Queue the turn to be written. If writing failed last, wait: better a 503 now."""
         body, rows = encode_turn(response), encode_items(items)
-        row = (
+        row = statements.Beginning(
             response.id,
             response.previous_response_id,
             response.status,
@@ -67,39 +96,78 @@ class SqliteStore:
             response.created_at,
             body,
         )
-        run = partial(statements.begin, owner=owner, response=row, items=rows)
-        if self._writer.is_ailing:
-            await self._writer.call(run, _size(body, rows))
-        else:
-            self._writer.post(run, _size(body, rows))
-
-    async def finish(self, owner: str, response: Response) -> None:
-        """Return when the final state is on the disk."""
-        check_final(response)
-        body, rows = encode_turn(response), encode_items(response.output)
         run = partial(
-            statements.finish,
-            owner=owner,
-            response_id=response.id,
-            status=response.status,
-            body=body,
-            items=rows,
+            statements.begin, owner=owner, response=row, items=rows, batch=batch, request=request
         )
-        obstacle = await self._writer.call(run, _size(body, rows))
-        if obstacle is not None:
-            raise StoreUnavailable(f"response {response.id!r} {obstacle}; nothing was stored")
+        size = len(body) + _size(rows) + _weigh(batch) + len(request or b"")
+        if batch is not None or self._writer.is_ailing:
+            await self._writer.call(run, size)
+            self._waiters.wake(response.id)
+        else:
+            self._writer.post(run, size)
+
+    async def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> bool:
+        """Return when the batch is on the disk; shares its commit with other streams."""
+        run = partial(
+            log_statements.append,
+            owner=owner,
+            response_id=response_id,
+            writer=self._presence.name,
+            batch=batch,
+            status=status,
+        )
+        is_cancelled = await self._writer.share(run, len(batch.body))
+        self._waiters.wake(response_id)
+        return is_cancelled
+
+    async def finish(
+        self,
+        owner: str,
+        response: Response,
+        *,
+        batch: Batch | None = None,
+        said: Sequence[Item] = (),
+        notices: Sequence[Notice] = (),
+    ) -> None:
+        """Return when the final state and all that goes with it is on the disk."""
+        check_final(response)
+        ending = statements.Ending(
+            response.id,
+            response.status,
+            encode_turn(response),
+            encode_items(response.output),
+            batch,
+            encode_items(said),
+            notices,
+        )
+        run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
+        size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
+        await self._writer.call(run, size)
+        self._waiters.wake(response.id)
 
     async def get(self, owner: str, response_id: str) -> Response | None:
         """Return a response with its output, finished or not."""
         return await self._read(statements.get, owner, response_id)
 
+    async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
+        """Return every batch that has an event behind the sequence number `after`."""
+        return await self._read(partial(statements.read_log, after=after), owner, response_id)
+
+    async def wait(self, response_id: str, seconds: float) -> None:
+        """Return when we did something to the response, or it is time to look again."""
+        await self._waiters.wait(response_id, min(seconds, _LOOK_AGAIN))
+
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response and its items from the file; say whether there was one."""
-        if not _is_storable(response_id):
+        """Remove a response, its items and its log from the file; say whether there was one."""
+        if not is_storable(response_id):
             return False
-        return await self._writer.call(
+        found = await self._writer.remove(
             partial(statements.delete, owner=owner, response_id=response_id)
         )
+        self._waiters.wake(response_id)
+        return found
 
     async def history(self, owner: str, response_id: str) -> History | None:
         """Return the items of the whole chain that ends in this response."""
@@ -113,20 +181,53 @@ class SqliteStore:
         """Return the newest item with this id that is on the disk."""
         return await self._read(statements.find_item, owner, item_id)
 
-    async def recover(self, failure: Failure, now: int) -> int:
-        """End as failed what stores on this file left unfinished that are gone; count them."""
-        self._presence.clean()
-        return await self._writer.call(
-            partial(statements.recover, is_alive=self._presence.is_alive, failure=failure)
+    async def ask_cancel(self, owner: str, response_id: str) -> bool:
+        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        if not is_storable(response_id):
+            return False
+        found = await self._writer.call(
+            partial(log_statements.ask_cancel, owner=owner, response_id=response_id)
+        )
+        self._waiters.wake(response_id)
+        return found
+
+    async def asked_cancels(self) -> list[tuple[str, str]]:
+        """Return owner and id of those responses of this store that somebody asked to cancel."""
+        return await self._reader.call(
+            partial(log_statements.asked_cancels, writer=self._presence.name)
         )
 
-    async def sweep(self, before: int) -> int:
-        """Remove responses created before this time, in steps that let others write."""
-        removed = step = await self._writer.call(partial(statements.sweep, before=before))
-        while step == statements.SWEEP_SIZE:
-            step = await self._writer.call(partial(statements.sweep, before=before))
-            removed += step
+    async def claim_orphans(self, limit: int) -> list[Orphan]:
+        """Become the writer of unfinished responses whose writer is gone, oldest first."""
+        # Asked often, and mostly in vain: looking does not hold up those who write.
+        is_alive = self._presence.is_alive
+        if not await self._reader.call(partial(log_statements.has_orphans, is_alive=is_alive)):
+            return []
+        claim = partial(
+            log_statements.claim_orphans,
+            writer=self._presence.name,
+            is_alive=is_alive,
+            limit=limit,
+        )
+        return await self._writer.call(claim)
+
+    async def sweep(self, before: int, claims_before: int) -> int:
+        """Remove what is older, in steps that let others write."""
+        removed = await self._in_steps(partial(statements.sweep, before=before))
+        await self._writer.call(partial(claim_statements.sweep_notices, before=before))
+        limit = statements.SWEEP_SIZE
+        await self._in_steps(
+            partial(claim_statements.sweep_claims, before=claims_before, limit=limit)
+        )
+        if removed:
+            await self._writer.remove(_do_nothing)
         return removed
+
+    async def secret(self, name: str, value: bytes) -> bytes:
+        """Return the secret of this name; if there is none, keep and return this value."""
+        return await self._writer.call(
+            partial(claim_statements.keep_secret, name=name, value=value)
+        )
 
     async def add_key(self, key: KeyRecord) -> None:
         """Keep a new key. Raise ValueError if its id is taken."""
@@ -135,7 +236,7 @@ class SqliteStore:
 
     async def find_key(self, key_id: str) -> KeyRecord | None:
         """Return the key with this id, revoked or not."""
-        if not _is_storable(key_id):
+        if not is_storable(key_id):
             return None
         return await self._reader.call(partial(statements.find_key, key_id=key_id))
 
@@ -145,7 +246,7 @@ class SqliteStore:
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
-        if not _is_storable(key_id):
+        if not is_storable(key_id):
             return False
         return await self._writer.call(partial(statements.revoke_key, key_id=key_id, now=now))
 
@@ -158,12 +259,20 @@ class SqliteStore:
         """Write what is queued and let go of files and threads."""
         await self._reader.close()
         await self._writer.close()
+        self._eraser.close()
         self._presence.close()
+
+    async def _in_steps(self, remove: Callable[[sqlite3.Connection], int]) -> int:
+        removed = step = await self._writer.call(remove)
+        while step == statements.SWEEP_SIZE:
+            step = await self._writer.call(remove)
+            removed += step
+        return removed
 
     async def _read(
         self, ask: Callable[[sqlite3.Connection, str, str], _T | None], owner: str, name: str
     ) -> _T | None:
-        if not _is_storable(name):
+        if not is_storable(name):
             return None
 
         def run(connection: sqlite3.Connection) -> _T | None:
@@ -178,14 +287,14 @@ class SqliteStore:
         return found
 
 
-def _size(body: bytes, items: list[StoredItem]) -> int:
-    return len(body) + sum(len(item.body) for item in items)
+def _size(items: Sequence[StoredItem]) -> int:
+    return sum(len(item.body) for item in items)
 
 
-def _is_storable(name: str) -> bool:
-    """Say whether a name can be in the file: half a surrogate pair cannot (nor be in UTF-8)."""
-    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
+def _weigh(batch: Batch | None) -> int:
+    return 0 if batch is None else len(batch.body)
 
 
-def _do_nothing(_: sqlite3.Connection) -> None:
+def _do_nothing(_: sqlite3.Connection) -> bool:
     """Wait for the transaction that everything queued before is part of."""
+    return True

@@ -1,27 +1,33 @@
 """The questions and changes we put to the database, one function each.
 
 A function gets a connection inside a transaction, which somebody else begins and commits.
-It never sees an event loop. Every WHERE has the owner, except where the question is about
-all owners (recover, sweep, keys).
+It never sees an event loop. What must not be done is returned as an error: one that is raised
+would undo the work of others in the same transaction. Every WHERE has the owner, except where
+the question is about all owners (sweep, keys). Logs, conversations and claims have modules of
+their own; a turn that begins, ends or is removed changes them from here.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
+from antiphon.protocol.errors import TurnLost
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Failure, Response
-from antiphon.store.base import MAX_DEPTH, History, KeyRecord
-from antiphon.store.encoding import StoredItem, decode_item, decode_turn, fail_turn
+from antiphon.protocol.response import Response
+from antiphon.store import claim_statements, conversation_statements, log_statements
+from antiphon.store.base import MAX_DEPTH, Batch, History, KeyRecord, Log, Notice
+from antiphon.store.encoding import StoredItem, decode_item, decode_turn
 from antiphon.store.migrations import APPLICATION_ID
 
 __all__ = [
     "SWEEP_SIZE",
+    "Beginning",
+    "Ending",
     "add_key",
     "begin",
     "delete",
@@ -33,13 +39,11 @@ __all__ = [
     "input_items",
     "list_keys",
     "look",
-    "recover",
+    "read_log",
     "revoke_key",
     "sweep",
     "touch",
 ]
-
-_NOT_THERE: Final = "is not in the store: its beginning could not be written, or it was deleted"
 
 # Responses removed in one transaction: other writes get their turn in between.
 SWEEP_SIZE: Final = 500
@@ -69,68 +73,117 @@ _ITEMS: Final = """
 _ITEMS_OF_KIND: Final = (
     "SELECT body FROM items WHERE response = ? AND kind = ? AND owner = ? ORDER BY position"
 )
+_OPEN: Final = """
+    SELECT key, writer,
+        EXISTS (SELECT 1 FROM log WHERE log.response = responses.key),
+        EXISTS (SELECT 1 FROM jobs WHERE jobs.response = responses.key),
+        (SELECT conversations.key FROM conversations
+            WHERE conversations.owner = responses.owner AND locked_by = responses.id)
+    FROM responses WHERE owner = ? AND id = ?
+"""
+_UNLOCK: Final = (
+    "UPDATE conversations SET locked_by = NULL, writer = NULL WHERE owner = ? AND locked_by = ?"
+)
 _SELECT_KEYS: Final = "SELECT id, owner, digest, created_at, expires_at, revoked_at, name FROM keys"
+
+
+class Beginning(NamedTuple):
+    """A row of a turn that begins."""
+
+    id: str
+    parent: str | None
+    status: str
+    writer: str
+    created_at: float
+    body: bytes
+
+
+class Ending(NamedTuple):
+    """What `finish` puts into the database, all at once."""
+
+    response_id: str
+    status: str
+    body: bytes
+    output: Sequence[StoredItem]
+    batch: Batch | None
+    said: Sequence[StoredItem]
+    notices: Sequence[Notice]
 
 
 def begin(
     connection: sqlite3.Connection,
     owner: str,
-    response: tuple[str, str | None, str, str, float, bytes],
+    response: Beginning,
     items: Sequence[StoredItem],
+    batch: Batch | None,
+    request: bytes | None,
 ) -> None:
-    """Insert a turn: id, parent, status, writer, created_at, body; and its input items."""
+    """Insert a turn that is not there yet, with its input items."""
     cursor = connection.execute(
         "INSERT OR IGNORE INTO responses (owner, id, parent, status, writer, created_at, body)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (owner, *response),
     )
-    if cursor.rowcount:
-        _insert_items(connection, owner, cursor.lastrowid, _INPUT, items)
+    key = cursor.lastrowid
+    if not cursor.rowcount or key is None:
+        return
+    _insert_items(connection, owner, key, _INPUT, items)
+    if batch is not None:
+        log_statements.insert_batch(connection, owner, key, batch)
+    if request is not None:
+        log_statements.insert_job(connection, owner, key, request)
 
 
 def finish(
-    connection: sqlite3.Connection,
-    owner: str,
-    response_id: str,
-    status: str,
-    body: bytes,
-    items: Sequence[StoredItem],
-) -> str | None:
-    """End a turn that is open; return None if that was done, else why not."""
-    row = connection.execute(
-        "SELECT key, status, writer FROM responses WHERE owner = ? AND id = ?",
-        (owner, response_id),
-    ).fetchone()
-    if row is None:
-        return _NOT_THERE
-    key, found, writer = row
-    if writer is None:
-        return f"has already ended as {found}"
+    connection: sqlite3.Connection, owner: str, writer: str, ending: Ending
+) -> TurnLost | ValueError | None:
+    """End a turn that is open and this writer's; return an error if it is not."""
+    row = connection.execute(_OPEN, (owner, ending.response_id)).fetchone()
+    if row is None or row[1] != writer:
+        return log_statements.lost(connection, owner, ending.response_id)
+    key, _, has_log, has_job, conversation = row
+    if ending.said and conversation is None:
+        return ValueError(f"response {ending.response_id!r} has locked no conversation to add to")
     connection.execute(
         "UPDATE responses SET status = ?, writer = NULL, body = ? WHERE key = ? AND owner = ?",
-        (status, body, key, owner),
+        (ending.status, ending.body, key, owner),
     )
-    _insert_items(connection, owner, key, _OUTPUT, items)
+    _insert_items(connection, owner, key, _OUTPUT, ending.output)
+    if has_log or ending.batch is not None:
+        log_statements.close_log(connection, owner, key, ending.batch)
+    if has_job:
+        connection.execute("DELETE FROM jobs WHERE response = ? AND owner = ?", (key, owner))
+    if conversation is not None:
+        conversation_statements.release(connection, owner, conversation, ending.said)
+    if ending.notices:
+        claim_statements.insert_notices(connection, ending.notices)
     return None
 
 
 def get(connection: sqlite3.Connection, owner: str, response_id: str) -> Response | None:
     """Return the response with its output."""
-    row = connection.execute(
-        "SELECT key, body FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
-    ).fetchone()
-    if row is None:
+    found = _find(connection, owner, response_id)
+    return None if found is None else found[1]
+
+
+def read_log(
+    connection: sqlite3.Connection, owner: str, response_id: str, after: int
+) -> Log | None:
+    """Return the response and every batch of its log behind this number."""
+    found = _find(connection, owner, response_id)
+    if found is None:
         return None
-    return decode_turn(row[1], _items(connection, _ITEMS_OF_KIND, (row[0], _OUTPUT, owner)))
+    key, response = found
+    batches = log_statements.read_batches(connection, owner, key, after)
+    return Log(response, batches or [], is_kept=batches is not None)
 
 
 def delete(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
-    """Remove a response and its items; say whether there was one."""
+    """Remove a response and all that belongs to it; say whether there was one."""
     key = _key(connection, owner, response_id)
     if key is None:
         return False
-    connection.execute("DELETE FROM items WHERE response = ? AND owner = ?", (key, owner))
-    connection.execute("DELETE FROM responses WHERE key = ? AND owner = ?", (key, owner))
+    _remove(connection, [(key, owner, response_id)])
     return True
 
 
@@ -157,46 +210,25 @@ def input_items(connection: sqlite3.Connection, owner: str, response_id: str) ->
 
 
 def find_item(connection: sqlite3.Connection, owner: str, item_id: str) -> Item | None:
-    """Return the newest item with this id: of the turn that began last, and there the last."""
+    """Return the last item with this id of the turn that began last, else of a conversation."""
     row = connection.execute(
         "SELECT body FROM items WHERE owner = ? AND id = ?"
         " ORDER BY response DESC, kind DESC, position DESC LIMIT 1",
         (owner, item_id),
     ).fetchone()
-    return None if row is None else decode_item(row[0])
-
-
-def recover(
-    connection: sqlite3.Connection, is_alive: Callable[[str], bool], failure: Failure
-) -> int:
-    """End as failed the turns of all writers that are gone; return how many."""
-    writers = connection.execute(
-        "SELECT DISTINCT writer FROM responses WHERE writer IS NOT NULL"
-    ).fetchall()
-    keys = [
-        key
-        for (writer,) in writers
-        if not is_alive(writer)
-        for (key,) in connection.execute("SELECT key FROM responses WHERE writer = ?", (writer,))
-    ]
-    for key in keys:
-        body = connection.execute("SELECT body FROM responses WHERE key = ?", (key,)).fetchone()[0]
-        connection.execute(
-            "UPDATE responses SET status = 'failed', writer = NULL, body = ? WHERE key = ?",
-            (fail_turn(body, failure), key),
-        )
-    return len(keys)
+    if row is None:
+        return conversation_statements.find_anywhere(connection, owner, item_id)
+    return decode_item(row[0])
 
 
 def sweep(connection: sqlite3.Connection, before: int) -> int:
     """Remove the oldest responses created before this time, SWEEP_SIZE at most."""
-    keys = connection.execute(
-        "SELECT key FROM responses WHERE created_at < ? ORDER BY created_at LIMIT ?",
+    found = connection.execute(
+        "SELECT key, owner, id FROM responses WHERE created_at < ? ORDER BY created_at LIMIT ?",
         (before, SWEEP_SIZE),
     ).fetchall()
-    connection.executemany("DELETE FROM items WHERE response = ?", keys)
-    connection.executemany("DELETE FROM responses WHERE key = ?", keys)
-    return len(keys)
+    _remove(connection, found)
+    return len(found)
 
 
 def add_key(connection: sqlite3.Connection, key: KeyRecord) -> bool:
@@ -240,6 +272,33 @@ def look(connection: sqlite3.Connection) -> None:
 def touch(connection: sqlite3.Connection) -> None:
     """Write something that changes nothing, to see whether writing works."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _find(
+    connection: sqlite3.Connection, owner: str, response_id: str
+) -> tuple[int, Response] | None:
+    row = connection.execute(
+        "SELECT key, status, body FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
+    ).fetchone()
+    if row is None:
+        return None
+    key, status, body = row
+    output = _items(connection, _ITEMS_OF_KIND, (key, _OUTPUT, owner))
+    return key, decode_turn(body, output, status)
+
+
+def _remove(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
+    """Remove turns (key, owner, id) from every table. Nobody hears from them again."""
+    names = [(owner, response_id) for _, owner, response_id in turns]
+    connection.executemany(_UNLOCK, names)
+    connection.executemany("DELETE FROM claims WHERE owner = ? AND response = ?", names)
+    places = [(key, owner) for key, owner, _ in turns]
+    for table in ("items", "log", "logs", "jobs"):
+        connection.executemany(
+            f"DELETE FROM {table} WHERE response = ? AND owner = ?",  # noqa: S608 # constants
+            places,
+        )
+    connection.executemany("DELETE FROM responses WHERE key = ? AND owner = ?", places)
 
 
 def _key(connection: sqlite3.Connection, owner: str, response_id: str) -> int | None:

@@ -5,9 +5,13 @@ that is waiting in one transaction (group commit) and tells the callers after th
 one wake-up per event loop. Rules:
 
 - A job that fails takes no other with it: a failed batch is tried again in halves.
+- A job that returns an error has changed nothing: its caller gets it, the others go on.
 - A connection that failed is closed, and the next job opens a new one.
 - Nobody waits for a locked database longer than `patience`.
 - A job nobody waits for lingers a moment, so that it shares a commit with others.
+- Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
+- What a job removed is erased from the files too before its caller hears of it, unless that
+  takes longer than `patience`, because a reader is in the way: then it is done afterwards.
 """
 
 from __future__ import annotations
@@ -18,97 +22,30 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.backlog import Backlog, Job, Run, deliver
 from antiphon.store.connection import is_locked, unavailable
+from antiphon.store.erasure import Progress
 
-__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Reader", "Writer"]
-
-MAX_WAITING: Final = 10_000
-MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+__all__ = ["Reader", "Writer"]
 
 _LINGER: Final = 0.01
+# Between commits that are made for shared jobs alone: many streams then make 100 commits a
+# second, not as many as the disk can bear, and a single one hardly ever waits.
+_SHARE: Final = 0.01
+# Between attempts to erase while somebody is in the way; doubled each time.
+_FIRST_PAUSE: Final = 0.01
+_LAST_PAUSE: Final = 1.0
+# Erasing goes through the whole file. Where that takes long, it is a tenth of what we do.
+_LONG: Final = 0.05
+_REST: Final = 9
 # Beyond `patience`, for a slow disk: a thread that has gone wrong is a 503, not a hang.
 _GRACE: Final = 25.0
 _LOCK_PAUSE: Final = 0.01
 
 _T = TypeVar("_T")
-_Run = Callable[[sqlite3.Connection], _T]
-
-
-class _Job:
-    """One thing to do on a connection; `future` is None if nobody waits for it."""
-
-    __slots__ = ("deadline", "error", "future", "result", "run")
-
-    def __init__(self, run: _Run[Any], deadline: float, future: asyncio.Future[Any] | None) -> None:
-        self.run = run
-        self.deadline = deadline
-        self.future = future
-        self.result: Any = None  # whatever `run` returns
-        self.error: StoreUnavailable | None = None
-
-    def resolve(self) -> None:
-        """Tell who waits. Runs in the event loop; the caller may have left."""
-        if self.future is None or self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
-
-
-class _Backlog:
-    """Jobs on their way to a thread. Bounded in number and bytes."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._bell: SimpleQueue[None] = SimpleQueue()
-        self._is_rung = False
-        self._is_closed = False
-        self._jobs: list[_Job] = []
-        self._bytes = 0
-        self.is_busy = False
-
-    def put(self, job: _Job, size: int) -> bool:
-        """Add a job; say whether it is the first of a new batch. Does not wake the thread."""
-        with self._lock:
-            if self._is_closed:
-                raise StoreUnavailable("the store is closed")
-            if len(self._jobs) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
-                raise StoreUnavailable("too much is waiting to be stored; try again")
-            self._jobs.append(job)
-            self._bytes += size
-            self.is_busy = True
-            return len(self._jobs) == 1
-
-    def ring(self) -> None:
-        """Wake the thread."""
-        with self._lock:
-            if not self._is_rung:
-                self._is_rung = True
-                self._bell.put(None)
-
-    def take(self) -> list[_Job] | None:
-        """Wait for the bell and return all jobs; None when closed and nothing is left."""
-        with self._lock:
-            self.is_busy = bool(self._jobs)
-        self._bell.get()
-        with self._lock:
-            jobs, self._jobs = self._jobs, []
-            self._bytes = 0
-            self._is_rung = self._is_closed
-            return None if self._is_closed and not jobs else jobs
-
-    def close(self) -> None:
-        """Take no more jobs."""
-        with self._lock:
-            self._is_closed = True
-            # Once for what is left, once for the end.
-            self._bell.put(None)
-            self._bell.put(None)
 
 
 class _Worker:
@@ -118,20 +55,25 @@ class _Worker:
         self._connect = connect
         self._patience = patience
         self._open: sqlite3.Connection | None = None
-        self._backlog = _Backlog()
+        self._backlog = Backlog()
         self._thread = threading.Thread(target=self._live, name=type(self).__name__, daemon=True)
         self._thread.start()
 
-    async def call(self, run: _Run[_T], size: int = 0) -> _T:
+    async def call(self, run: Run[_T], size: int = 0) -> _T:
         """Run this on the connection and return its result when it is done for good."""
         future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._backlog.put(_Job(run, time.monotonic() + self._patience, future), size)
+        self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
         self._backlog.ring()
+        return await self._answer(future)
+
+    async def _answer(self, future: asyncio.Future[_T]) -> _T:
+        # Half the price of `asyncio.timeout`, which counts where every event is stored.
+        limit = self._patience + _GRACE
+        timer = future.get_loop().call_later(limit, _give_up_waiting, future)
         try:
-            async with asyncio.timeout(self._patience + _GRACE):
-                return await future
-        except TimeoutError:
-            raise StoreUnavailable("the database did not answer in time; try again") from None
+            return await future
+        finally:
+            timer.cancel()
 
     async def close(self) -> None:
         """Do what is waiting, then end the thread. Closing twice is fine."""
@@ -143,7 +85,7 @@ class _Worker:
             self._do(jobs)
         self._drop()
 
-    def _do(self, jobs: list[_Job]) -> None:
+    def _do(self, jobs: list[Job]) -> None:
         raise NotImplementedError
 
     def _connection(self) -> sqlite3.Connection:
@@ -161,16 +103,16 @@ class _Worker:
 class Reader(_Worker):
     """Does jobs one by one; each sees one state of the database."""
 
-    def _do(self, jobs: list[_Job]) -> None:
+    def _do(self, jobs: list[Job]) -> None:
         for job in jobs:
             try:
                 job.result = self._read(job)
             except Exception as error:  # noqa: BLE001 # outermost frame of the thread
                 self._drop()
                 job.error = unavailable(error)
-            _deliver([job])
+            deliver([job])
 
-    def _read(self, job: _Job) -> object:
+    def _read(self, job: Job) -> object:
         if time.monotonic() > job.deadline:
             raise StoreUnavailable("the database did not answer in time; try again")
         connection = self._connection()
@@ -183,21 +125,81 @@ class Reader(_Worker):
 class Writer(_Worker):
     """Does all waiting jobs in one transaction, in order."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], patience: float) -> None:
-        super().__init__(connect, patience)
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        patience: float,
+        erase: Callable[[sqlite3.Connection], Progress] | None = None,
+    ) -> None:
         self.is_ailing = False
+        self._is_committing = False
+        self._committed_at = 0.0
+        self._timer_loop: asyncio.AbstractEventLoop | None = None
+        self._erase = erase
+        # Removals that are committed: those that are being erased, those that are yet to be.
+        self._erasing: list[Job] = []
+        self._removed: list[Job] = []
+        self._is_erasing = False
+        self._pause = _FIRST_PAUSE
+        self._next_step = 0.0
+        self._spent = 0.0
+        super().__init__(connect, patience)
 
     @property
     def is_busy(self) -> bool:
         """Whether something is waiting or being written."""
         return self._backlog.is_busy
 
-    def post(self, run: _Run[object], size: int) -> None:
+    def post(self, run: Run[object], size: int) -> None:
         """Run this before any later job, some time soon. Nobody hears whether it worked."""
-        if self._backlog.put(_Job(run, time.monotonic() + self._patience, None), size):
+        if self._backlog.put(Job(run, time.monotonic() + self._patience, None), size):
             asyncio.get_running_loop().call_later(_LINGER, self._backlog.ring)
 
-    def _do(self, jobs: list[_Job]) -> None:
+    async def share(self, run: Run[_T], size: int) -> _T:
+        """Like `call`, but wait a moment for others if there was a commit just now."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
+        self._ring_in_time(loop)
+        return await self._answer(future)
+
+    async def remove(self, run: Run[_T]) -> _T:
+        """Like `call`, for what removes something: the result True waits until it is erased."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        job = Job(run, time.monotonic() + self._patience, future)
+        job.is_removal = True
+        self._backlog.put(job, 0)
+        self._backlog.ring()
+        return await self._answer(future)
+
+    def _ring_in_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the thread now, or by a timer if it has just committed or is about to."""
+        wait = _SHARE
+        if not self._is_committing:
+            wait = self._committed_at + _SHARE - time.monotonic()
+        if wait <= 0:
+            self._backlog.ring()
+        elif self._timer_loop is not loop:
+            # Another loop's timer may die with that loop.
+            self._timer_loop = loop
+            loop.call_later(wait, self._ring_by_timer, loop)
+
+    def _ring_by_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer_loop = None
+        if self._backlog.is_waiting:
+            self._ring_in_time(loop)
+
+    def _live(self) -> None:
+        while (jobs := self._backlog.take(self._rest())) is not None:
+            self._is_committing = True
+            self._do(jobs)
+            self._committed_at = time.monotonic()
+            self._is_committing = False
+            self._erase_some(time.monotonic())
+        self._erase_last()
+        self._drop()
+
+    def _do(self, jobs: list[Job]) -> None:
         while jobs:
             try:
                 connection = self._connection()
@@ -208,7 +210,7 @@ class Writer(_Worker):
                 self._commit(connection, jobs)
                 return
 
-    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+    def _commit(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         try:
             for job in jobs:
                 job.result = job.run(connection)
@@ -222,9 +224,60 @@ class Writer(_Worker):
                 self._do(jobs[len(jobs) // 2 :])
         else:
             self.is_ailing = False
-            _deliver(jobs)
+            if self._erase is not None:
+                self._removed += [job for job in jobs if job.is_removed]
+                jobs = [job for job in jobs if not job.is_removed]
+            deliver(jobs)
 
-    def _give_up(self, jobs: list[_Job], error: Exception) -> list[_Job]:
+    def _rest(self) -> float | None:
+        """Return how long the thread may sleep: for as long as it likes, if all is erased."""
+        if not (self._is_erasing or self._removed):
+            return None
+        return max(0.0, self._next_step - time.monotonic())
+
+    def _erase_some(self, now: float) -> None:
+        """Erase a piece of what was removed, and tell those whose removal is all gone."""
+        if not self._is_erasing:
+            self._is_erasing, self._erasing, self._removed = bool(self._removed), self._removed, []
+        if self._is_erasing and now >= self._next_step:
+            self._take_step(now)
+        self._erasing = _tell_late(self._erasing, now)
+        self._removed = _tell_late(self._removed, now)
+
+    def _take_step(self, now: float) -> None:
+        progress = self._step()
+        if progress is Progress.BLOCKED:
+            self._next_step = now + self._pause
+            self._pause = min(self._pause * 2, _LAST_PAUSE)
+            return
+        self._pause = _FIRST_PAUSE
+        self._spent += time.monotonic() - now
+        if progress is Progress.DONE:
+            deliver(self._erasing)
+            self._is_erasing, self._erasing = False, []
+            self._next_step = time.monotonic() + max(0.0, self._spent - _LONG) * _REST
+            self._spent = 0.0
+
+    def _step(self) -> Progress:
+        assert self._erase is not None  # or nothing would wait to be erased
+        try:
+            return self._erase(self._connection())
+        except (sqlite3.Error, OSError, StoreUnavailable):
+            return Progress.BLOCKED
+        finally:
+            self._drop()
+
+    def _erase_last(self) -> None:
+        """Erase what is left if nobody is in the way, then let everybody go."""
+        end = time.monotonic() + self._patience
+        while (now := time.monotonic()) < end and (self._is_erasing or self._removed):
+            self._next_step = 0.0
+            self._erase_some(now)
+            if self._pause > _FIRST_PAUSE:
+                break
+        deliver(self._erasing + self._removed)
+
+    def _give_up(self, jobs: list[Job], error: Exception) -> list[Job]:
         """Fail what cannot wait any longer for the transaction to begin; return the rest."""
         if not is_locked(error):
             self._drop()
@@ -235,24 +288,20 @@ class Writer(_Worker):
         time.sleep(_LOCK_PAUSE)
         return [job for job in jobs if job.deadline > now]
 
-    def _fail(self, jobs: list[_Job], error: Exception) -> None:
+    def _fail(self, jobs: list[Job], error: Exception) -> None:
         self.is_ailing = True
         for job in jobs:
             job.error = unavailable(error)
-        _deliver(jobs)
+        deliver(jobs)
 
 
-def _deliver(jobs: list[_Job]) -> None:
-    """Wake each event loop once, for all of its callers."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        if job.future is not None:
-            loops.setdefault(job.future.get_loop(), []).append(job)
-    for loop, callers in loops.items():
-        with suppress(RuntimeError):  # the loop was closed: nobody waits there
-            loop.call_soon_threadsafe(_resolve, callers)
+def _tell_late(jobs: list[Job], now: float) -> list[Job]:
+    """Tell those whose time is over; return the others."""
+    late = [job for job in jobs if job.deadline <= now]
+    deliver(late)
+    return [job for job in jobs if job.deadline > now] if late else jobs
 
 
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        job.resolve()
+def _give_up_waiting(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(StoreUnavailable("the database did not answer in time; try again"))

@@ -1,0 +1,88 @@
+"""`antiphon store`: what is in a store, and moving it elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from antiphon.cli.errors import BadSettings
+
+__all__ = ["command"]
+
+_T = TypeVar("_T")
+
+
+@click.group(
+    "store",
+    short_help="Look into a store, or copy it.",
+    epilog="Example:  antiphon store copy sqlite:antiphon.db postgresql://antiphon@db/antiphon",
+)
+def command() -> None:
+    """Look into the store of a gateway, or copy it to another place.
+
+    URLs are those of `antiphon serve --store`: sqlite:PATH or postgresql://USER@HOST/DATABASE.
+    A password is better kept in PGPASSWORD or ~/.pgpass than in the URL.
+    """
+
+
+@command.command(
+    "copy",
+    epilog="Example:  antiphon store copy sqlite:antiphon.db postgresql://antiphon@db/antiphon",
+)
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option(
+    "--while-running",
+    is_flag=True,
+    help="Copy what there is now, also if a gateway is at work on turns of SRC.",
+)
+def copy(source: str, target: str, while_running: bool) -> None:
+    """Copy everything in SRC to DST, which must be empty, and check the copy.
+
+    DST holds the whole copy or nothing. SRC is left as it is. Stop the gateways of SRC first:
+    what they store later is not in the copy.
+    """
+    from antiphon.store.copy import copy_store
+    from antiphon.store.open import public_url
+
+    counts = _run(copy_store(source, target, _progress, while_running=while_running))
+    for table, count in counts.items():
+        click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
+    click.echo(
+        f"Copied and checked: {sum(counts.values()):,} rows are in {public_url(target)}.", err=True
+    )
+
+
+@command.command("info", epilog="Example:  antiphon store info sqlite:antiphon.db")
+@click.argument("url", metavar="URL")
+def info(url: str) -> None:
+    """Show how much is in a store."""
+    from antiphon.store.copy import read_info
+
+    found = _run(read_info(url))
+    for table, count in found.counts.items():
+        click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
+    click.echo(f"{'unfinished turns':<20}{found.unfinished:>12,}")
+    click.echo(f"{'… being worked on':<20}{found.busy:>12,}")
+    click.echo(f"{'bytes':<20}{found.size:>12,}")
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:  # Any: what a coroutine is sent is nothing
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    except ValueError as error:
+        raise BadSettings(str(error)) from None
+
+
+def _progress(table: str, done: int, total: int) -> None:
+    """Show how far it is: on a terminal all the time, elsewhere once per table."""
+    name = table.replace("_", " ")
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{name}: {done:,} of {total:,}", err=True, nl=done == total)
+    elif done == total:
+        click.echo(f"{name}: {done:,}", err=True)

@@ -1,0 +1,133 @@
+"""What waits for a thread, and how do callers hear what came of it?
+
+Jobs are bounded in number and bytes: whoever comes too late is refused, nobody is forgotten.
+Each event loop is woken once for all of its callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from antiphon.protocol.errors import StoreUnavailable
+
+__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Backlog", "Job", "Run", "deliver"]
+
+MAX_WAITING: Final = 10_000
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+
+_T = TypeVar("_T")
+Run = Callable[[sqlite3.Connection], _T | Exception]
+
+
+class Job:
+    """One thing to do on a connection; `future` is None if nobody waits for it."""
+
+    __slots__ = ("deadline", "error", "future", "is_removal", "result", "run")
+
+    def __init__(self, run: Run[Any], deadline: float, future: asyncio.Future[Any] | None) -> None:
+        self.run = run
+        self.deadline = deadline
+        self.future = future
+        self.is_removal = False
+        self.result: Any = None  # whatever `run` returns
+        self.error: StoreUnavailable | None = None
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether this removed something."""
+        return self.is_removal and self.result is True
+
+    def resolve(self) -> None:
+        """Tell who waits. Runs in the event loop; the caller may have left."""
+        if self.future is None or self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        elif isinstance(self.result, Exception):
+            self.future.set_exception(self.result)
+        else:
+            self.future.set_result(self.result)
+
+
+class Backlog:
+    """Jobs on their way to a thread. Bounded in number and bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._is_rung = False
+        self._is_closed = False
+        self._jobs: list[Job] = []
+        self._bytes = 0
+        self.is_busy = False
+
+    def put(self, job: Job, size: int) -> bool:
+        """Add a job; say whether it is the first of a new batch. Does not wake the thread."""
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable("the store is closed")
+            if len(self._jobs) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+                raise StoreUnavailable("too much is waiting to be stored; try again")
+            self._jobs.append(job)
+            self._bytes += size
+            self.is_busy = True
+            return len(self._jobs) == 1
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are jobs that the thread has not taken."""
+        return bool(self._jobs)
+
+    def ring(self) -> None:
+        """Wake the thread."""
+        with self._lock:
+            if not self._is_rung:
+                self._is_rung = True
+                self._bell.put(None)
+
+    def take(self, seconds: float | None = None) -> list[Job] | None:
+        """Wait for the bell and return all jobs; None when closed and nothing is left.
+
+        Return no jobs when the time is over.
+        """
+        with self._lock:
+            self.is_busy = bool(self._jobs)
+        try:
+            self._bell.get(timeout=seconds)
+        except Empty:
+            return []
+        with self._lock:
+            jobs, self._jobs = self._jobs, []
+            self._bytes = 0
+            self._is_rung = self._is_closed
+            return None if self._is_closed and not jobs else jobs
+
+    def close(self) -> None:
+        """Take no more jobs."""
+        with self._lock:
+            self._is_closed = True
+            # Once for what is left, once for the end.
+            self._bell.put(None)
+            self._bell.put(None)
+
+
+def deliver(jobs: list[Job]) -> None:
+    """Wake each event loop once, for all of its callers."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        if job.future is not None:
+            loops.setdefault(job.future.get_loop(), []).append(job)
+    for loop, callers in loops.items():
+        with suppress(RuntimeError):  # the loop was closed: nobody waits there
+            loop.call_soon_threadsafe(_resolve, callers)
+
+
+def _resolve(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.resolve()

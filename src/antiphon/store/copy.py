@@ -1,0 +1,161 @@
+"""How does a whole store move to another place, with nothing lost?
+
+Everything is copied row by row, with the keys that rows point to each other with. The source
+is read in one state and the target written in one transaction, which is committed only when
+every table, read back, says the same: a copy is whole or it is not there. The target must be
+empty. Turns that nobody has finished are copied too; whoever serves the copy takes them over.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from antiphon.protocol.errors import CallerError, OurFault, StoreUnavailable
+from antiphon.store import connection as sqlite_errors
+from antiphon.store.copy_sqlite import SqlitePlace
+from antiphon.store.copy_tables import TABLES, Digest, Place
+from antiphon.store.open import is_postgres
+
+__all__ = ["BadCopy", "CopyRefused", "Info", "Progress", "copy_store", "read_info"]
+
+Progress = Callable[[str, int, int], None]
+"""Told the table, how many of its rows are copied, and how many there are."""
+
+_NEEDS_DRIVER: Final = (
+    "postgresql: needs a driver that is not installed: pip install 'antiphon[postgres]'"
+)
+
+
+class CopyRefused(CallerError):
+    """The copy was not begun: what was asked for would lose or mix something."""
+
+
+class BadCopy(OurFault):
+    """What was read back is not what was copied. Nothing was kept of it."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"the copy of the table {table} is not like its source; nothing was kept of it"
+        )
+        self.table = table
+
+
+class Info(NamedTuple):
+    """What is in a store."""
+
+    counts: dict[str, int]
+    """Rows by table."""
+    unfinished: int
+    busy: int
+    """Turns that have not ended, and those of them that a running gateway is at work on."""
+    size: int
+    """In bytes."""
+
+
+async def copy_store(
+    source: str, target: str, progress: Progress, *, while_running: bool = False
+) -> dict[str, int]:
+    """Copy the store of one URL to another; return how many rows there are, by table.
+
+    Raise CopyRefused if the target holds anything, or if a gateway is at work on turns of the
+    source, unless `while_running`: then the copy is as of now, and those turns go on in the
+    source alone. Raise ValueError for a URL that cannot be used.
+    """
+    async with _place(source, is_new=False) as giver, _place(target, is_new=True) as taker:
+        await giver.begin(is_target=False)
+        if not while_running and (busy := await giver.count_busy()):
+            raise CopyRefused(
+                f"a gateway is at work on {busy} turns of the source: stop it first, or pass"
+                " --while-running to copy what there is now"
+            )
+        await taker.begin(is_target=True)
+        for table in TABLES:
+            if count := await taker.count(table):
+                raise CopyRefused(
+                    f"the target is not empty: it has {count} rows in {table.name};"
+                    " name one that is"
+                )
+        digests = [await _copy(giver, taker, place, progress) for place in range(len(TABLES))]
+        for table, digest in zip(TABLES, digests, strict=True):
+            found = Digest()
+            async for rows in taker.rows(table):
+                found.add(rows)
+            if found != digest:
+                raise BadCopy(table.name)
+        await taker.commit()
+    return {table.name: digest.count for table, digest in zip(TABLES, digests, strict=True)}
+
+
+async def read_info(url: str) -> Info:
+    """Return what is in the store of a URL. Raise ValueError if it cannot be used."""
+    async with _place(url, is_new=False) as place:
+        await place.begin(is_target=False)
+        return Info(
+            {table.name: await place.count(table) for table in TABLES},
+            await place.count_unfinished(),
+            await place.count_busy(),
+            await place.size(),
+        )
+
+
+async def _copy(giver: Place, taker: Place, number: int, progress: Progress) -> Digest:
+    table = TABLES[number]
+    total = await giver.count(table)
+    digest = Digest()
+    progress(table.name, 0, total)
+    async for rows in giver.rows(table):
+        await taker.write(table, rows)
+        digest.add(rows)
+        progress(table.name, digest.count, total)
+    return digest
+
+
+def _place(url: str, *, is_new: bool) -> AbstractAsyncContextManager[Place]:
+    """Return what opens the place of a URL, and closes it.
+
+    What goes wrong there is raised as StoreUnavailable.
+    """
+    scheme, _, path = url.partition(":")
+    if is_postgres(url):
+        return _postgres(url)
+    if scheme == "memory":
+        raise ValueError("memory: ends with its process; there is nothing to copy")
+    if scheme != "sqlite" or not path.strip("/"):
+        raise ValueError("name a store as sqlite:PATH or postgresql://USER@HOST/DATABASE")
+    place = Path(path).expanduser()
+    if not is_new and not place.is_file():
+        raise ValueError(f"there is no file {path}")
+    return _sqlite(place)
+
+
+@asynccontextmanager
+async def _sqlite(path: Path) -> AsyncIterator[Place]:
+    try:
+        place = SqlitePlace(path)
+        try:
+            yield place
+        finally:
+            await place.close()
+    except (sqlite3.Error, OSError) as error:
+        raise StoreUnavailable(f"{path}: {sqlite_errors.unavailable(error).message}") from error
+
+
+@asynccontextmanager
+async def _postgres(url: str) -> AsyncIterator[Place]:
+    try:
+        from antiphon.store.postgres_copy import PostgresPlace
+        from antiphon.store.postgres_errors import FAULTS, unavailable
+    except ModuleNotFoundError as error:
+        raise ValueError(_NEEDS_DRIVER) from error
+    try:
+        place = await PostgresPlace.open(url)
+        try:
+            yield place
+        finally:
+            await place.close()
+    except FAULTS as error:
+        raise unavailable(error) from error

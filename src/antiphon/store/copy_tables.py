@@ -1,0 +1,140 @@
+"""What is there to copy, and what does a place have to do for it?
+
+A row is a tuple in the order of the table's columns, with the values that SQLite keeps: text,
+whole numbers, bytes. A place that keeps them otherwise turns them on the way in and out, so
+that the digest of a table is the same wherever it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+__all__ = ["TABLES", "Digest", "Place", "Row", "Table"]
+
+Row = tuple[Any, ...]  # Any: text, numbers, bytes and nothing
+
+
+class Table(NamedTuple):
+    """A table by its columns. Rows are read in the order of `key`, which is unique."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+TABLES: Final = (
+    Table(
+        "responses",
+        ("key", "owner", "id", "parent", "status", "writer", "created_at", "body"),
+        ("key",),
+    ),
+    Table(
+        "items",
+        ("response", "kind", "position", "owner", "id", "body"),
+        ("response", "kind", "position"),
+    ),
+    Table("log", ("key", "response", "first", "last", "owner", "body"), ("key",)),
+    Table("logs", ("response", "owner", "body"), ("response",)),
+    Table("jobs", ("response", "owner", "is_cancelled", "request"), ("response",)),
+    Table("conversations", ("key", "owner", "id", "locked_by", "writer", "body"), ("key",)),
+    Table(
+        "conversation_items",
+        ("conversation", "position", "owner", "id", "body"),
+        ("conversation", "position"),
+    ),
+    Table(
+        "claims",
+        ("owner", "token", "digest", "response", "created_at", "writer"),
+        ("owner", "token"),
+    ),
+    Table(
+        "notices",
+        (
+            "key",
+            "id",
+            "owner",
+            "response",
+            "type",
+            "created_at",
+            "endpoint",
+            "attempts",
+            "due_at",
+        ),
+        ("key",),
+    ),
+    # `number` stands for the order in which they were made, which SQLite keeps by itself.
+    Table("secrets", ("name", "value"), ("number",)),
+    Table(
+        "keys",
+        ("id", "owner", "digest", "created_at", "expires_at", "revoked_at", "name"),
+        ("number",),
+    ),
+)
+
+
+class Digest:
+    """The number of rows, and what they say, in order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = hashlib.sha256()
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take these rows in."""
+        self.count += len(rows)
+        for row in rows:
+            self._hash.update(self._encode(row))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Digest)
+            and self.count == other.count
+            and self._hash.digest() == other._hash.digest()
+        )
+
+    __hash__ = None  # type: ignore[assignment] # it changes with every row
+
+
+class Place(Protocol):
+    """A database that rows are read from or written to, in one transaction."""
+
+    async def begin(self, *, is_target: bool) -> None:
+        """Begin to read one state, or to write so that nobody else does."""
+        ...
+
+    async def count(self, table: Table) -> int:
+        """Return how many rows there are."""
+        ...
+
+    async def count_busy(self) -> int:
+        """Return how many unfinished turns a gateway is at work on."""
+        ...
+
+    async def count_unfinished(self) -> int:
+        """Return how many turns are unfinished, whoever works on them."""
+        ...
+
+    async def size(self) -> int:
+        """Return how many bytes the database takes."""
+        ...
+
+    def rows(self, table: Table) -> AsyncIterator[list[Row]]:
+        """Yield all rows in the order of their key, some at a time."""
+        ...
+
+    async def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Add rows."""
+        ...
+
+    async def commit(self) -> None:
+        """Make durable what was written."""
+        ...
+
+    async def close(self) -> None:
+        """Let go; what was not committed is gone."""
+        ...

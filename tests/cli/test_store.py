@@ -1,0 +1,88 @@
+"""`antiphon store`: a look into a store, and a copy that says what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from antiphon.cli import main
+from antiphon.cli.store import _progress
+from antiphon.store import open_store
+from antiphon.store.base import Batch
+from tests.postgres import fresh_database
+from tests.store.samples import OWNER, message, opened, run_turn
+
+
+def _store(runner: CliRunner, *arguments: str) -> Result:
+    return runner.invoke(main, ["store", *arguments])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    url = f"sqlite:{tmp_path / 'source.db'}"
+
+    async def fill() -> None:
+        store = open_store(url)
+        await run_turn(store, "r1")
+        await store.begin(OWNER, opened("r2"), [message("i2")], batch=Batch(0, 0, b"x"))
+        await store.close()
+
+    asyncio.run(fill())
+    return url
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    with asyncio.Runner() as runner:
+        database = fresh_database()
+        yield runner.run(database.__aenter__())
+        runner.run(database.__aexit__(None, None, None))
+
+
+def _figures(text: str) -> dict[str, int]:
+    rows = (line.rpartition(" ") for line in text.splitlines())
+    return {name.strip(): int(count.replace(",", "")) for name, _, count in rows}
+
+
+def test_a_copy_tells_what_it_copied(runner: CliRunner, source: str, postgres: str) -> None:
+    done = _store(runner, "copy", source, postgres)
+    assert done.exit_code == 0, done.stderr
+    figures = _figures(done.stdout)
+    assert (figures["responses"], figures["items"], figures["log"]) == (2, 3, 1)
+    assert "responses: 2" in done.stderr
+    assert "Copied and checked: 6 rows are in postgresql://" in done.stderr
+    info = _figures(_store(runner, "info", postgres).stdout)
+    assert {name: info[name] for name in figures} == figures
+    assert (info["unfinished turns"], info["… being worked on"]) == (1, 0)
+    assert info["bytes"] > 0
+
+
+def test_a_second_copy_is_refused(runner: CliRunner, source: str, tmp_path: Path) -> None:
+    target = f"sqlite:{tmp_path / 'target.db'}"
+    assert _store(runner, "copy", source, target).exit_code == 0
+    again = _store(runner, "copy", source, target)
+    assert again.exit_code == 1
+    assert "the target is not empty" in again.stderr
+
+
+@pytest.mark.parametrize("url", ["memory:", "redis://x", "sqlite:missing.db"])
+def test_a_store_that_is_none_is_refused(runner: CliRunner, url: str) -> None:
+    assert _store(runner, "info", url).exit_code == 2
+    assert _store(runner, "copy", url, "sqlite:b.db").exit_code == 2
+
+
+def test_a_terminal_sees_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for done in (0, 200, 300):
+        _progress("conversation_items", done, 300)
+    assert capsys.readouterr().err.replace("\x1b[K", "").split("\r")[1:] == [
+        "conversation items: 0 of 300",
+        "conversation items: 200 of 300",
+        "conversation items: 300 of 300\n",
+    ]

@@ -1,0 +1,215 @@
+"""Copying a store: everything arrives as it was, or nothing does."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store import SqliteStore, open_store
+from antiphon.store.base import Batch, Conversation, Notice, Store
+from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
+from antiphon.store.copy_sqlite import SqlitePlace
+from antiphon.store.copy_tables import TABLES, Row, Table
+from tests.postgres import fresh_database
+from tests.store.samples import OWNER, ids, key, message, opened, run_turn
+
+MANY = 450
+
+
+@pytest.fixture
+async def postgres() -> AsyncIterator[str]:
+    async with fresh_database() as url:
+        yield url
+
+
+async def fill(store: Store) -> None:
+    """Put something of every kind into a store, odd things too."""
+    await run_turn(store, "r1")
+    await run_turn(store, "r2", "r1", created_at=1_000.5)
+    await store.begin(OWNER, opened("r3"), [message("i\x003", "\x00")], batch=Batch(0, 1, b"\x00a"))
+    ended = opened("r3", status="completed", output=[message("o3"), {"type": "x:odd"}])
+    notice = Notice("n1", OWNER, "r3", "response.completed", 7, "https://example.test/hook")
+    await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), notices=[notice])
+    talk = Conversation("c1", 5, {"topic": "ÅÅ"})
+    await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
+    await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)
+    for name in ("z", "a"):
+        await store.secret(name, name.encode())
+        await store.add_key(key(name, name="Zoë", expires_at=2**40))
+    for number in range(MANY):
+        await store.begin("bob", opened(f"m{number}"), [message(f"m{number}")])
+    # Left unfinished: the log, the job and the wish stay, and a lock on a conversation.
+    await store.begin(OWNER, opened("r4"), [], batch=Batch(0, 0, b"x"), request=b"{}")
+    await store.append(OWNER, "r4", Batch(1, 3, b"y"), status="in_progress")
+    await store.ask_cancel(OWNER, "r4")
+    await store.conversations.lock(OWNER, "c1", "r4")
+
+
+async def copy(source: str, target: str, *, while_running: bool = False) -> dict[str, int]:
+    return await copy_store(source, target, lambda *_: None, while_running=while_running)
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+async def filled(path: Path) -> str:
+    store = SqliteStore(path)
+    await fill(store)
+    await store.close()
+    return f"sqlite:{path}"
+
+
+async def test_there_and_back_again_is_the_same_to_the_byte(tmp_path: Path, postgres: str) -> None:
+    source = await filled(tmp_path / "a.db")
+    there = await copy(source, postgres)
+    back = await copy(postgres, f"sqlite:{tmp_path / 'b.db'}")
+    assert there == back
+    assert dump(tmp_path / "a.db") == dump(tmp_path / "b.db")
+    assert all(there.values())
+    assert there["responses"] == MANY + 4
+
+
+async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> None:
+    copied = {table.name: set(table.columns) for table in TABLES}
+    await SqlitePlace(tmp_path / "a.db").close()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        found = {
+            name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
+            for (name,) in tables.fetchall()
+        }
+    assert copied == found
+    store = open_store(postgres)
+    await store.ping()
+    await store.close()
+    connection = await asyncpg.connect(postgres)
+    rows = await connection.fetch(
+        "SELECT table_name, column_name FROM information_schema.columns"
+        " WHERE table_schema = current_schema()"
+    )
+    await connection.close()
+    there: dict[str, set[str]] = {}
+    for table, column in rows:
+        there.setdefault(table, set()).add(column)
+    for ours in ("nodes", "antiphon_migrations"):
+        del there[ours]
+    for table in ("keys", "secrets"):
+        there[table].remove("number")
+    assert copied == there
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_a_copy_is_served_like_its_source(
+    tmp_path: Path, postgres: str, is_back: bool
+) -> None:
+    target = postgres
+    await copy(await filled(tmp_path / "a.db"), postgres)
+    if is_back:
+        target = f"sqlite:{tmp_path / 'b.db'}"
+        await copy(postgres, target)
+    store = open_store(target)
+    history = await store.history(OWNER, "r2")
+    assert history is not None
+    assert ids(history.items) == ["in-r1", "out-r1", "in-r2", "out-r2"]
+    assert await store.find_item(OWNER, "i\x003") == message("i\x003", "\x00")
+    log = await store.read_log(OWNER, "r3")
+    assert log is not None
+    assert log.batches == [Batch(0, 1, b"\x00a"), Batch(2, 2, b"b")]
+    assert ids(await store.conversations.items(OWNER, "c1")) == ["i1", "i\x002"]
+    assert await store.secret("z", b"other") == b"z"
+    assert [record.id for record in await store.list_keys()] == ["z", "a"]
+    orphans = await store.claim_orphans(MANY + 10)
+    assert len(orphans) == MANY + 1
+    [left] = [orphan for orphan in orphans if orphan.response.id == "r4"]
+    assert (left.request, left.is_cancelled) == (b"{}", True)
+    assert left.batches == [Batch(0, 0, b"x"), Batch(1, 3, b"y")]
+    # What is added gets a key of its own, behind those that were copied.
+    await run_turn(store, "new")
+    await store.append(OWNER, "r4", Batch(4, 4, b"z"))
+    new = Conversation("c2", 5)
+    await store.conversations.create(OWNER, new, [message("i9")])
+    assert await store.get("bob", "m0") is not None
+    assert ids(await store.input_items(OWNER, "new")) == ["in-new"]
+    await store.close()
+
+
+async def test_a_target_that_holds_something_is_refused(tmp_path: Path, postgres: str) -> None:
+    source = await filled(tmp_path / "a.db")
+    store = open_store(postgres)
+    await store.add_key(key("mine"))
+    await store.close()
+    with pytest.raises(CopyRefused, match="not empty: it has 1 rows in keys"):
+        await copy(source, postgres)
+    with pytest.raises(CopyRefused, match="not empty"):
+        await copy(source, source)
+    info = await read_info(postgres)
+    assert (info.counts["keys"], info.counts["responses"]) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_turns_of_a_running_gateway_are_not_torn_from_it(
+    kind: str, tmp_path: Path, postgres: str
+) -> None:
+    source = postgres if kind == "postgres" else f"sqlite:{tmp_path / 'a.db'}"
+    target = f"sqlite:{tmp_path / 'b.db'}"
+    store = open_store(source)
+    await store.begin(OWNER, opened("r1"), [], batch=Batch(0, 0, b"x"))
+    info = await read_info(source)
+    assert (info.unfinished, info.busy) == (1, 1)
+    with pytest.raises(CopyRefused, match="at work on 1 turns of the source"):
+        await copy(source, target)
+    assert (await copy(source, target, while_running=True))["responses"] == 1
+    await store.close()
+    info = await read_info(source)
+    assert (info.unfinished, info.busy) == (1, 0)
+    assert info.size > 0
+
+
+async def test_a_copy_that_differs_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await filled(tmp_path / "a.db"), f"sqlite:{tmp_path / 'b.db'}"
+    write = SqlitePlace.write
+
+    async def forgetful(self: SqlitePlace, table: Table, rows: list[Row]) -> None:
+        await write(self, table, rows[1:] if table.name == "items" else rows)
+
+    monkeypatch.setattr(SqlitePlace, "write", forgetful)
+    with pytest.raises(BadCopy, match="table items is not like its source"):
+        await copy(source, target)
+    assert not any((await read_info(target)).counts.values())
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("memory:", "nothing to copy"),
+        ("redis://x", "name a store as sqlite:PATH"),
+        ("sqlite:", "name a store as sqlite:PATH"),
+        ("sqlite:missing.db", "there is no file missing.db"),
+    ],
+)
+async def test_what_cannot_be_copied_is_said(
+    url: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=sentence):
+        await copy(url, "sqlite:b.db")
+    assert not (tmp_path / "missing.db").exists()
+
+
+async def test_a_place_that_fails_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(b"no database at all, only some bytes" * 100)
+    with pytest.raises(StoreUnavailable, match="is not a database"):
+        await read_info(f"sqlite:{tmp_path / 'a.db'}")
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
+        await read_info(f"postgresql://u:secret@/db?host={tmp_path}")
+    assert "secret" not in str(caught.value)
