@@ -74,7 +74,7 @@ async def ask_stream(
 
 def events_of(body: bytes) -> list[Event]:
     """Return the events of a whole SSE body, which must end as the protocol says."""
-    assert body.endswith(b"\n\ndata: [DONE]\n\n"), body[-200:]
+    assert (b"\n\n" + body).endswith(b"\n\ndata: [DONE]\n\n"), body[-200:]
     decoder = SseDecoder()
     frames = decoder.feed(body) + decoder.end()
     return [decode_event(frame.data) for frame in frames[:-1]]

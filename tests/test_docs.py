@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.testing import serve_gateway
-from tests.asking import request
+from antiphon.server.openapi import describe
+from antiphon.testing import Gateway, serve_gateway
+from tests.asking import Answer, request
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,6 +42,62 @@ async def test_what_the_readme_says_to_paste_works() -> None:
     assert answer.json["status"] == "completed"
 
 
+async def test_the_commands_on_background_responses_work() -> None:
+    """They are sent as curl would send them, and do what the page says."""
+    page = (ROOT / "docs/howto/background.md").read_text()
+    first, *others = _commands(page)
+    (shown,) = map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    async with serve_gateway(ScriptedBackend(models=["smollm2-135m"])) as gateway:
+        begun = await _send(gateway, first)
+        mine = [command.replace("resp_…", begun.json["id"]) for command in others]
+        answers = [await _send(gateway, command) for command in mine]
+
+    assert begun.json | shown | {"id": begun.json["id"]} == begun.json
+    assert [answer.status for answer in answers] == [200] * 4
+    looked_at, whole, rest, cancelled = answers
+    assert looked_at.json["id"] == cancelled.json["id"] == begun.json["id"]
+    assert whole.body.endswith(rest.body) and len(rest.body) < len(whole.body)
+    assert rest.body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("name", ["compact", "conversations-api"])
+async def test_the_commands_of_a_page_are_answered(name: str) -> None:
+    commands = _commands((ROOT / f"docs/howto/{name}.md").read_text())
+    assert commands
+    async with serve_gateway(ScriptedBackend(models=["smollm2-135m"])) as gateway:
+        earlier = await request(gateway, "POST", "/responses", {"input": "hello"})
+        for command in commands:
+            answer = await _send(gateway, command.replace("resp_…", earlier.json["id"]))
+            assert answer.status == 200, answer.body
+
+
+def _commands(page: str) -> list[str]:
+    """Return every command of a page that asks a server."""
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.startswith("curl ")]
+
+
+async def _send(gateway: Gateway, command: str) -> Answer:
+    """Send what this command of curl would send."""
+    program, *words = shlex.split(command)
+    assert program == "curl"
+    method, body = "GET", None
+    headers: dict[str, str] = {}
+    (url,) = (word for word in words if word.startswith("http"))
+    for flag, value in zip(words, [*words[1:], ""], strict=True):
+        match flag:
+            case "-d":
+                method, body = "POST", value.encode()
+            case "-X":
+                method = value
+            case "-H":
+                name, _, text = value.partition(": ")
+                headers[name] = text
+    path = url.removeprefix("http://127.0.0.1:4680/v1")
+    return await request(gateway, method, path, body, headers)
+
+
 def _examples(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
@@ -52,6 +111,11 @@ def test_the_examples_on_testing_run(number: int) -> None:
     for test in tests:
         assert callable(test)
         asyncio.run(test())
+
+
+def test_every_path_is_documented() -> None:
+    page = (ROOT / "docs/reference/http.md").read_text()
+    assert [path for path in describe()["paths"] if f"{path}`" not in page] == []
 
 
 def test_every_documented_error_code_is_one_we_use() -> None:

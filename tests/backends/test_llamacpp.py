@@ -152,3 +152,15 @@ async def test_a_context_that_is_too_long_is_told_or_shortened(upstream: str) ->
     assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
     assert shortened.status == 200
     assert "truncation" in shortened.headers["x-antiphon-degraded"]
+
+
+async def test_the_count_is_what_the_usage_says(upstream: str) -> None:
+    body = {"input": "How long is this? é <|im_end|>", "instructions": "Be brief."}
+    async with serve_gateway(ChatBackend(upstream, profile="llamacpp")) as gateway:
+        counted = await request(gateway, "POST", "/responses/input_tokens", body)
+        run = await ask(gateway, **body, max_output_tokens=1)
+
+    assert counted.json == {
+        "object": "response.input_tokens",
+        "input_tokens": run.json["usage"]["input_tokens"],
+    }

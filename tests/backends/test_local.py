@@ -290,3 +290,28 @@ async def test_it_serves_one_model_and_no_other() -> None:
         await said(backend, msgspec.structs.replace(plan_of("Hi"), model="gpt"))
     assert caught.value.code == "model_not_found"
     await backend.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_of("What is the capital of France? <|im_end|> é", max_output_tokens=1),
+        plan_of("Hi", instructions="You are a pirate.", max_output_tokens=1),
+        plan_of("What is the weather in Paris?", tools=[WEATHER], max_output_tokens=16),
+    ],
+)
+async def test_the_count_is_what_the_usage_says(backend: LocalBackend, plan: Plan) -> None:
+    counted = await backend.count(plan)
+    assert counted == usage_in(await said(backend, plan)).input_tokens
+
+
+@pytest.mark.slow
+async def test_a_choice_between_tools_cannot_be_counted(backend: LocalBackend) -> None:
+    plan = plan_of("hello", tools=[WEATHER, EMAIL], policy=ToolPolicy("required"))
+    assert await backend.count(plan) is None
+
+
+async def test_another_model_cannot_be_counted(backend: LocalBackend) -> None:
+    with pytest.raises(BackendError, match="there is no model"):
+        await backend.count(Plan(model="other", items=[]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.backends.base import Backend
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -21,6 +21,7 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.plan import Plan
+from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
 
 WEATHER: dict[str, Any] = {"type": "function", "name": "get_weather", "parameters": {}}
@@ -116,3 +117,23 @@ async def test_it_lists_its_models_and_closes() -> None:
     assert [info.id for info in await backend.models()] == ["scripted", "echo"]
     await backend.close()
     assert backend.is_closed
+
+
+async def test_it_counts_what_its_usage_would_say() -> None:
+    usage = Usage(input_tokens=42)
+    scripts: list[Script] = [[TextGrew("a")], [[UsageKnown(usage), Stopped("stop")]]]
+    backend = ScriptedBackend(scripts)
+    assert await ScriptedBackend().count(plan_of("one two three")) == 3
+    assert await backend.count(plan_of("x")) is None
+    await play(backend, plan_of("x"))
+    assert await backend.count(plan_of("x")) == 42
+    await play(backend, plan_of("x"))
+    assert await backend.count(plan_of("x")) is None
+    assert len(backend.plans) == 2
+
+
+async def test_a_script_that_can_be_read_but_once_is_not_read_to_count() -> None:
+    steps: list[Delta] = [TextGrew("a"), Stopped("stop")]
+    backend = ScriptedBackend([iter(steps)])
+    assert await backend.count(plan_of("x")) is None
+    assert await play(backend, plan_of("x"))

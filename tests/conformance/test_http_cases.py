@@ -125,14 +125,6 @@ async def test_tool_calling_streaming(dialect: Dialect) -> None:
     assert told[-3:] == ["function_call_arguments.done", "output_item.done", "completed"]
 
 
-@pytest.mark.parametrize("body", [COMPACT, {"input": COMPACT["input"]}], ids=["whole", "no model"])
-async def test_compact_is_not_built_yet(body: Json) -> None:
-    async with open_house() as house:
-        answer = await ask(house.base_url, body, path="/responses/compact")
-    assert answer.status == 501
-    assert answer.json["error"]["code"] == "not_implemented"
-
-
 @pytest.mark.requirement("003-input-5")
 async def test_the_system_prompt_reaches_the_model_as_one() -> None:
     async with open_house() as house:

@@ -31,7 +31,6 @@ RECORD: Final = ROOT / "docs" / "topics" / "conformance.md"
 
 # Every check that does not pass, by its outcome and with its reason. Nothing else may fail.
 UNSUPPORTED: Final = {
-    "responses-background": "background responses are not built yet: 501",
     "responses-mcp-tools": "llmprobe never probes it; hosted MCP tools are not built yet",
     "responses-rate-limit-headers": "the gateway limits no rates, so it has none to report",
     "responses-reasoning-roundtrip": "llmprobe has no way of asking for it on this surface",

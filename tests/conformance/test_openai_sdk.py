@@ -270,18 +270,6 @@ async def test_a_key_opens_what_is_its_own_and_nothing_else() -> None:
                 await bob.responses.retrieve(created.id)
 
 
-# What is not built yet says so.
-
-
-@pytest.mark.requirement("003-state-2", "003-ignored-1")
-@pytest.mark.parametrize("extra", [{"background": True}, {"conversation": "conv_1"}])
-async def test_what_is_not_built_is_a_501(client: AsyncOpenAI, extra: dict[str, object]) -> None:
-    with pytest.raises(openai.InternalServerError) as caught:
-        await client.responses.create(model=MODEL, input="Hello.", extra_body=extra)
-    assert caught.value.status_code == 501
-    assert (caught.value.code, caught.value.param) == ("not_implemented", next(iter(extra)))
-
-
 # Headers.
 
 

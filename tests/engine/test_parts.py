@@ -9,7 +9,7 @@ import pytest
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.truncate import drop_oldest
 from antiphon.engine.validate import refuse_degraded, validate
-from antiphon.protocol.errors import InvalidRequest, NotBuilt
+from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request
 
@@ -112,12 +112,11 @@ _FUNCTION = {"type": "function", "name": "f"}
         ),
         ({"tools": [_FUNCTION, _FUNCTION]}, InvalidRequest, "tools"),
         ({"prompt": {"id": "p"}}, InvalidRequest, "prompt"),
-        ({"background": True}, NotBuilt, "background"),
-        ({"conversation": "conv_1"}, NotBuilt, "conversation"),
+        ({"background": True, "store": False}, InvalidRequest, "store"),
     ],
 )
 def test_what_would_make_the_answer_wrong_is_refused(
-    body: dict[str, Any], error: type[InvalidRequest | NotBuilt], param: str
+    body: dict[str, Any], error: type[InvalidRequest], param: str
 ) -> None:
     with pytest.raises(error) as caught:
         validate(read_request({"input": "x"} | body))

@@ -96,12 +96,12 @@ class Counting(ScriptedBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.asked = 0
 
     async def stream(self, plan: Plan) -> Any:
         while True:
             await asyncio.sleep(0)
-            self.count += 1
+            self.asked += 1
             yield [TextGrew("x" * 1024)]
 
     async def models(self) -> list[ModelInfo]:
@@ -120,9 +120,9 @@ async def test_a_model_is_not_asked_for_more_than_the_client_takes() -> None:
         await settled(gateway, tasks)
         writer.close()
 
-    assert len(kept.output_text) == 1024 * backend.count
+    assert len(kept.output_text) == 1024 * backend.asked
     # The kernel's buffers take some megabytes; ours add a quarter of one.
-    assert backend.count < 64 * 1024
+    assert backend.asked < 64 * 1024
 
 
 async def test_a_client_that_is_cut_leaves_room_for_the_next() -> None:

@@ -9,12 +9,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.grammar import judge_stream
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing import Script, ScriptedUpstream
-from antiphon.testing.gateway import Gateway
-from tests.asking import Answer, ask, ask_stream, request, terminal
+from antiphon.testing.gateway import Gateway, serve_gateway
+from tests.asking import Answer, ask, events_of, request, terminal
 from tests.faults.house import PATIENCE, open_house, stored, until
 from tests.faults.process import serve_process
 
@@ -55,16 +59,13 @@ async def test_a_full_disk_is_a_503_and_nothing_is_promised(tmp_path: Path) -> N
     store = SqliteStore(tmp_path / "antiphon.db", max_bytes=600_000)
     async with gateway_on(store) as gateway:
         names, refused = await fill(gateway)
-        events = await ask_stream(gateway, input=BIG)
-        lost = await request(gateway, "GET", f"/responses/{terminal(events).id}")
+        streamed = await ask(gateway, input=BIG, stream=True)
         kept = [await request(gateway, "GET", f"/responses/{name}") for name in names]
 
     assert names
     assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
     assert refused.headers["Retry-After"] == "1"
-    assert terminal(events).status == "failed"
-    assert terminal(events).error is not None
-    assert lost.status == 404
+    assert (streamed.status, streamed.error["code"]) == (503, "store_unavailable")
     assert [answer.json["status"] for answer in kept] == ["completed"] * len(names)
 
 
@@ -108,17 +109,33 @@ async def test_a_database_that_is_locked_is_a_503_and_then_forgotten(tmp_path: P
     assert (after.status, ready_again.status) == (200, 200)
 
 
-async def test_a_lock_in_mid_stream_keeps_the_text_and_promises_nothing(tmp_path: Path) -> None:
+async def test_a_lock_in_mid_stream_keeps_the_text_and_is_made_good(tmp_path: Path) -> None:
     path = tmp_path / "antiphon.db"
-    async with gateway_on(SqliteStore(path, patience=0.2), text="one two three") as gateway:
-        async with locked(path):
-            response = terminal(await ask_stream(gateway))
-        answer = await request(gateway, "GET", f"/responses/{response.id}")
+    store, go_on = SqliteStore(path, patience=0.2), asyncio.Event()
+    backend = ScriptedBackend([[TextGrew("one "), go_on, TextGrew("two"), Stopped("stop")]])
+    async with serve_gateway(backend, store=store) as gateway:
+        body = {"input": "hello", "stream": True}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(gateway.base_url + "/responses", json=body) as answer,
+        ):
+            data = b""
+            while b'"delta":"one "' not in data:
+                data += await answer.content.readuntil(b"\n\n")
+            async with locked(path):
+                go_on.set()
+                data += await answer.read()
+        events = events_of(data)
+        response = terminal(events)
+        # Whoever follows the stream waits until the end that was owed is stored.
+        again = await request(gateway, "GET", f"/responses/{response.id}?stream=true")
+    await store.close()
 
-    assert (response.status, response.output_text) == ("failed", "one two three")
+    assert judge_stream(events) == []
+    assert (response.status, response.output_text) == ("failed", "one two")
     assert response.error is not None
     assert response.error.code == "store_unavailable"
-    assert answer.status == 404
+    assert events_of(again.body) == events
 
 
 async def test_a_lock_that_is_short_is_not_noticed(tmp_path: Path) -> None:

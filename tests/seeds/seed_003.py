@@ -27,7 +27,7 @@ _COMPARISON: Final = _rows(
     ("The answer is a list of output items", ""),
     ("Calls are items of their own", ""),
     ("Events are fine-grained", ""),
-    ("Turns are joined by id", "`conversation` answers 501 until it is built."),
+    ("Turns are joined by id", "By `previous_response_id`, or by `conversation`."),
     (
         "Reasoning has an effort and a summary",
         "Chat models do reason by now, and it is told as reasoning items.",
@@ -123,7 +123,7 @@ _STATE: Final = _rows(
     "003-state",
     "Stateless architecture: the whole table",
     ("`previous_response_id` is not supported", "It is: responses are stored, and chains branch."),
-    ("`conversation` is not supported", "Not yet: 501, which says so."),
+    ("`conversation` is not supported", "It is: a turn reads a conversation and adds to it."),
     ("`item_reference` is not supported", "It is."),
     (
         "What is not supported is a 400 that says what to do",
@@ -155,7 +155,7 @@ _IGNORED: Final = _rows(
     "Ignored parameters: the whole list",
     (
         "`store`, `include`, `background`, `prompt_cache_key`, `service_tier` do nothing",
-        "`store` and `include` are honoured, `background` answers 501, the key is echoed, the "
+        "`store`, `include` and `background` are honoured, the key is echoed, the "
         "tier is the one that was used. Nothing is ignored without a word.",
     ),
     ("`reasoning.effort` may do nothing", "Passed on where the server takes it, else reported."),

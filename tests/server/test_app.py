@@ -206,7 +206,7 @@ async def test_what_does_not_finish_in_time_ends_as_failed_with_a_last_event() -
 class BrokenStore(MemoryStore):
     """A store whose disk is full."""
 
-    async def finish(self, owner: str, response: Any) -> None:
+    async def finish(self, owner: str, response: Any, **_: Any) -> None:
         raise StoreUnavailable("the disk is full; nothing was stored")
 
 

@@ -416,25 +416,6 @@ async def _only_response(gateway: Any) -> str:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/responses/resp_1/cancel"),
-        ("POST", "/responses/compact"),
-        ("POST", "/responses/input_tokens"),
-        ("POST", "/conversations"),
-        ("GET", "/conversations/conv_1"),
-        ("POST", "/conversations/conv_1/items"),
-        ("GET", "/responses/resp_1?stream=true"),
-    ],
-)
-async def test_what_is_not_built_says_so(method: str, path: str) -> None:
-    async with serve_gateway(ScriptedBackend()) as gateway:
-        answer = await request(gateway, method, path)
-
-    assert (answer.status, answer.error["code"]) == (501, "not_implemented")
-
-
 async def test_a_websocket_is_sent_back_to_http() -> None:
     async with serve_gateway(ScriptedBackend()) as gateway:
         answer = await request(gateway, "GET", "/responses")

@@ -8,14 +8,14 @@ arrived together goes out together, in one write. Closing the generator early st
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.plan import Plan
 
-__all__ = ["Backend", "ModelInfo"]
+__all__ = ["Backend", "Counter", "ModelInfo"]
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -45,4 +45,16 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Let go of connections, threads and weights."""
+        ...
+
+
+@runtime_checkable
+class Counter(Protocol):
+    """A backend that can tell how long a request is without running it."""
+
+    async def count(self, plan: Plan) -> int | None:
+        """Return the input tokens that the usage of this plan would report.
+
+        None if that cannot be told, for this plan or just now.
+        """
         ...

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.backends.base import ModelInfo
+from antiphon.backends.counting import count_prompt
 from antiphon.chat.faults import fault_from_body
 from antiphon.chat.profiles import Profile, profile_for
 from antiphon.chat.request import write_request
@@ -90,6 +91,11 @@ class ChatBackend:
             await self._sleep(wait)
             attempt += 1
             budget -= wait
+
+    async def count(self, plan: Plan) -> int | None:
+        """Return the tokens of the prompt if the server can count it."""
+        body, _ = write_request(plan, self._profile)
+        return await count_prompt(self._client, self._base, body, self._profile)
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return what the server offers. Raise BackendError if it does not say."""

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from antiphon.backends.base import ModelInfo
+from antiphon.backends.counting import count_prompt
 from antiphon.backends.toolless import (
     candidates,
     plan_arguments,
@@ -46,6 +47,8 @@ from antiphon.protocol.errors import BackendError
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import InputDetails, Usage
 from antiphon.protocol.tools import Tool
+from antiphon.transport.http import HttpClient
+from antiphon.transport.secret import Secret
 
 __all__ = ["MAX_OUTPUT_TOKENS", "MODEL", "LocalBackend"]
 
@@ -63,6 +66,7 @@ _PROFILE: Final = Profile(
     images=False,
     reasoning_effort=False,
     think_tags=False,
+    counts_by="template",
     extra_fields=PROFILES["llamacpp"].extra_fields,
 )
 # As in the example of the model card.
@@ -79,6 +83,8 @@ Json = dict[str, Any]
 
 class _Server(Protocol):
     """What we use of xllamacpp.Server."""
+
+    listening_address: str
 
     def handle_chat_completions(self, body: Json, take: Callable[[Json], bool], /) -> object: ...
 
@@ -103,6 +109,9 @@ class LocalBackend:
         self._context = context
         self._parallel = parallel
         self._model = self._path.stem.lower() if self._path else MODEL
+        # The library cannot be kept from listening on a loopback port: nobody else knows this key.
+        self._key = Secret(secrets.token_urlsafe(32))
+        self._http = HttpClient(key=self._key)
         self._starting: asyncio.Future[_Server] | None = None
         self._room = asyncio.Semaphore(parallel)
         self._waiting = 0
@@ -130,6 +139,17 @@ class LocalBackend:
             async for batch in batches:
                 yield [_told(delta, is_call=bool(tools), spent=spent) for delta in batch]
 
+    async def count(self, plan: Plan) -> int | None:
+        """Return the tokens of the prompt; None if the model has to choose a tool first."""
+        if plan.model != self._model:
+            raise _no_such_model(plan.model, self._model)
+        tools = candidates(plan)
+        if len(tools) > 1:
+            return None
+        body, _ = self._request(plan_arguments(plan, tools[0]) if tools else plan_words(plan))
+        server = await self._load()
+        return await count_prompt(self._http, server.listening_address, body, _PROFILE)
+
     async def models(self) -> Sequence[ModelInfo]:
         """Return the one model."""
         return [ModelInfo(self._model, context_length=self._context)]
@@ -138,6 +158,7 @@ class LocalBackend:
         """Stop what runs, then let go of the threads and the weights."""
         for run in tuple(self._runs):
             run.stop()
+        await self._http.close()
         await asyncio.to_thread(self._pool.shutdown)
         self._starting = None
 
@@ -241,8 +262,7 @@ class LocalBackend:
         parameters.warmup = False
         parameters.cache_ram_mib = _CACHE_MIB
         parameters.verbosity = -1
-        # The library cannot be kept from listening on a loopback port: nobody knows this key.
-        parameters.api_keys = [secrets.token_urlsafe(32)]
+        parameters.api_keys = [self._key.reveal()]
         parameters.ui = False
         try:
             server: _Server = xllamacpp.Server(parameters)

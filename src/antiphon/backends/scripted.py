@@ -58,7 +58,7 @@ class ScriptedBackend:
     async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Play the next script."""
         self.plans.append(plan)
-        script = self._next_script(plan)
+        script = self._script_at(len(self.plans) - 1, plan)
         is_over = False
         try:
             for step in script:
@@ -80,15 +80,26 @@ class ScriptedBackend:
                 self.stopped_early += 1
                 self.stopped.set()
 
-    def _next_script(self, plan: Plan) -> Script:
+    def _script_at(self, index: int, plan: Plan) -> Script:
         if callable(self._script):
             return self._script(plan)
-        if len(self.plans) > len(self._script):
+        if index >= len(self._script):
             raise BackendError(
-                f"the scripted model was called {len(self.plans)} times; "
+                f"the scripted model was called {index + 1} times; "
                 f"write as many scripts as there are calls (there are {len(self._script)})"
             )
-        return self._script[len(self.plans) - 1]
+        return self._script[index]
+
+    async def count(self, plan: Plan) -> int | None:
+        """Return what the usage of the next script says; nothing is played."""
+        try:
+            script = self._script_at(len(self.plans), plan)
+        except BackendError:
+            return None
+        steps = script if isinstance(script, list | tuple) or callable(self._script) else ()
+        batches = [step if isinstance(step, list | tuple) else (step,) for step in steps]
+        known = [delta for batch in batches for delta in batch if isinstance(delta, UsageKnown)]
+        return known[-1].usage.input_tokens if known else None
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return the names it answers to."""

@@ -46,6 +46,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     penalties: bool = True
     think_tags: bool = True
     """Whether an answer may begin with `<think>` that the server leaves in the text."""
+    counts_by: Literal["none", "template", "messages"] = "none"
+    """How the server counts a prompt without running it (see `backends.counting`)."""
     extra_fields: frozenset[str] = _SAMPLERS | {"repetition_penalty"}
     """Fields beyond the Responses API that are passed on."""
 
@@ -71,6 +73,7 @@ PROFILES: Final = {
         Profile(
             name="vllm",
             reasoning_replay="reasoning",
+            counts_by="messages",
             extra_fields=_SAMPLERS
             | {
                 "chat_template_kwargs",
@@ -88,6 +91,7 @@ PROFILES: Final = {
             reasoning_replay="reasoning_content",
             reasoning_effort=False,
             strict_tools=False,
+            counts_by="template",
             # A template without tools drops them, and nothing else makes the model obey.
             enforces_required=False,
             extra_fields=_SAMPLERS

@@ -1,24 +1,37 @@
 """What has been said before, and does the new input fit to it?
 
-The context of a turn is the history of its parent, oldest first, then the new items. A chain
-that cannot be read whole is refused, never shortened in silence; so is the output of a call
-that nobody made. `instructions` are not part of it and are not inherited.
+The context of a turn is the history of its parent, or its conversation, oldest first, then the
+new items. A chain that cannot be read whole is refused, never shortened in silence; so is the
+output of a call that nobody made. `instructions` are not part of it and are not inherited.
+Whoever reads a conversation to go on with it becomes its one writer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from antiphon.protocol.builder import Mint
-from antiphon.protocol.errors import InvalidRequest, NotFound
-from antiphon.protocol.items import Item, item_type, with_id
+from antiphon.protocol.errors import (
+    ConversationLocked,
+    InvalidRequest,
+    NotFound,
+    StoreUnavailable,
+)
+from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.request import CreateResponse
-from antiphon.store.base import Store
+from antiphon.store.base import History, Store
 
-__all__ = ["Context", "load_context"]
+__all__ = ["Context", "Recall", "conversation_of", "load_context", "refuse_orphans"]
 
+Recall = Callable[[str], History | None]
+"""Returns the history of a response that is remembered elsewhere than in the store."""
+
+_log = logging.getLogger(__name__)
 _CANNOT_GO_ON: Final = {
     "failed": "failed and cannot be continued",
     "cancelled": "was cancelled and cannot be continued",
@@ -39,11 +52,91 @@ class Context(msgspec.Struct, frozen=True):
         return self.earlier + self.own
 
 
-async def load_context(store: Store, owner: str, request: CreateResponse, mint: Mint) -> Context:
-    """Return the context of a turn. Raise InvalidRequest if it cannot be had whole."""
-    earlier: list[Item] = []
+def conversation_of(request: CreateResponse) -> str | None:
+    """Return the id of the conversation that the request goes on with."""
+    given = request.conversation
+    if given is None or isinstance(given, str):
+        return given
+    name = given.get("id")
+    if not isinstance(name, str):
+        raise InvalidRequest(
+            "conversation.id is missing",
+            code="missing_required_parameter",
+            param="conversation.id",
+        )
+    return name
+
+
+async def load_context(
+    store: Store,
+    owner: str,
+    request: CreateResponse,
+    mint: Mint,
+    *,
+    response_id: str,
+    recall: Recall | None = None,
+) -> Context:
+    """Return the context of the turn that becomes `response_id`.
+
+    Raise InvalidRequest if it cannot be had whole, ConversationLocked if another turn is
+    writing to the conversation; on return, this one is.
+    """
+    name = conversation_of(request)
+    if name is None:
+        earlier = await _chain(store, owner, request, recall)
+        return await _gather(store, owner, request, mint, earlier)
     if request.previous_response_id is not None:
-        earlier = await _load_chain(store, owner, request.previous_response_id)
+        raise InvalidRequest(
+            "conversation and previous_response_id cannot be used together",
+            code="mutually_exclusive_parameters",
+            param="previous_response_id",
+        )
+    locking = asyncio.ensure_future(store.conversations.lock(owner, name, response_id))
+    try:
+        found = await asyncio.shield(locking)
+        if found is None:
+            raise NotFound(
+                f"Conversation with id '{name}' not found.",
+                code="conversation_not_found",
+                param="conversation",
+            )
+        context = await _gather(store, owner, request, mint, found)
+        return Context(context.earlier, _with_ids_of_their_own(context, mint))
+    except ConversationLocked:
+        raise
+    except BaseException:
+        await asyncio.shield(_unlock(store, owner, name, response_id, locking))
+        raise
+
+
+async def _unlock(
+    store: Store,
+    owner: str,
+    name: str,
+    response_id: str,
+    locking: asyncio.Future[list[Item] | None],
+) -> None:
+    """Let go of a conversation, also if the one who asked for it has left meanwhile."""
+    try:
+        await locking
+        await store.conversations.unlock(owner, name, response_id)
+    except (ConversationLocked, StoreUnavailable) as error:
+        _log.warning("conversation %s was not unlocked: %s", name, error)
+
+
+async def _chain(
+    store: Store, owner: str, request: CreateResponse, recall: Recall | None
+) -> list[Item]:
+    previous = request.previous_response_id
+    if previous is None:
+        return []
+    remembered = recall(previous) if recall else None
+    return _whole(previous, remembered or await store.history(owner, previous))
+
+
+async def _gather(
+    store: Store, owner: str, request: CreateResponse, mint: Mint, earlier: list[Item]
+) -> Context:
     known = {item["id"]: item for item in earlier if "id" in item}
     own: list[Item] = []
     for index, item in enumerate(request.items):
@@ -51,13 +144,22 @@ async def load_context(store: Store, owner: str, request: CreateResponse, mint: 
             own.append(with_id(item, mint))
         elif item["id"] not in known:
             own.append(await _find(store, owner, item["id"], f"input[{index}].id"))
-    context = Context(earlier, own)
-    _refuse_orphans(context)
-    return context
+    return Context(earlier, own)
 
 
-async def _load_chain(store: Store, owner: str, response_id: str) -> list[Item]:
-    history = await store.history(owner, response_id)
+def _with_ids_of_their_own(context: Context, mint: Mint) -> list[Item]:
+    """Return the turn's own items; what came under an id that is taken gets another one."""
+    taken = {item.get("id") for item in context.earlier}
+    own: list[Item] = []
+    for item in context.own:
+        if item["id"] in taken:
+            item = {**item, "id": mint(item_prefix(item_type(item)))}
+        taken.add(item["id"])
+        own.append(item)
+    return own
+
+
+def _whole(response_id: str, history: History | None) -> list[Item]:
     if history is None:
         raise _chain_error(f"Previous response with id '{response_id}' not found.")
     if history.missing is not None:
@@ -82,16 +184,19 @@ async def _find(store: Store, owner: str, item_id: str, param: str) -> Item:
     return item
 
 
-def _refuse_orphans(context: Context) -> None:
-    """Refuse the output of a call that is not in the context before it."""
-    calls = {item["call_id"] for item in context.earlier if "call_id" in item}
-    for item in context.own:
-        kind = item_type(item)
-        if kind == "function_call_output" and item["call_id"] not in calls:
+def refuse_orphans(shown: Sequence[Item], own: Sequence[Item]) -> None:
+    """Refuse an output among the turn's own items whose call the model is not shown before it."""
+    outputs = {item["id"] for item in own if item_type(item) == "function_call_output"}
+    if not outputs:
+        return
+    calls: set[str] = set()
+    for item in shown:
+        call_id = item.get("call_id")
+        if item.get("id") in outputs and call_id not in calls:
             raise InvalidRequest(
-                f"No tool call found for function call output with call_id {item['call_id']}.",
+                f"No tool call found for function call output with call_id {call_id}.",
                 code="tool_call_not_found",
                 param="input",
             )
-        if isinstance(item.get("call_id"), str) and not kind.endswith("_output"):
-            calls.add(item["call_id"])
+        if isinstance(call_id, str) and not item_type(item).endswith("_output"):
+            calls.add(call_id)

@@ -1,137 +1,100 @@
-"""One turn, from a request to its last event: the one road every mode uses.
+"""One turn, from a plan to its last event: the one road every mode uses.
 
-    request -> validate -> history(store) -> Plan -> backend.stream -> gate -> builder -> events
+    backend.stream(plan) -> gate -> builder -> record (store) -> whoever listens
 
 What a caller of `Turn.events` can rely on:
 
 - an error before the model has said anything is raised, so that it can be an HTTP error;
 - after the first batch nothing is raised: the stream ends in exactly one terminal event,
   and everything the model said before a fault is in it, with usage;
-- with `store` on, the response is durable before its terminal event is handed out;
+- with `store` on, every event is durable before it is handed out;
 - closing the iterator, or cancelling its reader, stops the model at once and keeps what
   there is as `cancelled`.
+
+A turn in the background is the same road without a reader: it was begun as `queued`, so
+whatever goes wrong ends it, and nothing is raised.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from antiphon.engine.catalog import Catalog, Route
+from antiphon.backends.base import Backend
 from antiphon.engine.format import FormatCheck
-from antiphon.engine.history import Context, load_context
+from antiphon.engine.record import Record
 from antiphon.engine.truncate import drop_oldest
-from antiphon.engine.validate import refuse_degraded, validate
-from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
+from antiphon.engine.validate import refuse_degraded
+from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.deltas import Degraded, Delta
-from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
     ContextOverflow,
     OurFault,
     StoreUnavailable,
+    TurnLost,
 )
 from antiphon.protocol.estimate import estimate_usage
-from antiphon.protocol.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
+from antiphon.protocol.events import Event, TerminalEvent
 from antiphon.protocol.gate import gate_for
-from antiphon.protocol.plan import Plan, make_plan
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.items import Item
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Failure, Response
-from antiphon.store.base import Store
 
-__all__ = ["Engine", "Observer", "Turn"]
+if TYPE_CHECKING:
+    from antiphon.engine.engine import Engine
+
+__all__ = ["Parts", "Turn", "TurnCancelled"]
 
 _log = logging.getLogger(__name__)
 
-Observer = Callable[[Response], None]
-"""Told about every response that ended, however it ended."""
+
+class TurnCancelled(AntiphonError):
+    """Somebody asked to cancel the turn: it ends as cancelled, with what there is."""
+
+    code = "cancelled"
 
 
-class Engine:
-    """Starts turns. One per server; holds what all turns share.
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn is made of: everything that was decided before it runs."""
 
-    `now` is the time in seconds since the epoch, `mint` makes ids.
-    """
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        store: Store,
-        *,
-        now: Callable[[], int],
-        mint: Mint,
-        reasoning_as: ReasoningAs = "content",
-        observe: Observer = lambda response: None,
-    ) -> None:
-        self.catalog = catalog
-        self.store = store
-        self.now = now
-        self.mint = mint
-        self.reasoning_as = reasoning_as
-        self.observe = observe
-
-    async def begin(self, request: CreateResponse, owner: str, *, strict: bool = False) -> Turn:
-        """Return a turn that is ready to run, or raise what is wrong with the request."""
-        checked = validate(request)
-        if strict:
-            refuse_degraded(checked.degraded)
-        form = _format_check(request)
-        route = await self.catalog.route(request.model)
-        context = await load_context(self.store, owner, request, self.mint)
-        response = first_response(
-            request, checked, self.mint("resp"), request.model or route.model, self.now()
-        )
-        plan = make_plan(request, checked, context.items, route.model)
-        return Turn(self, request, owner, route, plan, context, response, form, strict=strict)
-
-
-def _format_check(request: CreateResponse) -> FormatCheck | None:
-    form = request.text.format if request.text else None
-    return None if form is None or form["type"] == "text" else FormatCheck(form)
+    owner: str
+    backend: Backend
+    plan: Plan
+    context: Sequence[Item]
+    """The items of earlier turns and its own, as they are remembered."""
+    response: Response
+    form: FormatCheck | None = None
+    is_strict: bool = False
+    may_shorten: bool = False
 
 
 class Turn:
     """One run of a model for one request."""
 
     def __init__(
-        self,
-        engine: Engine,
-        request: CreateResponse,
-        owner: str,
-        route: Route,
-        plan: Plan,
-        context: Context,
-        response: Response,
-        form: FormatCheck | None,
-        *,
-        strict: bool,
+        self, engine: Engine, parts: Parts, builder: ResponseBuilder, record: Record
     ) -> None:
-        self.response_id = response.id
+        self.response_id = parts.response.id
+        self.owner = parts.owner
+        self.plan = parts.plan
         self._engine = engine
-        self._request = request
-        self._owner = owner
-        self._route = route
-        self._plan = plan
-        self._context = context
-        self._response = response
-        self._form = form
-        self._strict = strict
+        self._parts = parts
+        self._response = parts.response
+        self._builder = builder
+        self._record = record
         self._interruption: AntiphonError | None = None
         self._store_error: StoreUnavailable | None = None
-        self._is_stored = request.store is not False
-        self._gate = gate_for(plan)
-        summary = engine.reasoning_as == "summary" or bool(
-            response.reasoning and response.reasoning.summary
-        )
-        self._builder = ResponseBuilder(
-            response, engine.mint, reasoning_as="summary" if summary else "content"
-        )
+        self._gate = gate_for(parts.plan)
+        self._opening: list[Event] = []
+        self.is_running = False
+        """A queued turn runs when there is room for it."""
 
     @property
     def degraded(self) -> tuple[str, ...]:
@@ -139,42 +102,45 @@ class Turn:
         notes = self._response.antiphon
         return notes.degraded if notes else ()
 
+    def transcript(self) -> list[Item]:
+        """Return the whole context and what was said: what the next turn begins with."""
+        return [*self._parts.context, *self._builder.output]
+
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """Run the turn; yield the events in batches that belong in one write."""
-        async with aclosing(self._deltas()) as batches:
-            try:
-                first = await anext(batches, ())
-            except ContextOverflow as error:
-                # Codex knows an overflow only as a failed stream, never as an HTTP error.
-                if not self._plan.stream:
-                    raise
-                await self._begin()
-                yield self._builder.start() + await self._fail(error)
-                return
-            await self._begin()
-            trouble: AntiphonError | None = None
-            try:
-                yield self._builder.start() + self._feed(first)
-                async for batch in batches:
-                    events = self._feed(batch)
-                    if events:
-                        yield events
-            except BackendError as fault:
-                trouble = fault
-            except asyncio.CancelledError:
-                trouble = self._interruption
-                if trouble is None:
-                    await asyncio.shield(self._cancel())
-                    raise
-            except GeneratorExit:
-                # Nobody will read a last event: the reader left, or was itself interrupted.
-                interruption = self._interruption
-                await asyncio.shield(self._fail(interruption) if interruption else self._cancel())
-                raise
-            except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
-                trouble = self._own_up()
-            # From here on the turn has ended, whoever leaves while that is written down.
-            yield await asyncio.shield(self._conclude(trouble))
+        try:
+            async with aclosing(self._tell(self._foreground())) as batches:
+                async for events in batches:
+                    yield events
+        finally:
+            if not self._record.has_begun:
+                await asyncio.shield(self._record.abandon())
+
+    async def queue(self, request: bytes) -> Response:
+        """Put the turn into the store as queued; return the response as it now is."""
+        try:
+            await self._record.queue(self._builder.start(is_queued=True), request)
+        except StoreUnavailable:
+            await self._record.abandon()
+            raise
+        return msgspec.structs.replace(self._response, status="queued")
+
+    def take_over(self) -> None:
+        """Be the one who runs a turn that another process has queued."""
+        self._builder.start(is_queued=True)
+        self._record.take_over()
+
+    async def run_queued(self) -> None:
+        """Run a turn that was queued, with nobody listening. Nothing is raised."""
+        self.is_running = True
+        async with aclosing(self._tell(self._background())) as batches:
+            async for _ in batches:
+                pass
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Say whether the turn was told to end."""
+        return self._interruption is not None
 
     def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
         """End the turn now, run by `task`, as failed: its reader still gets a last event."""
@@ -194,7 +160,24 @@ class Turn:
         if self._store_error is not None:
             raise self._store_error
         # The last event of every turn is a terminal one.
-        return cast(ResponseCompleted | ResponseFailed | ResponseIncomplete, last[-1]).response
+        return cast(TerminalEvent, last[-1]).response
+
+    # Where events come from.
+
+    async def _foreground(self) -> AsyncGenerator[list[Event], None]:
+        async with aclosing(self._deltas()) as batches:
+            first = await anext(batches, ())
+            yield self._builder.start() + self._feed(first)
+            async for batch in batches:
+                yield self._feed(batch)
+
+    async def _background(self) -> AsyncGenerator[list[Event], None]:
+        if self._interruption is not None:
+            raise self._interruption
+        yield self._builder.go_on()
+        async with aclosing(self._deltas()) as batches:
+            async for batch in batches:
+                yield self._feed(batch)
 
     async def _deltas(self) -> AsyncGenerator[Sequence[Delta], None]:
         """Yield the backend's batches, the first of which says something real.
@@ -204,7 +187,7 @@ class Turn:
         has_begun = False
         while True:
             try:
-                async with aclosing(self._route.backend.stream(self._plan)) as batches:
+                async with aclosing(self._parts.backend.stream(self.plan)) as batches:
                     async for batch in batches:
                         real = self._note_degraded(batch)
                         if real:
@@ -212,11 +195,11 @@ class Turn:
                             yield real
                 return
             except ContextOverflow:
-                shorter = drop_oldest(self._plan.items)
-                if has_begun or self._request.truncation != "auto" or shorter is None:
+                shorter = drop_oldest(self.plan.items)
+                if has_begun or not self._parts.may_shorten or shorter is None:
                     raise
-                self._note_truncation(len(self._context.items) - len(shorter))
-                self._plan = msgspec.structs.replace(self._plan, items=shorter)
+                self._note_truncation(len(self._parts.plan.items) - len(shorter))
+                self.plan = msgspec.structs.replace(self.plan, items=shorter)
 
     def _note_truncation(self, dropped: int) -> None:
         self._builder.feed(Degraded(f"truncation: the {dropped} oldest items were left out"))
@@ -226,7 +209,7 @@ class Turn:
         if not any(isinstance(delta, Degraded) for delta in batch):
             return batch
         notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
-        if self._strict:
+        if self._parts.is_strict:
             refuse_degraded(notes)
         for what in notes:
             self._builder.feed(Degraded(what))
@@ -240,15 +223,60 @@ class Turn:
                 events += self._builder.feed(admitted)
         return events
 
-    async def _begin(self) -> None:
-        if self._is_stored:
-            await self._engine.store.begin(self._owner, self._response, self._context.own)
+    # Where they go, and how it ends.
+
+    async def _tell(
+        self, source: AsyncGenerator[list[Event], None]
+    ) -> AsyncGenerator[list[Event], None]:
+        """Remember and yield what the source says, then the end, whatever that is."""
+        trouble: AntiphonError | None = None
+        async with aclosing(source):
+            try:
+                async for events in source:
+                    if events:
+                        yield await self._record.add(events)
+                    if self._record.is_cancelled:
+                        trouble = TurnCancelled("the response was cancelled")
+                        break
+            except AntiphonError as fault:
+                trouble = await self._fault_to_tell(fault)
+            except asyncio.CancelledError:
+                trouble = self._interruption
+                if trouble is None or not self._record.has_begun:
+                    await self._leave()
+                    if trouble is None:
+                        raise
+                    raise trouble from None
+            except GeneratorExit:
+                # Nobody will read a last event: the reader left, or was itself interrupted.
+                await self._leave()
+                raise
+            except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
+                trouble = await self._fault_to_tell(self._own_up())
+        # From here on the turn has ended, whoever leaves while that is written down.
+        yield self._opening + await asyncio.shield(self._conclude(trouble))
+
+    async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
+        """Return what ends the stream; raise it instead while nothing was said."""
+        if self._record.has_begun:
+            return fault
+        # Codex knows an overflow only as a failed stream, never as an HTTP error.
+        if not isinstance(fault, ContextOverflow) or not self.plan.stream:
+            raise fault
+        self._opening = await self._record.add(self._builder.start())
+        return fault
+
+    async def _leave(self) -> None:
+        """Keep what there is of a turn whose reader has gone."""
+        if self._record.has_begun:
+            end = self._conclude(self._interruption or TurnCancelled("the client left"))
+            await asyncio.shield(end)
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once what they say is durable."""
         try:
             return await (self._finish() if error is None else self._fail(error))
-        except Exception:  # noqa: BLE001 - as in `events`
+        except Exception:  # noqa: BLE001 - as in `_tell`
             return await self._fail(self._own_up())
 
     def _own_up(self) -> OurFault:
@@ -261,56 +289,63 @@ class Turn:
         events = self._builder.close()
         problem = self._gate.violation() or self._output_problem()
         if problem is not None:
-            return events + await self._fail(problem)
+            return await self._fail(problem, events)
         self._count()
-        return events + await self._end(self._builder.finish(self._engine.now()))
+        return await self._end(events + self._builder.finish(self._engine.now()))
 
     def _output_problem(self) -> BackendError | None:
         """Hold the text against `text.format`; a miss that binds nobody is only noted."""
-        text = self._builder.answer_text
-        if self._form is None or text is None:
+        form, text = self._parts.form, self._builder.answer_text
+        if form is None or text is None:
             return None
-        unchecked = self._form.why_unchecked(text)
-        problem = unchecked or self._form.problem(text)
+        unchecked = form.why_unchecked(text)
+        problem = unchecked or form.problem(text)
         if problem is None:
             return None
-        if self._form.is_binding and not unchecked:
+        if form.is_binding and not unchecked:
             return BackendError(problem, code="output_format_violated")
         self._builder.feed(Degraded(problem))
         return None
 
-    async def _fail(self, error: AntiphonError) -> list[Event]:
+    async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
         """Return the last events of a failure, with everything the model had said."""
-        events = self._builder.close("incomplete")
+        events = [*events, *self._builder.close("incomplete")]
         self._count()
+        if isinstance(error, TurnCancelled):
+            return await self._end(events + self._builder.cancel())
         failure = Failure(error.code or error.type, error.message)
-        return events + await self._end(self._builder.fail(failure, error.type))
+        return await self._end(events + self._builder.fail(failure, error.type))
 
     async def _end(self, events: list[Event]) -> list[Event]:
         """Make the terminal response durable, or say instead that it could not be."""
-        terminal = cast(ResponseCompleted | ResponseFailed | ResponseIncomplete, events[-1])
-        response = terminal.response
-        if self._is_stored:
-            try:
-                await self._engine.store.finish(self._owner, response)
-            except StoreUnavailable as error:
-                self._store_error = error
-                events = self._builder.retract(Failure(error.code or error.type, error.message))
-                response = cast(ResponseFailed, events[-1]).response
+        response = cast(TerminalEvent, events[-1]).response
+        notices = self._engine.notify(self.owner, response)
+        try:
+            events = await self._record.end(events, response, notices)
+        except StoreUnavailable as error:
+            self._store_error = error
+            events, response = self._take_back(events, error)
         self._engine.observe(response)
         return events
 
-    async def _cancel(self) -> None:
-        """Keep what there is of a turn whose reader has gone."""
-        self._builder.close("incomplete")
-        self._count()
-        response = self._builder.cancel()
-        try:
-            if self._is_stored:
-                await self._engine.store.finish(self._owner, response)
-        finally:
-            self._engine.observe(response)
+    def _take_back(
+        self, events: list[Event], error: StoreUnavailable
+    ) -> tuple[list[Event], Response]:
+        """Return the end as a failure of the store, which will hear of it when it can."""
+        lost = Failure(error.code or error.type, error.message)
+        events = self._record.unshown() + _before_the_end(events) + self._builder.retract(lost)
+        response = cast(TerminalEvent, events[-1]).response
+        if self._record.has_begun and not isinstance(error, TurnLost):
+            notices = self._engine.notify(self.owner, response)
+            self._engine.owe(self._record.debt(events, response, notices))
+        return events, response
 
     def _count(self) -> None:
         if self._builder.usage is None:
-            self._builder.note_estimate(estimate_usage(self._plan, self._builder.output))
+            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
+
+
+def _before_the_end(events: list[Event]) -> list[Event]:
+    """Return the events without the terminal one and the error that announces it."""
+    end = -2 if len(events) > 1 and events[-2].type == "error" else -1
+    return events[:end]

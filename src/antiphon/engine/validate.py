@@ -7,17 +7,18 @@ for strictness.
 
 from __future__ import annotations
 
+from antiphon.engine.seal import HOW_TO
 from antiphon.protocol.checked import Checked, check_request
-from antiphon.protocol.errors import InvalidRequest, NotBuilt
+from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import CreateResponse
 
 __all__ = ["refuse_degraded", "validate"]
 
 
-def validate(request: CreateResponse) -> Checked:
-    """Return what can be run of this request. Raise InvalidRequest or NotBuilt otherwise."""
-    _refuse_unbuilt(request)
-    return check_request(request)
+def validate(request: CreateResponse, *, can_seal: bool = False) -> Checked:
+    """Return what can be run of this request. Raise InvalidRequest otherwise."""
+    _refuse(request)
+    return check_request(request, can_seal=can_seal, how_to_seal=HOW_TO)
 
 
 def refuse_degraded(degraded: list[str]) -> None:
@@ -31,13 +32,12 @@ def refuse_degraded(degraded: list[str]) -> None:
         )
 
 
-def _refuse_unbuilt(request: CreateResponse) -> None:
-    if request.background:
-        raise NotBuilt("background responses are not in this version", param="background")
-    if request.conversation is not None:
-        raise NotBuilt(
-            "conversations are not in this version; use previous_response_id",
-            param="conversation",
+def _refuse(request: CreateResponse) -> None:
+    if request.background and request.store is False:
+        raise InvalidRequest(
+            "a background response must be stored: leave store out, or set it to true",
+            code="invalid_value",
+            param="store",
         )
     if request.prompt is not None:
         raise InvalidRequest(
@@ -45,5 +45,6 @@ def _refuse_unbuilt(request: CreateResponse) -> None:
             code="unsupported_parameter",
             param="prompt",
         )
-    if request.input is None and not request.previous_response_id and not request.instructions:
+    has_context = request.previous_response_id or request.conversation or request.instructions
+    if request.input is None and not has_context:
         raise InvalidRequest("input is missing", code="missing_required_parameter", param="input")

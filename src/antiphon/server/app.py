@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
 
-from antiphon.engine.turn import Engine, Turn
+from antiphon.engine.engine import Engine
+from antiphon.engine.turn import Turn
+from antiphon.engine.webhooks import Webhooks
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.errors import (
     BodyTooLarge,
@@ -26,13 +29,17 @@ from antiphon.protocol.errors import (
 )
 from antiphon.server.auth import Auth
 from antiphon.server.errors import error_response, translate
+from antiphon.server.idempotency import Once
 from antiphon.server.ids import mint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
+from antiphon.server.socket_cache import SocketCache
+from antiphon.server.sockets import Sockets
 
-__all__ = ["App", "Call", "Handler", "Route"]
+__all__ = ["App", "Call", "Handler", "Route", "note_degraded"]
 
 _LAST_WORDS_SECONDS: Final = 2.0
+_MAX_HEADER: Final = 4096
 # No route has more; a path of ten thousand slashes is not worth trying.
 _MAX_STEPS: Final = 8
 _REQUEST_ID_CHARS: Final = frozenset(
@@ -49,6 +56,8 @@ class Call:
         self.owner = owner
         self.path_id = path_id
         """What stands for `{id}` in the route's path."""
+        self.item_id = ""
+        """What stands for `{item}`, decoded: a caller may have made that id."""
         self.request_id = _request_id(request)
 
     @property
@@ -75,11 +84,23 @@ class Call:
         return web.Response(status=status, body=data, content_type="application/json")
 
 
+def note_degraded(answer: web.StreamResponse, degraded: Sequence[str]) -> None:
+    """Say in a header what could not be honoured, if anything."""
+    if degraded:
+        text = "; ".join(dict.fromkeys(degraded)).encode("ascii", "replace").decode()
+        answer.headers["x-antiphon-degraded"] = "".join(
+            char if char.isprintable() else "?" for char in text[:_MAX_HEADER]
+        )
+
+
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A method, a path in which `{id}` stands for one segment, and who answers."""
+    """A method, a path in which `{id}` stands for one segment, and who answers.
+
+    Behind the id, `{item}` may stand for the last segment.
+    """
 
     method: str
     path: str
@@ -99,15 +120,20 @@ class App:
         *,
         limits: ServerLimits,
         metrics: Metrics,
+        webhooks: Webhooks,
         dialect: Dialect = "openai",
         strict: bool = False,
     ) -> None:
         self.engine = engine
+        self.once = Once(engine)
         self.limits = limits
         self.metrics = metrics
+        self.webhooks = webhooks
         self.dialect = dialect
         self.strict = strict
         self.is_draining = False
+        self.sockets = Sockets(limits)
+        self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
         self._auth = auth
         self._routes: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -120,7 +146,7 @@ class App:
         path = "unknown"
         call = Call(self, request, "", "")
         try:
-            path, route, call.path_id = self._find(request)
+            path, route, call.path_id, call.item_id = self._find(request)
             _check_head(request, self.limits)
             if not route.is_open:
                 call.owner = await self._auth.owner(request)
@@ -143,6 +169,10 @@ class App:
                 response.force_close()
         self.metrics.note_request(path, response.status, time.monotonic() - started)
         return response
+
+    async def owner_of(self, request: web.BaseRequest) -> str:
+        """Return who asks. Raise Unauthorized or Forbidden; a key may be revoked by now."""
+        return await self._auth.owner(request)
 
     @contextmanager
     def room_for_turn(self) -> Iterator[None]:
@@ -171,20 +201,25 @@ class App:
     async def drain(self) -> None:
         """Take no new turns, wait for those that run, and end what takes too long."""
         self.is_draining = True
+        background = self.engine.background.drain(self.limits.drain_seconds)
+        await asyncio.gather(self._drain_turns(), background)
+
+    async def _drain_turns(self) -> None:
+        closing = self.sockets.close_all()
         if self._turns:
             await asyncio.wait(self._turns, timeout=self.limits.drain_seconds)
         late = dict(self._turns)
         for task, turn in late.items():
             turn.interrupt(task, Overloaded("the server went away in mid-turn"))
-        if late:
-            await asyncio.wait(late, timeout=_LAST_WORDS_SECONDS)
+        if late or closing:
+            await asyncio.wait({*late, *closing}, timeout=_LAST_WORDS_SECONDS)
 
-    def _find(self, request: web.BaseRequest) -> tuple[str, Route, str]:
-        """Return the route's pattern, the route, and what stands for `{id}` in it."""
+    def _find(self, request: web.BaseRequest) -> tuple[str, Route, str, str]:
+        """Return the route's pattern, the route, and what stands for its `{id}` and `{item}`."""
         path = request.rel_url.raw_path
-        by_method, path_id = self._routes.get(path), ""
+        by_method, path_id, item_id = self._routes.get(path), "", ""
         if by_method is None:
-            path, path_id = self._pattern(path)
+            path, path_id, item_id = self._pattern(path)
             by_method = self._routes.get(path)
         if by_method is None:
             raise NotFound(
@@ -194,16 +229,24 @@ class App:
         route = by_method.get(request.method)
         if route is None:
             raise _WrongMethod(request.method, sorted(by_method))
-        return path, route, path_id
+        return path, route, path_id, item_id
 
-    def _pattern(self, path: str) -> tuple[str, str]:
-        """Return the pattern with one `{id}` that fits this path, and the id."""
-        steps = path.split("/", _MAX_STEPS)
+    def _pattern(self, path: str) -> tuple[str, str, str]:
+        """Return the pattern that fits this path, and what stands for its `{id}` and `{item}`."""
+        *steps, last = path.split("/", _MAX_STEPS)
+        pattern, path_id = self._with_id([*steps, last])
+        if pattern or not last:
+            return pattern or "unknown", path_id, ""
+        pattern, path_id = self._with_id([*steps, "{item}"])
+        return pattern or "unknown", path_id, unquote(last) if pattern else ""
+
+    def _with_id(self, steps: list[str]) -> tuple[str, str]:
+        """Return the pattern that these steps make with one of them as `{id}`, and that step."""
         for index in range(len(steps) - 1, 1, -1):
             pattern = "/".join([*steps[:index], "{id}", *steps[index + 1 :]])
             if pattern in self._routes and steps[index]:
                 return pattern, steps[index]
-        return "unknown", ""
+        return "", ""
 
 
 class _WrongMethod(CallerError):

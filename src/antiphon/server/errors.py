@@ -42,4 +42,6 @@ def error_response(error: AntiphonError) -> web.Response:
         response.headers["WWW-Authenticate"] = "Bearer"
     if error.status < 500 and error.status not in (408, 409, 429):
         response.headers["x-should-retry"] = "false"
+    elif error.status == 409:
+        response.headers["x-should-retry"] = "true"
     return response

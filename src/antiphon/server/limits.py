@@ -19,9 +19,23 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Larger bodies are decoded in a thread, so that other requests do not wait."""
     turns: int = 1000
     """Turns at once; one more is answered 503 with Retry-After."""
+    background_turns: int = 100
+    """Background turns at once; others wait."""
+    background_queue: int = 1000
+    """How many may wait; one more is answered 429 with Retry-After."""
     heartbeat_seconds: float = 15.0
     write_stall_seconds: float = 60.0
     write_buffer_bytes: int = 128 * 1024
     keep_alive_seconds: float = 75.0
     drain_seconds: float = 30.0
+    websockets: int = 20_000
+    """Open WebSockets at once; one more is answered 503."""
+    websocket_seconds: float = 3600.0
+    websocket_ping_seconds: float = 30.0
+    """A peer that leaves two pings unanswered is cut off at the third."""
+    websocket_lanes: int = 16
+    websocket_queue: int = 32
+    """Requests that wait on one WebSocket, in all its lanes."""
+    websocket_cache_bytes: int = 256 * 1024 * 1024
+    """What all WebSockets together remember of turns with `store: false`."""
     retention_days: float = 30.0

@@ -30,7 +30,7 @@ def describe() -> dict[str, Any]:
         "info": {"title": "antiphon", "version": __version__, "license": {"name": "Apache-2.0"}},
         "servers": [{"url": "/"}],
         "components": {
-            "schemas": schemas | {"Error": _ERROR},
+            "schemas": schemas | _SCHEMAS,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -56,50 +56,218 @@ _ERROR: Final = {
 }
 
 
+_METADATA: Final = {
+    "type": "object",
+    "maxProperties": 16,
+    "propertyNames": {"maxLength": 64},
+    "additionalProperties": {"type": "string", "maxLength": 512},
+}
+_CONVERSATION: Final = {
+    "type": "object",
+    "required": ["id", "object", "created_at", "metadata"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "conversation"},
+        "created_at": {"type": "integer"},
+        "metadata": _METADATA,
+    },
+}
+_ITEM: Final = {"type": "object", "properties": {"id": {"type": "string"}}}
+_ITEMS: Final = {"type": "array", "maxItems": 20, "items": {"$ref": f"{_REF}Item"}}
+_ITEM_LIST: Final = {
+    "type": "object",
+    "required": ["object", "data", "first_id", "last_id", "has_more"],
+    "properties": {
+        "object": {"const": "list"},
+        "data": {"type": "array", "items": {"$ref": f"{_REF}Item"}},
+        "first_id": {"type": ["string", "null"]},
+        "last_id": {"type": ["string", "null"]},
+        "has_more": {"type": "boolean"},
+    },
+}
+_COMPACTION: Final = {
+    "type": "object",
+    "required": ["id", "object", "created_at", "output", "usage"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "response.compaction"},
+        "created_at": {"type": "integer"},
+        "output": {"type": "array", "items": {"$ref": f"{_REF}Item"}},
+        "usage": {"$ref": f"{_REF}Usage"},
+    },
+}
+_TOKENS: Final = {
+    "type": "object",
+    "required": ["object", "input_tokens"],
+    "properties": {
+        "object": {"const": "response.input_tokens"},
+        "input_tokens": {"type": "integer"},
+        "antiphon": {"type": "object", "properties": {"usage": {"const": "estimated"}}},
+    },
+}
+_DELETED: Final = {
+    "type": "object",
+    "required": ["id", "object", "deleted"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"enum": ["response.deleted", "conversation.deleted"]},
+        "deleted": {"const": True},
+    },
+}
+_SCHEMAS: Final = {
+    "Error": _ERROR,
+    "Item": _ITEM,
+    "ItemList": _ITEM_LIST,
+    "Conversation": _CONVERSATION,
+    "Compaction": _COMPACTION,
+    "InputTokens": _TOKENS,
+    "Deleted": _DELETED,
+}
+_SOCKET: Final = """With `Upgrade: websocket`, a connection that carries one turn after another:
+each text frame is a `response.create` with the fields of a request, each answer the events of
+its response, one to a frame. Without the upgrade: 426."""
+_AGAIN: Final = """With an `Idempotency-Key` the same body is run once in a day: while it runs the
+same key is a 409, afterwards it gets the same answer, with `x-antiphon-replayed: 1`; another body
+is a 422."""
+
+
 def _paths() -> dict[str, Any]:
-    response = _answer("The response", f"{_REF}Response")
-    create: dict[str, Any] = {
-        "summary": "Create a response, as JSON or as a stream of events",
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": f"{_REF}CreateResponse"}}},
-        },
-        "responses": _answer("The response", f"{_REF}Response")
-        | _answer("What is wrong", f"{_REF}Error", "default"),
-    }
-    create["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
-    one = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
-    page = [
-        {"name": name, "in": "query", "schema": {"type": "string"}}
-        for name in ("after", "limit", "order")
-    ]
     return {
-        "/v1/responses": {"post": create},
+        "/v1/responses": {"post": _create(), "get": _socket()},
         "/v1/responses/{id}": {
-            "parameters": one,
-            "get": _operation("Retrieve a response", response),
-            "delete": _operation("Delete a response"),
+            "parameters": [_in_path("id")],
+            "get": _retrieve(),
+            "delete": _operation("Delete a response", "Deleted"),
+        },
+        "/v1/responses/{id}/cancel": {
+            "parameters": [_in_path("id")],
+            "post": _operation("Cancel a response in the background", "Response"),
         },
         "/v1/responses/{id}/input_items": {
-            "parameters": one + page,
-            "get": _operation("List the items a response was given"),
+            "parameters": [_in_path("id"), *_PAGE],
+            "get": _operation("List the items a response was given", "ItemList"),
         },
+        "/v1/responses/compact": {
+            "post": _operation("Make a context short", "Compaction", takes="CreateResponse")
+        },
+        "/v1/responses/input_tokens": {
+            "post": _operation("Count a request's tokens", "InputTokens", takes="CreateResponse")
+        },
+        **_conversation_paths(),
         "/v1/models": {"get": _operation("List the models")},
-        "/v1/models/{id}": {"parameters": one, "get": _operation("Retrieve a model")},
+        "/v1/models/{id}": {
+            "parameters": [_in_path("id")],
+            "get": _operation("Retrieve a model"),
+        },
         "/healthz": {"get": _operation("Is the process alive")},
         "/readyz": {"get": _operation("Can a turn be run now")},
         "/metrics": {"get": _operation("Counts for Prometheus")},
+        "/openapi.json": {"get": _operation("This description")},
     }
 
 
-def _operation(summary: str, answers: dict[str, Any] | None = None) -> dict[str, Any]:
-    found = answers or {"200": {"description": "The answer"}}
+def _conversation_paths() -> dict[str, Any]:
+    one = "/v1/conversations/{id}"
     return {
-        "summary": summary,
-        "responses": found | _answer("What is wrong", f"{_REF}Error", "default"),
+        "/v1/conversations": {
+            "post": _operation("Begin a conversation", "Conversation")
+            | _body({"properties": {"items": _ITEMS, "metadata": _METADATA}}, is_required=False)
+        },
+        one: {
+            "parameters": [_in_path("id")],
+            "get": _operation("Retrieve a conversation", "Conversation"),
+            "post": _operation("Replace its metadata", "Conversation")
+            | _body({"required": ["metadata"], "properties": {"metadata": _METADATA}}),
+            "delete": _operation("Delete a conversation and its items", "Deleted"),
+        },
+        f"{one}/items": {
+            "parameters": [_in_path("id")],
+            "get": _operation("List its items", "ItemList") | {"parameters": _PAGE},
+            "post": _operation("Add items; 409 while a turn writes to it", "ItemList")
+            | _body({"required": ["items"], "properties": {"items": _ITEMS}}),
+        },
+        f"{one}/items/{{item}}": {
+            "parameters": [_in_path("id"), _in_path("item")],
+            "get": _operation("Retrieve an item", "Item"),
+            "delete": _operation("Delete an item; 409 while a turn writes to it", "Conversation"),
+        },
     }
 
 
-def _answer(description: str, ref: str, status: str = "200") -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": ref}}}
+def _create() -> dict[str, Any]:
+    create = _operation(
+        "Create a response, as JSON or as a stream of events", "Response", takes="CreateResponse"
+    )
+    create["description"] = _AGAIN
+    create["parameters"] = [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+        }
+    ]
+    return _also_as_events(create)
+
+
+def _retrieve() -> dict[str, Any]:
+    retrieve = _operation("Retrieve a response, or its events from any of them on", "Response")
+    retrieve["parameters"] = [
+        {"name": "stream", "in": "query", "schema": {"type": "boolean"}},
+        {"name": "starting_after", "in": "query", "schema": {"type": "integer", "minimum": 0}},
+    ]
+    return _also_as_events(retrieve)
+
+
+def _also_as_events(operation: dict[str, Any]) -> dict[str, Any]:
+    content = operation["responses"]["200"]["content"]
+    content["text/event-stream"] = {"schema": {"type": "string"}}
+    return operation
+
+
+def _socket() -> dict[str, Any]:
+    return {
+        "summary": "Open a WebSocket",
+        "description": _SOCKET,
+        "responses": {"101": {"description": "The connection is a WebSocket now"}}
+        | _answer("What is wrong", "Error", "default"),
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+_PAGE: Final = [
+    {"name": "after", "in": "query", "schema": {"type": "string"}},
+    {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    },
+    {
+        "name": "order",
+        "in": "query",
+        "schema": {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+    },
+]
+
+
+def _operation(summary: str, gives: str | None = None, takes: str | None = None) -> dict[str, Any]:
+    """Return what is said of one method: which schema it answers with, and which it is sent."""
+    found = _answer("The answer", gives) if gives else {"200": {"description": "The answer"}}
+    operation = {
+        "summary": summary,
+        "responses": found | _answer("What is wrong", "Error", "default"),
+    }
+    return operation | (_body({"$ref": f"{_REF}{takes}"}) if takes else {})
+
+
+def _body(schema: dict[str, Any], *, is_required: bool = True) -> dict[str, Any]:
+    shape = schema if "$ref" in schema else {"type": "object"} | schema
+    content = {"application/json": {"schema": shape}}
+    return {"requestBody": {"required": is_required, "content": content}}
+
+
+def _answer(description: str, name: str, status: str = "200") -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"{_REF}{name}"}}}
     return {status: {"description": description, "content": content}}

@@ -8,36 +8,39 @@ waiting.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from antiphon.engine.catalog import Catalog
-from antiphon.engine.turn import Engine
+from antiphon.engine.engine import Engine
+from antiphon.engine.seal import open_sealer
+from antiphon.engine.webhooks import Endpoint, Webhooks
 from antiphon.protocol.builder import ReasoningAs
 from antiphon.protocol.codec import Dialect
-from antiphon.protocol.errors import StoreUnavailable
-from antiphon.protocol.response import Failure
-from antiphon.server import health, models, responses
+from antiphon.server import compact, conversations, health, models, responses, websocket
 from antiphon.server.app import App
 from antiphon.server.auth import Auth
 from antiphon.server.connection import GuardedServer
 from antiphon.server.ids import mint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
+from antiphon.server.upkeep import upkeep
 from antiphon.store.base import Store
 
-__all__ = ["ServerSettings", "make_app", "recover", "serve", "start_listener"]
+__all__ = ["ServerSettings", "make_app", "running", "serve", "start_listener"]
 
 _BACKLOG: Final = 1024
-_SWEEP_SECONDS: Final = 3600.0
-_DAY: Final = 86_400
-_log = logging.getLogger(__name__)
+_ROUTES: Final = [
+    route
+    for resource in (responses, compact, conversations, websocket, models, health)
+    for route in resource.ROUTES
+]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,37 +51,38 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_as: ReasoningAs = "content"
     require_keys: bool = False
     limits: ServerLimits = ServerLimits()
+    seal_keys: tuple[bytes, ...] = ()
+    webhooks: tuple[Endpoint, ...] = ()
     worker: str = "0"
 
 
-def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
-    """Put the parts together."""
+async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
+    """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
     metrics = Metrics(settings.worker)
+    webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
+    limits = settings.limits
     engine = Engine(
         catalog,
         store,
         now=_now,
         mint=mint,
         reasoning_as=settings.reasoning_as,
+        sealer=await open_sealer(store, settings.seal_keys),
         observe=metrics.note_response,
+        notify=webhooks.notices_for,
+        background_turns=limits.background_turns,
+        background_queue=limits.background_queue,
     )
     return App(
         engine,
         Auth(store, _now, require_keys=settings.require_keys),
-        [*responses.ROUTES, *models.ROUTES, *health.ROUTES],
-        limits=settings.limits,
+        _ROUTES,
+        limits=limits,
         metrics=metrics,
+        webhooks=webhooks,
         dialect=settings.dialect,
         strict=settings.strict,
     )
-
-
-async def recover(store: Store) -> None:
-    """End what an earlier process left unfinished when it died."""
-    failure = Failure("server_restarted", "the server was restarted in mid-turn")
-    count = await store.recover(failure, _now())
-    if count:
-        _log.warning("%d responses were cut off by a restart and are failed now", count)
 
 
 async def start_listener(app: App, sock: socket.socket) -> tuple[asyncio.Server, GuardedServer]:
@@ -88,24 +92,33 @@ async def start_listener(app: App, sock: socket.socket) -> tuple[asyncio.Server,
     return listener, server
 
 
+@asynccontextmanager
+async def running(app: App, sock: socket.socket) -> AsyncIterator[None]:
+    """Answer on the socket and look after everything meanwhile; then let go of it all."""
+    async with upkeep(app.engine, app.webhooks, app.limits.retention_days):
+        listener, server = await start_listener(app, sock)
+        try:
+            yield
+        finally:
+            listener.close()
+            await server.shutdown(1.0)
+            await app.engine.background.drain(0.0)
+            await app.engine.catalog.close()
+
+
 async def serve(app: App, sock: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until a signal says to stop, then drain and close everything."""
     stop = _Stop()
-    listener, server = await start_listener(app, sock)
-    sweeper = asyncio.create_task(_sweep(app))
-    on_ready()
     try:
-        await stop.asked.wait()
-        draining = asyncio.create_task(app.drain())
-        hurry = asyncio.create_task(stop.asked_twice.wait())
-        await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        draining.cancel()
-        hurry.cancel()
+        async with running(app, sock):
+            on_ready()
+            await stop.asked.wait()
+            draining = asyncio.create_task(app.drain())
+            hurry = asyncio.create_task(stop.asked_twice.wait())
+            await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            draining.cancel()
+            hurry.cancel()
     finally:
-        sweeper.cancel()
-        listener.close()
-        await server.shutdown(1.0)
-        await app.engine.catalog.close()
         await app.engine.store.close()
 
 
@@ -126,20 +139,6 @@ class _Stop:
         if self.asked.is_set():
             self.asked_twice.set()
         self.asked.set()
-
-
-async def _sweep(app: App) -> None:
-    """Remove what is older than the retention, once an hour."""
-    while True:
-        before = _now() - int(app.limits.retention_days * _DAY)
-        try:
-            count = await app.engine.store.sweep(before)
-        except StoreUnavailable as error:
-            _log.warning("retention has to wait: %s", error)
-        else:
-            if count:
-                _log.info("%d responses were older than the retention and are gone", count)
-        await asyncio.sleep(_SWEEP_SECONDS)
 
 
 def _now() -> int:

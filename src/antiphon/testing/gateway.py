@@ -16,7 +16,7 @@ import msgspec
 from antiphon.backends.base import Backend
 from antiphon.engine.catalog import Catalog
 from antiphon.server.app import App
-from antiphon.server.run import ServerSettings, make_app, recover, start_listener
+from antiphon.server.run import ServerSettings, make_app, running
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 
@@ -51,15 +51,11 @@ async def serve_gateway(
     store = store or MemoryStore()
     clock = asyncio.get_running_loop().time
     catalog = Catalog(providers, clock, default_model=default_model)
-    await recover(store)
-    app = make_app(catalog, store, settings or ServerSettings())
+    app = await make_app(catalog, store, settings or ServerSettings())
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        listener, server = await start_listener(app, sock)
         try:
-            yield Gateway(f"http://127.0.0.1:{sock.getsockname()[1]}/v1", app, store)
+            async with running(app, sock):
+                yield Gateway(f"http://127.0.0.1:{sock.getsockname()[1]}/v1", app, store)
         finally:
-            listener.close()
-            await server.shutdown(1.0)
-            await catalog.close()
             if own_store:
                 await store.close()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -19,6 +20,7 @@ import msgspec
 from antiphon import __version__
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.chunks import ChunkReader
+from antiphon.transport.egress import AddressInfo
 from antiphon.transport.secret import Secret
 
 __all__ = ["PIECE", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
@@ -29,6 +31,7 @@ PIECE: Final = 32 * 1024
 
 # Above this size the library warns about bytes and wants a file, which it sends piece by piece.
 _LARGE_BODY: Final = _MIB
+_SCHEMES: Final = ("http://", "https://")
 _OWN_HEADERS: Final = {
     "accept-encoding": "identity",
     "user-agent": f"antiphon/{__version__}",
@@ -108,7 +111,10 @@ class Exchange:
 
 
 class HttpClient:
-    """Connections to peers, kept and used again. It belongs to the event loop it is used in."""
+    """Connections to peers, kept and used again. It belongs to the event loop it is used in.
+
+    `open_socket` makes the socket for an address and may refuse to: see `egress`.
+    """
 
     def __init__(
         self,
@@ -116,8 +122,10 @@ class HttpClient:
         key: Secret | None = None,
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        open_socket: Callable[[AddressInfo], socket.socket] | None = None,
     ) -> None:
         self.limits: Final = limits or Limits()
+        self._open_socket = open_socket
         self._key = key
         # Names in lower case, so that the caller's spelling does not matter: theirs win.
         self._headers = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
@@ -137,6 +145,53 @@ class HttpClient:
 
         A body that is compressed although we asked for none that is gets refused.
         """
+        exchange = await self._send(method, url, body, headers)
+        _check_encoding(exchange)
+        return exchange
+
+    async def tell(self, url: str, body: bytes, headers: Mapping[str, str]) -> Head:
+        """POST and return the head of the answer, if it comes in time; the rest is not read."""
+        try:
+            async with asyncio.timeout(self.limits.first_byte):
+                exchange = await self._send("POST", url, body, headers)
+        except TimeoutError:
+            raise _late() from None
+        exchange.abort()
+        return exchange.head
+
+    async def fetch(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send a request and return the whole answer, if it fits the limits."""
+        limits = self.limits
+        try:
+            async with asyncio.timeout(limits.wall), asyncio.timeout(limits.idle) as idle:
+                exchange = await self.send(method, url, body=body, headers=headers)
+                return Reply(exchange.head, await _read_all(exchange, limits, idle))
+        except TimeoutError:
+            raise _late() from None
+
+    def redact(self, text: str) -> str:
+        """Return what a peer said without our own key, which some repeat in their errors."""
+        return self._key.redact(text) if self._key else text
+
+    async def close(self) -> None:
+        """Close every connection. Nothing can be sent after that."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
+    ) -> Exchange:
+        if not url[:8].lower().startswith(_SCHEMES):
+            raise BackendError("only http and https are spoken", code="upstream_unreachable")
         try:
             response = await self._open_session().request(
                 method,
@@ -155,39 +210,7 @@ class HttpClient:
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise _closed(error) from error
-        exchange = Exchange(response)
-        _check_encoding(exchange)
-        return exchange
-
-    async def fetch(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Reply:
-        """Send a request and return the whole answer, if it fits the limits."""
-        limits = self.limits
-        try:
-            async with asyncio.timeout(limits.wall), asyncio.timeout(limits.idle) as idle:
-                exchange = await self.send(method, url, body=body, headers=headers)
-                return Reply(exchange.head, await _read_all(exchange, limits, idle))
-        except TimeoutError:
-            raise BackendError(
-                "the upstream did not answer in time", code="upstream_timeout", status=504
-            ) from None
-
-    def redact(self, text: str) -> str:
-        """Return what a peer said without our own key, which some repeat in their errors."""
-        return self._key.redact(text) if self._key else text
-
-    async def close(self) -> None:
-        """Close every connection. Nothing can be sent after that."""
-        self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        return Exchange(response)
 
     def _open_session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -198,7 +221,7 @@ class HttpClient:
             self._session = aiohttp.ClientSession(
                 # How many requests run at once is decided above us; a pool with a limit would
                 # let them wait here, and count that against the time to connect.
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=self._open_socket),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
@@ -250,6 +273,10 @@ def _unreachable(url: str, error: Exception) -> BackendError:
     return BackendError(
         f"the upstream at {host} cannot be reached: {_reason(error)}", code="upstream_unreachable"
     )
+
+
+def _late() -> BackendError:
+    return BackendError("the upstream did not answer in time", code="upstream_timeout", status=504)
 
 
 def _closed(error: Exception) -> BackendError:

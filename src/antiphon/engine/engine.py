@@ -1,0 +1,229 @@
+"""Where turns begin: a request is held against all that is known, and becomes a turn.
+
+    request -> validate -> history(store) -> Plan -> Turn
+
+One engine per process; it holds what all turns share. What is wrong with a request is raised
+here, before anything was remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from antiphon.backends.base import Backend
+from antiphon.engine.background import Background
+from antiphon.engine.catalog import Catalog, Route
+from antiphon.engine.compact import compacting
+from antiphon.engine.follow import follow
+from antiphon.engine.format import FormatCheck
+from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
+from antiphon.engine.live import Live
+from antiphon.engine.record import Debt, Record, Terms
+from antiphon.engine.seal import Sealer
+from antiphon.engine.silence import Silence
+from antiphon.engine.turn import Parts, Turn
+from antiphon.engine.validate import refuse_degraded, validate
+from antiphon.engine.window import open_context, reasoning_seal
+from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
+from antiphon.protocol.checked import Checked
+from antiphon.protocol.echo import first_response
+from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item
+from antiphon.protocol.plan import make_plan
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import Notes, Response
+from antiphon.store.base import Notice, Store
+
+__all__ = ["Engine", "Observer"]
+
+_MAX_DEBTS: Final = 1000
+
+Observer = Callable[[Response], None]
+"""Told about every response that ended, however it ended."""
+
+Notifier = Callable[[str, Response], Sequence[Notice]]
+"""Says who must be told, durably, that this owner's response has ended."""
+
+
+class Engine:
+    """Starts turns. One per server; holds what all turns share.
+
+    `now` is the time in seconds since the epoch, `mint` makes ids.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        *,
+        now: Callable[[], int],
+        mint: Mint,
+        reasoning_as: ReasoningAs = "content",
+        sealer: Sealer | None = None,
+        observe: Observer = lambda response: None,
+        notify: Notifier = lambda owner, response: (),
+        background_turns: int = 100,
+        background_queue: int = 1000,
+    ) -> None:
+        self.catalog = catalog
+        self.store = store
+        self.now = now
+        self.mint = mint
+        self.reasoning_as: ReasoningAs = reasoning_as
+        self.sealer = sealer
+        self.observe = observe
+        self.notify = notify
+        self.live = Live()
+        self._debts: deque[Debt] = deque(maxlen=_MAX_DEBTS)
+        self.background = Background(self, at_once=background_turns, waiting=background_queue)
+
+    async def begin(
+        self,
+        request: CreateResponse,
+        owner: str,
+        *,
+        strict: bool = False,
+        recall: Recall | None = None,
+        response_id: str | None = None,
+    ) -> Turn:
+        """Return a turn that is ready to run, or raise what is wrong with the request.
+
+        `recall` knows responses that the store does not, `response_id` is the id to have.
+        """
+        checked = validate(request, can_seal=self.sealer is not None)
+        if strict:
+            refuse_degraded(checked.degraded)
+        route = await self.catalog.route(request.model)
+        response = first_response(
+            request,
+            checked,
+            response_id or self.mint("resp"),
+            request.model or route.model,
+            self.now(),
+        )
+        return await self._make(request, owner, checked, route, response, strict, recall)
+
+    async def revive(
+        self, request: CreateResponse, owner: str, response: Response, *, strict: bool
+    ) -> Turn:
+        """Return the turn of a queued response once more, as another process had made it."""
+        checked = validate(request, can_seal=self.sealer is not None)
+        route = await self.catalog.route(request.model)
+        response.status = "in_progress"
+        return await self._make(request, owner, checked, route, response, strict, None)
+
+    def follow(
+        self, owner: str, response_id: str, after: int = -1
+    ) -> AsyncGenerator[list[Event], None]:
+        """Yield the events of a response behind a sequence number, until it has ended."""
+        return follow(self.store, self.live, owner, response_id, after)
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """Remove a response for good, and stop it if it runs; say whether there was one."""
+        if not await self.store.delete(owner, response_id):
+            return False
+        gone = TurnLost(f"response {response_id!r} was deleted")
+        self.background.interrupt(owner, response_id, gone)
+        self.live.close(owner, response_id)
+        return True
+
+    def owe(self, debt: Debt) -> None:
+        """Take note of an end that the store could not take; `settle` tries again."""
+        self._debts.append(debt)
+
+    async def settle(self) -> None:
+        """Store the ends that are owed. Raise StoreUnavailable if that is still not possible."""
+        while self._debts:
+            debt = self._debts[0]
+            with suppress(TurnLost):  # it never reached the store, or was deleted or taken over
+                await self.store.finish(
+                    debt.owner, debt.response, batch=debt.batch, notices=debt.notices
+                )
+            self._debts.popleft()
+
+    async def _make(
+        self,
+        request: CreateResponse,
+        owner: str,
+        checked: Checked,
+        route: Route,
+        response: Response,
+        strict: bool,
+        recall: Recall | None,
+    ) -> Turn:
+        form = _format_check(request)
+        context = await load_context(
+            self.store, owner, request, self.mint, recall=recall, response_id=response.id
+        )
+        record = self._record(request, owner, context, response)
+        try:
+            backend = self._backend(request, route, owner)
+            items, notes = open_context(context.items, owner, self.sealer)
+            refuse_orphans(items, context.own)
+            if strict:
+                refuse_degraded(notes)
+        except BaseException:
+            await asyncio.shield(record.abandon())
+            raise
+        _note(response, notes)
+        parts = Parts(
+            owner=owner,
+            backend=backend,
+            plan=make_plan(request, checked, items, route.model),
+            context=context.items,
+            response=response,
+            form=form,
+            is_strict=strict,
+            may_shorten=request.truncation == "auto",
+        )
+        builder = ResponseBuilder(
+            response,
+            self.mint,
+            reasoning_as=self._reasoning_as(response),
+            seal=self._seal(request, owner),
+        )
+        return Turn(self, parts, builder, record)
+
+    def _record(
+        self, request: CreateResponse, owner: str, context: Context, response: Response
+    ) -> Record:
+        is_stored = request.store is not False
+        terms = Terms(
+            owner=owner,
+            items=context.own,
+            is_stored=is_stored,
+            is_logged=is_stored and bool(request.stream or request.background),
+            conversation=conversation_of(request),
+        )
+        return Record(self.store, self.live, terms, response)
+
+    def _backend(self, request: CreateResponse, route: Route, owner: str) -> Backend:
+        if request.generate is False:
+            return Silence()
+        return compacting(route.backend, request, owner, self.sealer)
+
+    def _seal(self, request: CreateResponse, owner: str) -> Callable[[Item], str] | None:
+        wants = "reasoning.encrypted_content" in (request.include or ())
+        return reasoning_seal(self.sealer, owner) if wants and self.sealer else None
+
+    def _reasoning_as(self, response: Response) -> ReasoningAs:
+        wants_summary = bool(response.reasoning and response.reasoning.summary)
+        return "summary" if wants_summary else self.reasoning_as
+
+
+def _format_check(request: CreateResponse) -> FormatCheck | None:
+    form = request.text.format if request.text else None
+    return None if form is None or form["type"] == "text" else FormatCheck(form)
+
+
+def _note(response: Response, notes: Sequence[str]) -> None:
+    """Add what could not be honoured to what is known of the response."""
+    known = response.antiphon.degraded if response.antiphon else ()
+    new = tuple(note for note in notes if note not in known)
+    if new:
+        response.antiphon = Notes(degraded=known + new)

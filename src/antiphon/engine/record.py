@@ -1,0 +1,173 @@
+"""How is one turn remembered while it runs?
+
+What a turn says goes into its log before anybody sees it; a turn that is not streamed keeps no
+log, only its beginning and its end. `add` and `end` are the only ways to the store, so the
+order is always the same: begun, then the log, then the end, which is written once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.engine.live import Channel, Live
+from antiphon.protocol.errors import StoreUnavailable, TurnLost
+from antiphon.protocol.events import Event, sequence_of
+from antiphon.protocol.items import Item
+from antiphon.protocol.log import pack_events
+from antiphon.protocol.response import Response
+from antiphon.store.base import Batch, Notice, Store
+
+__all__ = ["Debt", "Record", "Terms"]
+
+_log = logging.getLogger(__name__)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be remembered of a turn.
+
+    `conversation` is the one that the turn has locked and adds to when it has answered.
+    """
+
+    owner: str
+    items: Sequence[Item]
+    is_stored: bool
+    is_logged: bool
+    conversation: str | None = None
+
+
+class Debt(msgspec.Struct, frozen=True):
+    """An end that the store could not take when it came."""
+
+    owner: str
+    response: Response
+    batch: Batch | None
+    notices: Sequence[Notice]
+
+
+class Record:
+    """The memory of one turn. `response` is the response as it begins."""
+
+    def __init__(self, store: Store, live: Live, terms: Terms, response: Response) -> None:
+        self._store = store
+        self._live = live
+        self._terms = terms
+        self._response = response
+        self._unshown: list[Event] = []
+        self._channel: Channel | None = None
+        self._is_queued = False
+        self.has_begun = False
+        self.is_cancelled = False
+        """Somebody asked to cancel the turn, perhaps in another process."""
+
+    async def queue(self, events: list[Event], request: bytes) -> None:
+        """Begin a turn that waits to be run, with what is needed to run it elsewhere."""
+        terms = self._terms
+        queued = msgspec.structs.replace(self._response, status="queued")
+        await self._store.begin(
+            terms.owner, queued, terms.items, batch=_pack(events), request=request
+        )
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Go on with a turn that is in the store already."""
+        self.has_begun = self._is_queued = True
+        self._channel = self._live.open(self._terms.owner, self._response.id)
+
+    async def add(self, events: list[Event]) -> list[Event]:
+        """Remember these events; return those that may be shown now."""
+        if not self._terms.is_stored:
+            self.has_begun = True
+            return events
+        self._unshown += events
+        if not self.has_begun:
+            await self._begin()
+        elif self._terms.is_logged:
+            status = "in_progress" if self._is_queued else None
+            self.is_cancelled = await self._store.append(
+                self._terms.owner, self._response.id, _pack(self._unshown), status=status
+            )
+            self._is_queued = False
+        return self._show()
+
+    async def end(
+        self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
+    ) -> list[Event]:
+        """Make the end durable; return the events that may be shown then.
+
+        Raise StoreUnavailable if it could not be; `events` are then forgotten.
+        """
+        terms = self._terms
+        answered = response.status in ("completed", "incomplete")
+        said = [*terms.items, *response.output] if answered and terms.conversation else []
+        if not terms.is_stored:
+            await self._tell_conversation(said)
+            return events
+        last = self._unshown + events
+        try:
+            await self._store.finish(
+                terms.owner,
+                response,
+                batch=_pack(last) if terms.is_logged else None,
+                said=said,
+                notices=notices,
+            )
+        finally:
+            self._live.close(terms.owner, response.id)
+        self._unshown = []
+        return last
+
+    def debt(self, events: list[Event], response: Response, notices: Sequence[Notice]) -> Debt:
+        """Return what must still be stored of an end that was told but is not durable."""
+        batch = _pack(events) if self._terms.is_logged else None
+        return Debt(self._terms.owner, response, batch, notices)
+
+    async def abandon(self) -> None:
+        """Let go of a turn that never began."""
+        if self._terms.conversation is None:
+            return
+        try:
+            await self._store.conversations.unlock(
+                self._terms.owner, self._terms.conversation, self._response.id
+            )
+        except StoreUnavailable as error:
+            _log.warning("conversation %s stays locked: %s", self._terms.conversation, error)
+
+    def unshown(self) -> list[Event]:
+        """Return, and forget, what could not be remembered and was not shown."""
+        events, self._unshown = self._unshown, []
+        return events
+
+    async def _begin(self) -> None:
+        terms = self._terms
+        batch = _pack(self._unshown) if terms.is_logged else None
+        try:
+            await self._store.begin(terms.owner, self._response, terms.items, batch=batch)
+        except StoreUnavailable:
+            self._unshown = []
+            raise
+        self.has_begun = True
+        if terms.is_logged:
+            self._channel = self._live.open(terms.owner, self._response.id)
+
+    def _show(self) -> list[Event]:
+        events, self._unshown = self._unshown, []
+        if self._channel is not None:
+            self._channel.publish(events)
+        return events
+
+    async def _tell_conversation(self, said: list[Item]) -> None:
+        """Add to the conversation what a response that is not stored has said."""
+        conversation, owner = self._terms.conversation, self._terms.owner
+        if conversation is None:
+            return
+        if not await self._store.conversations.unlock(owner, conversation, self._response.id, said):
+            raise TurnLost(
+                f"the conversation {conversation!r} is not this turn's to write any more"
+            )
+
+
+def _pack(events: list[Event]) -> Batch:
+    return Batch(sequence_of(events[0]), sequence_of(events[-1]), pack_events(events))

@@ -1,0 +1,157 @@
+"""What becomes of turns whose process died?
+
+Whoever claims one is its only writer from then on. What was queued is run; what had begun is
+ended as failed, or as cancelled if that was asked for, with everything that is in its log: the
+builder is brought back to where the log breaks off, and closes what is open there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from antiphon.engine.follow import events_of
+from antiphon.protocol.body import decode_body
+from antiphon.protocol.errors import AntiphonError, BrokenStream, StoreUnavailable
+from antiphon.protocol.estimate import estimate_tokens, estimate_tools
+from antiphon.protocol.events import (
+    ErrorEvent,
+    Event,
+    ResponseFailed,
+    TerminalEvent,
+    sequence_of,
+)
+from antiphon.protocol.log import pack_events
+from antiphon.protocol.rebuild import rebuild
+from antiphon.protocol.request import read_request
+from antiphon.protocol.response import Failure, OutputDetails, Response, Usage
+from antiphon.store.base import Batch, Log, Orphan
+
+if TYPE_CHECKING:
+    from antiphon.engine.engine import Engine
+
+__all__ = ["keep_request", "recover"]
+
+_AT_ONCE: Final = 100
+_RESTARTED: Final = Failure("server_restarted", "the server was restarted in mid-turn")
+_log = logging.getLogger(__name__)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is kept of a request until its turn has ended."""
+
+    body: msgspec.Raw
+    is_strict: bool = False
+
+
+def keep_request(body: bytes, *, is_strict: bool) -> bytes:
+    """Return what a store keeps of a background request."""
+    return msgspec.json.encode(_Kept(msgspec.Raw(body), is_strict))
+
+
+async def recover(engine: Engine) -> int:
+    """Take over whatever dead processes left unfinished; return how many turns that were."""
+    count = 0
+    while orphans := await engine.store.claim_orphans(_AT_ONCE):
+        count += len(orphans)
+        for orphan in orphans:
+            await _settle(engine, orphan)
+    return count
+
+
+async def _settle(engine: Engine, orphan: Orphan) -> None:
+    is_queued = orphan.response.status == "queued" and not orphan.is_cancelled
+    if not is_queued or orphan.request is None:
+        await _end(engine, orphan, _RESTARTED)
+        return
+    try:
+        kept = msgspec.json.decode(orphan.request, type=_Kept)
+        request = read_request(decode_body(bytes(kept.body)))
+        own = await engine.store.input_items(orphan.owner, orphan.response.id)
+        request.input = own or []
+        turn = await engine.revive(request, orphan.owner, orphan.response, strict=kept.is_strict)
+    except StoreUnavailable:
+        raise
+    except (AntiphonError, msgspec.DecodeError) as error:
+        _log.warning("response %s cannot be run here: %s", orphan.response.id, error)
+        await _end(engine, orphan, _failure(error))
+    else:
+        engine.background.take_over(turn)
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, AntiphonError):
+        return Failure(error.code or error.type, error.message)
+    return _RESTARTED
+
+
+async def _end(engine: Engine, orphan: Orphan, failure: Failure) -> None:
+    """End the log where it breaks off."""
+    try:
+        events = await _last_events(engine, orphan, failure)
+    except BrokenStream as error:
+        _log.error("the log of response %s cannot be read: %s", orphan.response.id, error)
+        events = await _bare_end(engine, orphan, failure)
+    terminal = events[-1]
+    assert isinstance(terminal, TerminalEvent)
+    response = terminal.response
+    batch = Batch(sequence_of(events[0]), sequence_of(events[-1]), pack_events(events))
+    await engine.store.finish(
+        orphan.owner,
+        response,
+        batch=batch if orphan.batches else None,
+        notices=engine.notify(orphan.owner, response),
+    )
+    engine.observe(response)
+
+
+async def _last_events(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
+    log = Log(orphan.response, orphan.batches, bool(orphan.batches))
+    builder = rebuild(orphan.response, events_of(log), engine.mint)
+    events = builder.close("incomplete")
+    if builder.usage is None:
+        builder.note_estimate(await _estimate(engine, orphan, builder.output))
+    return events + (builder.cancel() if orphan.is_cancelled else builder.fail(failure))
+
+
+async def _bare_end(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
+    """Return an end for a log that cannot be gone on from: what it says stays as it is."""
+    number = orphan.batches[-1].last + 1
+    response = msgspec.structs.replace(
+        orphan.response,
+        status="failed",
+        error=failure,
+        output=[],
+        usage=await _estimate(engine, orphan, []),
+    )
+    return [
+        ErrorEvent(
+            sequence_number=number,
+            message=failure.message,
+            code=failure.code,
+            kind="server_error",
+        ),
+        ResponseFailed(sequence_number=number + 1, response=response),
+    ]
+
+
+async def _estimate(engine: Engine, orphan: Orphan, output: list[dict[str, object]]) -> Usage:
+    """Return what the turn cost, as far as can be told from what is left of it."""
+    response = orphan.response
+    history = await engine.store.history(orphan.owner, response.id)
+    items = history.items if history else []
+    sent = estimate_tokens([_instructions(response), *items]) + estimate_tools(response.tools or [])
+    said = estimate_tokens(output)
+    thought = estimate_tokens([item for item in output if item.get("type") == "reasoning"])
+    return Usage(
+        input_tokens=sent,
+        output_tokens=said,
+        output_tokens_details=OutputDetails(reasoning_tokens=thought),
+        total_tokens=sent + said,
+    )
+
+
+def _instructions(response: Response) -> str:
+    return response.instructions if isinstance(response.instructions, str) else ""

@@ -1,0 +1,34 @@
+"""The body of an HTTP request, read in time and decoded with suspicion.
+
+It may be read more than once: what has arrived is kept with the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from antiphon.protocol.body import decode_body
+from antiphon.protocol.errors import InvalidRequest, SlowRequest
+from antiphon.server.app import Call
+
+__all__ = ["read_data", "read_json"]
+
+
+async def read_data(call: Call) -> bytes:
+    """Return the body as it was sent."""
+    limits = call.app.limits
+    if call.request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise InvalidRequest("send the body uncompressed", code="unsupported_encoding")
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            return await call.request.read()
+    except TimeoutError:
+        raise SlowRequest(f"the body did not arrive within {limits.body_seconds} s") from None
+
+
+async def read_json(call: Call) -> object:
+    """Return the value of the body; a large one is decoded in a thread."""
+    data = await read_data(call)
+    if len(data) > call.app.limits.parse_on_loop_bytes:
+        return await asyncio.to_thread(decode_body, data)
+    return decode_body(data)

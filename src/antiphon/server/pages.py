@@ -1,0 +1,99 @@
+"""How items are listed: what a list adds to an item, and how it is cut into pages.
+
+A page goes on behind the item that `after` names, in the order that was asked for; newest
+first unless the caller says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.items import Item
+from antiphon.server.app import Call
+
+__all__ = ["PageQuery", "as_listed", "cut_page", "no_such_item", "read_page_query", "write_list"]
+
+_MAX_LIMIT: Final = 100
+_MAX_DIGITS: Final = 9
+_LEFT_OUT: Final[dict[str, Item]] = {
+    "output_text": {"annotations": []},
+    "input_image": {"detail": "auto"},
+}
+
+
+class PageQuery(msgspec.Struct, frozen=True):
+    """Which part of a list is wanted."""
+
+    after: str | None
+    limit: int
+    is_descending: bool
+
+
+def read_page_query(call: Call) -> PageQuery:
+    """Return what the query asks for. Raise InvalidRequest if that cannot be."""
+    query = call.request.query
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidRequest("order must be asc or desc", code="invalid_value", param="order")
+    return PageQuery(query.get("after"), _limit(query.get("limit", "20")), order == "desc")
+
+
+def cut_page(items: list[Item], query: PageQuery) -> bytes:
+    """Return the page of all these items as JSON. Raise InvalidRequest if `after` is not there."""
+    if query.is_descending:
+        items = items[::-1]
+    start = 0
+    if query.after is not None:
+        ids = [item["id"] for item in items]
+        if query.after not in ids:
+            raise no_such_item(query.after)
+        start = ids.index(query.after) + 1
+    end = start + query.limit
+    return write_list(items[start:end], has_more=end < len(items))
+
+
+def no_such_item(after: str) -> InvalidRequest:
+    """Return the error for a page behind an item that is not in the list."""
+    return InvalidRequest(
+        f"after names the item '{after}', which is not in this list",
+        code="invalid_value",
+        param="after",
+    )
+
+
+def write_list(items: list[Item], *, has_more: bool) -> bytes:
+    """Return the list of these items, as listed, as JSON."""
+    page = {
+        "object": "list",
+        "data": [as_listed(item) for item in items],
+        "first_id": items[0]["id"] if items else None,
+        "last_id": items[-1]["id"] if items else None,
+        "has_more": has_more,
+    }
+    return msgspec.json.encode(page)
+
+
+def as_listed(item: Item) -> Item:
+    """Return an item as lists show it: with the fields that a caller may leave out."""
+    kind = item["type"]
+    if kind in ("function_call", "function_call_output"):
+        return {"status": "completed"} | item
+    if kind != "message":
+        return item
+    content = item["content"]
+    if isinstance(content, str):
+        is_answer = item["role"] == "assistant"
+        content = [{"type": "output_text" if is_answer else "input_text", "text": content}]
+    parts = [_LEFT_OUT.get(part["type"], {}) | part for part in content]
+    return {"status": "completed"} | item | {"content": parts}
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or len(text) > _MAX_DIGITS or not 1 <= int(text) <= _MAX_LIMIT:
+        raise InvalidRequest(
+            f"limit must be 1 to {_MAX_LIMIT}", code="invalid_value", param="limit"
+        )
+    return int(text)

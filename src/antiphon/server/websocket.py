@@ -1,0 +1,267 @@
+"""GET /v1/responses as a WebSocket: the same turns and events, one connection for many turns.
+
+    client: {"type": "response.create", …body…}           server: every event of the turn
+    client: {"type": "response.create", …} with an error   server: {"type": "error", "status": …}
+
+An error is about one request; the socket goes on. What happens in mid-turn is told by
+`response.failed` alone: over a WebSocket an `error` ends a turn, so the `error` event that
+stands before it over SSE would make it end twice.
+
+Every turn is authorised anew: a key that is revoked meanwhile is of no use on an open socket.
+A turn with `store: false` is remembered by the socket that ran it, and by nobody else. A turn
+that goes on from a response and fails makes the socket forget that response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import Final
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from antiphon.engine.turn import Turn
+from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
+from antiphon.protocol.events import (
+    ErrorEvent,
+    Event,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+)
+from antiphon.protocol.response import Response
+from antiphon.server.app import Call, Route
+from antiphon.server.errors import translate
+from antiphon.server.frames import encode_error, encode_frame, open_frame, read_create, read_turn
+from antiphon.server.lanes import Lane, Lanes
+from antiphon.server.socket_cache import Recall, Shelf
+from antiphon.server.sockets import LIMIT_REACHED
+
+__all__ = ["ROUTES"]
+
+_CLOSE_SECONDS: Final = 2.0
+_LAST_WORDS_SECONDS: Final = 2.0
+# Some clients look at pings only now and then, so one that is not answered proves nothing.
+_PINGS: Final = 2
+_CAN_GO_ON: Final = ("completed", "incomplete")
+
+
+class _UpgradeNeeded(CallerError):
+    status = 426
+    code = "upgrade_required"
+
+
+async def converse(call: Call) -> web.StreamResponse:
+    """Turn the connection into a WebSocket and answer what comes over it."""
+    request, limits = call.request, call.app.limits
+    if request.headers.get("Upgrade", "").strip().lower() != "websocket":
+        raise _UpgradeNeeded("GET here is for WebSockets; ask with POST /v1/responses")
+    if "Sec-WebSocket-Protocol" in request.headers:
+        # Some browsers' libraries put a key there, and aiohttp would log it.
+        raise InvalidRequest(
+            "no WebSocket subprotocol is spoken here; send the key as Authorization: Bearer",
+            code="unsupported_subprotocol",
+        )
+    call.app.sockets.check_room()
+    wire = _Wire(limits.body_bytes, limits.write_buffer_bytes)
+    if not wire.can_prepare(request):
+        raise InvalidRequest("the WebSocket handshake is not valid", code="invalid_handshake")
+    socket = _Socket(call, wire)
+    wire.headers["Server"] = "antiphon"
+    wire.headers["x-request-id"] = call.request_id
+    await wire.prepare(request)
+    with call.app.sockets.watching(socket):
+        await socket.serve()
+    return wire
+
+
+class _Wire(web.WebSocketResponse):
+    """aiohttp's socket, without compression (which would take 300 kB of each)."""
+
+    def __init__(self, max_frame: int, write_buffer: int) -> None:
+        super().__init__(
+            timeout=_CLOSE_SECONDS,
+            autoping=False,
+            compress=False,
+            max_msg_size=max_frame + 1,
+            writer_limit=write_buffer,
+        )
+        self._max_frame = max_frame
+
+    async def close(
+        self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True
+    ) -> bool:
+        """Close the socket; say first what is wrong with a frame that is too large."""
+        if code == WSCloseCode.MESSAGE_TOO_BIG and not self.closed:
+            error = BodyTooLarge(f"the frame is larger than {self._max_frame} bytes")
+            with suppress(ConnectionError):
+                await self.send_frame(encode_error(error), WSMsgType.TEXT)
+        return await super().close(code=code, message=message, drain=drain)
+
+
+class _Socket:
+    """One open WebSocket."""
+
+    __slots__ = (
+        "_app",
+        "_closing",
+        "_dialect",
+        "_end",
+        "_is_strict",
+        "_lanes",
+        "_request",
+        "_shelf",
+        "_transport",
+        "_unanswered",
+        "_wire",
+        "opened_at",
+    )
+
+    def __init__(self, call: Call, wire: _Wire) -> None:
+        transport = call.request.transport
+        if transport is None:
+            raise ConnectionResetError("the client has gone")
+        self.opened_at = asyncio.get_running_loop().time()
+        self._app = call.app
+        self._request = call.request
+        self._dialect = call.dialect
+        self._is_strict = call.is_strict
+        self._wire = wire
+        self._transport = transport
+        self._lanes = Lanes(self._answer, self._rest, call.app.limits)
+        self._shelf = Shelf(call.app.socket_cache)
+        self._unanswered = 0
+        self._end: AntiphonError | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Take frames until the socket closes."""
+        try:
+            while True:
+                message = await self._wire.receive()
+                self._unanswered = 0
+                if message.type is WSMsgType.TEXT:
+                    await self._take(message.data.encode())
+                elif message.type is WSMsgType.PING:
+                    await self._wire.pong(message.data)
+                elif message.type is WSMsgType.BINARY:
+                    await self._refuse(InvalidRequest("send text frames", code="binary_frame"))
+                elif message.type is not WSMsgType.PONG:
+                    break
+                del message  # an idle socket must not hold on to what it was sent
+            if self._closing is not None:
+                await self._closing
+        finally:
+            if self._closing is not None:
+                self._closing.cancel()
+            self._shelf.clear()
+            await self._lanes.stop()
+
+    async def beat(self) -> None:
+        """Ping the peer, or cut it off if it has been silent for too long."""
+        if self._transport.get_write_buffer_size():
+            return  # it is slow; the write-stall limit is its judge
+        if self._unanswered == _PINGS:
+            self._transport.abort()
+            return
+        self._unanswered += 1
+        with suppress(ConnectionError):
+            await self._wire.ping()
+
+    def end(self, error: AntiphonError, code: int) -> asyncio.Task[None]:
+        """Take no more requests; close with this code once those that run have ended."""
+        if self._closing is None:
+            self._end = error
+            self._closing = asyncio.create_task(self._close(error, code))
+        return self._closing
+
+    async def _close(self, error: AntiphonError, code: int) -> None:
+        with suppress(ConnectionError):
+            for stream_id in self._lanes.drop_waiting():
+                await self._refuse(error, stream_id)
+            await self._lanes.settle(self._app.limits.drain_seconds, error, _LAST_WORDS_SECONDS)
+            if code == LIMIT_REACHED:
+                await self._refuse(error)
+            await self._wire.close(code=code, message=(error.code or "").encode())
+
+    async def _take(self, data: bytes) -> None:
+        """Put a frame into its lane, or say why not."""
+        stream_id: str | None = None
+        try:
+            envelope = await open_frame(data, self._app.limits.parse_on_loop_bytes)
+            stream_id = envelope.stream_id
+            if self._end is not None:
+                await self._refuse(self._end, stream_id)
+                return
+            self._lanes.put(stream_id, data)
+            self._buffer_at_most(self._app.limits.write_buffer_bytes)
+        except AntiphonError as error:
+            await self._refuse(error, stream_id)
+
+    async def _answer(self, lane: Lane, data: bytes) -> None:
+        """Run the turn that a frame asks for; say what is wrong if there can be none."""
+        previous: object = None
+        try:
+            body = await read_create(data, self._app.limits.parse_on_loop_bytes)
+            previous = body.get("previous_response_id")
+            request = read_turn(body)
+            recall = Recall(self._shelf)
+            owner = await self._app.owner_of(self._request)
+            with self._app.room_for_turn():
+                lane.turn = await self._app.engine.begin(
+                    request, owner, strict=self._is_strict, recall=recall
+                )
+                with self._app.running(lane.turn):
+                    is_kept_here = request.store is False or recall.has_helped
+                    await self._run(lane, lane.turn, recall if is_kept_here else None, previous)
+        except Exception as error:
+            if isinstance(error, ConnectionError) and self._is_gone:
+                raise
+            self._forget(previous)
+            await self._refuse(translate(error), lane.stream_id)
+        finally:
+            lane.turn = None
+
+    async def _run(self, lane: Lane, turn: Turn, recall: Recall | None, previous: object) -> None:
+        async with aclosing(turn.events()) as batches:
+            async for batch in batches:
+                # What the last event says must be true when it is heard.
+                match batch:
+                    case [*_, ResponseFailed()]:
+                        self._forget(previous)
+                    case [*_, ResponseCompleted() | ResponseIncomplete() as last] if recall:
+                        _keep(recall, turn, last.response)
+                await self._tell(batch, lane.stream_id)
+
+    async def _tell(self, events: list[Event], stream_id: str | None) -> None:
+        for event in events:
+            if not isinstance(event, ErrorEvent):
+                frame = encode_frame(event, self._dialect, stream_id)
+                await self._wire.send_frame(frame, WSMsgType.TEXT)
+
+    async def _refuse(self, error: AntiphonError, stream_id: str | None = None) -> None:
+        await self._wire.send_frame(encode_error(error, stream_id), WSMsgType.TEXT)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._wire.closed or self._transport.is_closing()
+
+    def _forget(self, response_id: object) -> None:
+        if isinstance(response_id, str):
+            self._shelf.forget(response_id)
+
+    def _rest(self) -> None:
+        """Nothing runs: whatever is left to write is now watched at once."""
+        self._buffer_at_most(0)
+
+    def _buffer_at_most(self, size: int) -> None:
+        if not self._is_gone:
+            self._transport.set_write_buffer_limits(high=size)
+
+
+def _keep(recall: Recall, turn: Turn, response: Response) -> None:
+    if response.status in _CAN_GO_ON:
+        recall.keep(response.id, response.status, turn.transcript())
+
+
+ROUTES: Final = [Route("GET", "/v1/responses", converse)]

@@ -1,0 +1,112 @@
+"""Background responses: what their page promises beyond one request."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.plan import Plan
+from antiphon.server.limits import ServerLimits
+from antiphon.server.run import ServerSettings
+from antiphon.store.sqlite import SqliteStore
+from antiphon.testing.gateway import serve_gateway
+from tests.asking import ask, events_of, request, terminal
+
+STOP = Stopped("stop")
+
+
+async def test_what_still_waits_when_the_server_goes_is_run_by_the_next(tmp_path: Path) -> None:
+    first = SqliteStore(tmp_path / "a.db")
+    limits = ServerLimits(background_turns=1, drain_seconds=0.01)
+    blocked = ScriptedBackend([[asyncio.Event(), STOP]])
+    settings = ServerSettings(limits=limits)
+    async with serve_gateway(blocked, store=first, settings=settings) as gateway:
+        await ask(gateway, input="hi", background=True)
+        waiting = await ask(gateway, input="later", background=True)
+        await gateway.app.drain()
+        left = await request(gateway, "GET", f"/responses/{waiting.json['id']}")
+    await first.close()
+    second = SqliteStore(tmp_path / "a.db")
+    async with serve_gateway(ScriptedBackend(), store=second) as gateway:
+        answer = await request(gateway, "GET", f"/responses/{waiting.json['id']}?stream=true")
+    await second.close()
+
+    assert left.json["status"] == "queued"
+    assert terminal(events_of(answer.body)).output_text == "later"
+
+
+async def test_a_background_response_holds_its_conversation_until_its_end() -> None:
+    go_on = asyncio.Event()
+    backend = ScriptedBackend([[go_on, TextGrew("a"), STOP], [TextGrew("b"), STOP]])
+    async with serve_gateway(backend) as gateway:
+        conversation = (await request(gateway, "POST", "/conversations")).json["id"]
+        queued = await ask(gateway, input="one", background=True, conversation=conversation)
+        refused = await ask(gateway, input="two", conversation=conversation)
+        go_on.set()
+        await request(gateway, "GET", f"/responses/{queued.json['id']}?stream=true")
+        after = await ask(gateway, input="two", conversation=conversation)
+
+    assert (refused.status, refused.error["code"]) == (409, "conversation_locked")
+    assert after.status == 200
+
+
+async def test_background_turns_do_not_count_as_turns() -> None:
+    began = asyncio.Event()
+
+    def script(plan: Plan) -> Script:
+        if began.is_set():
+            return [TextGrew("here"), STOP]
+        began.set()
+        return [asyncio.Event(), STOP]
+
+    settings = ServerSettings(limits=ServerLimits(turns=1))
+    async with serve_gateway(ScriptedBackend(script), settings=settings) as gateway:
+        queued = await ask(gateway, input="one", background=True)
+        await began.wait()
+        other = await ask(gateway, input="two")
+        await request(gateway, "POST", f"/responses/{queued.json['id']}/cancel")
+
+    assert other.status == 200
+
+
+async def test_an_incomplete_background_response_can_be_continued() -> None:
+    backend = ScriptedBackend([[TextGrew("a"), Stopped("length")], [TextGrew("b"), STOP]])
+    async with serve_gateway(backend) as gateway:
+        queued = await ask(gateway, input="one", background=True)
+        await request(gateway, "GET", f"/responses/{queued.json['id']}?stream=true")
+        after = await ask(gateway, input="two", previous_response_id=queued.json["id"])
+
+    assert after.status == 200
+
+
+async def test_a_turn_without_a_model_is_remembered_and_goes_on() -> None:
+    backend = ScriptedBackend([[TextGrew("b"), STOP]])
+    async with serve_gateway(backend) as gateway:
+        warm = (await ask(gateway, input="one", generate=False)).json
+        after = await ask(gateway, input="two", previous_response_id=warm["id"])
+
+    assert (warm["status"], warm["output"]) == ("completed", [])
+    assert warm["usage"]["total_tokens"] == 0
+    assert [len(plan.items) for plan in backend.plans] == [2]
+    assert after.status == 200
+
+
+async def test_a_cancelled_turn_adds_nothing_to_its_conversation() -> None:
+    backend = ScriptedBackend([[TextGrew("a"), asyncio.Event(), STOP]])
+    async with serve_gateway(backend) as gateway:
+        conversation = (await request(gateway, "POST", "/conversations")).json["id"]
+        queued = await ask(gateway, input="one", background=True, conversation=conversation)
+        cancelled = await request(gateway, "POST", f"/responses/{queued.json['id']}/cancel")
+        items = await request(gateway, "GET", f"/conversations/{conversation}/items")
+        added = await request(
+            gateway,
+            "POST",
+            f"/conversations/{conversation}/items",
+            {"items": [{"role": "user", "content": "by hand"}]},
+        )
+
+    assert cancelled.json["status"] == "cancelled"
+    assert items.json["data"] == []
+    assert added.status == 200
