@@ -114,7 +114,7 @@ def test_another_owners_compaction_does_not_open() -> None:
 
 def test_without_a_sealer_the_note_says_what_to_install() -> None:
     _, (note,) = open_context([compaction(summary="x")], "alice", None)
-    assert "pip install 'antiphon[seal]'" in note
+    assert "pip install '.[seal]'" in note
 
 
 def test_a_sealed_form_that_is_not_known_counts_as_foreign() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.events import OutputTextDelta
 from antiphon.protocol.plan import Plan
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings
 from antiphon.store.sqlite import SqliteStore
+from antiphon.testing import Script as UpstreamScript
+from antiphon.testing import Stall
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, events_of, request, terminal
+from tests.faults.house import open_house
 
 STOP = Stopped("stop")
 
@@ -110,3 +115,37 @@ async def test_a_cancelled_turn_adds_nothing_to_its_conversation() -> None:
     assert cancelled.json["status"] == "cancelled"
     assert items.json["data"] == []
     assert added.status == 200
+
+
+async def test_a_background_answer_is_taken_from_the_upstream_as_it_comes() -> None:
+    script = UpstreamScript(text="so far and no further", faults=[Stall(after=2)])
+    async with open_house(script) as house:
+        queued = await ask(house.gateway, input="hi", background=True)
+        received = await house.upstream.received()
+        engine = house.gateway.app.engine
+        async with aclosing(engine.follow("local", queued.json["id"])) as batches:
+            async for batch in batches:
+                if any(isinstance(event, OutputTextDelta) for event in batch):
+                    break
+        path = f"/responses/{queued.json['id']}/cancel"
+        cancelled = await request(house.gateway, "POST", path)
+
+    assert received.json["stream"] is True
+    assert cancelled.json["status"] == "cancelled"
+    assert cancelled.json["output"][0]["content"][0]["text"].startswith("so")
+    assert cancelled.json["usage"]["output_tokens"] > 0
+
+
+async def test_the_queue_is_bounded_also_when_all_come_at_once() -> None:
+    backend = ScriptedBackend(lambda plan: [asyncio.Event(), STOP])
+    limits = ServerLimits(background_turns=1, background_queue=1)
+    async with serve_gateway(backend, settings=ServerSettings(limits=limits)) as gateway:
+        asked = (ask(gateway, input="hi", background=True) for _ in range(12))
+        answers = await asyncio.gather(*asked)
+        count = gateway.app.engine.background.count
+
+    assert sorted(answer.status for answer in answers) == [200] * 2 + [429] * 10
+    assert {answer.error["type"] for answer in answers if answer.status == 429} == {
+        "rate_limit_error"
+    }
+    assert count == 2

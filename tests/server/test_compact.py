@@ -165,7 +165,7 @@ async def test_without_the_extra_it_is_not_there() -> None:
     async with unsealed() as gateway:
         answer = await compact(gateway, input=TALK)
     assert answer.status == 501
-    assert "pip install 'antiphon[seal]'" in answer.error["message"]
+    assert "pip install '.[seal]'" in answer.error["message"]
 
 
 async def test_a_client_that_leaves_stops_the_model() -> None:
@@ -362,7 +362,7 @@ async def test_foreign_reasoning_is_dropped_and_reported() -> None:
 async def test_without_the_extra_the_wish_is_reported() -> None:
     async with unsealed() as gateway:
         answer = await ask(gateway, include=SEALED)
-    assert "antiphon[seal]" in answer.headers["x-antiphon-degraded"]
+    assert "pip install '.[seal]'" in answer.headers["x-antiphon-degraded"]
 
 
 # POST /v1/responses/input_tokens

@@ -360,7 +360,7 @@ async def test_what_has_been_answered_does_not_count_as_waiting() -> None:
         ('{"type": "response.cancel"}', 400, "unknown_event_type"),
         (
             '{"type": "response.steer", "previous_response_id": "resp_1"}',
-            501,
+            400,
             "steer_not_supported",
         ),
         ('{"type": "response.create", "stream_id": ""}', 400, "invalid_value"),

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from antiphon.engine.turn import Turn, TurnCancelled
 from antiphon.protocol.errors import (
     AntiphonError,
     InvalidRequest,
-    NotFound,
     Overloaded,
     QueueFull,
+    no_response,
 )
 from antiphon.protocol.response import DONE_STATUSES, Response
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Background"]
 
+# Behind every event: whoever follows from here is told of the end alone.
+_BEYOND: Final = 2**53
 _CANCEL_SECONDS: Final = 10.0
 _LAST_WORDS_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
@@ -41,19 +44,29 @@ class Background:
         self._most = at_once + waiting
         self._room = asyncio.Semaphore(at_once)
         self._tasks: dict[tuple[str, str], tuple[asyncio.Task[None], Turn]] = {}
-        self._is_closed = False
+        self._coming = 0
+        self.is_closed = False
 
     @property
     def count(self) -> int:
         """How many turns run or wait here."""
         return len(self._tasks)
 
-    def check_room(self) -> None:
-        """Raise QueueFull, or Overloaded when the process is about to end."""
-        if self._is_closed:
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Hold a place for a turn that is about to be submitted.
+
+        Raise QueueFull, or Overloaded when the process is about to end.
+        """
+        if self.is_closed:
             raise Overloaded("the server is going away; try again in a moment")
-        if len(self._tasks) >= self._most:
+        if len(self._tasks) + self._coming >= self._most:
             raise QueueFull(f"{self._most} background responses run or wait; try again later")
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
 
     async def submit(self, turn: Turn, request: bytes) -> Response:
         """Queue a turn, durably; return its response as it now is.
@@ -75,9 +88,7 @@ class Background:
         store = self._engine.store
         response = await store.get(owner, response_id)
         if response is None:
-            raise NotFound(
-                f"Response with id '{response_id}' not found.", code="response_not_found"
-            )
+            raise no_response(response_id)
         if response.status in DONE_STATUSES:
             return response
         if not response.background:
@@ -100,7 +111,7 @@ class Background:
 
     async def drain(self, seconds: float) -> None:
         """Let running turns end, up to a limit; those that still wait are left to others."""
-        self._is_closed = True
+        self.is_closed = True
         for task, turn in list(self._tasks.values()):
             if not turn.is_running:
                 task.cancel()
@@ -122,18 +133,21 @@ class Background:
         key = turn.owner, turn.response_id
         task = asyncio.create_task(self._run(turn))
         self._tasks[key] = task, turn
-        task.add_done_callback(lambda task: self._forget(key, task))
+        task.add_done_callback(lambda task: self._forget(key, turn, task))
 
-    def _forget(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+    def _forget(self, key: tuple[str, str], turn: Turn, task: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if turn.interruption and not turn.is_running:
+                self._start(turn)  # cancelled before its first step: it has yet to say so
+        elif (error := task.exception()) is not None:
             _log.error("background response %s broke", key[1], exc_info=error)
 
     async def _run(self, turn: Turn) -> None:
         try:
             await self._room.acquire()
         except asyncio.CancelledError:
-            if not turn.is_interrupted:
+            if turn.interruption is None:
                 raise  # the process ends: whoever claims the turn runs it
             await turn.run_queued()
             return
@@ -146,7 +160,7 @@ class Background:
         try:
             async with (
                 asyncio.timeout(_CANCEL_SECONDS),
-                aclosing(self._engine.follow(owner, response_id)) as batches,
+                aclosing(self._engine.follow(owner, response_id, _BEYOND)) as batches,
             ):
                 async for _ in batches:
                     pass
@@ -154,7 +168,5 @@ class Background:
             _log.warning("response %s takes long to cancel", response_id)
         response = await self._engine.store.get(owner, response_id)
         if response is None:
-            raise NotFound(
-                f"Response with id '{response_id}' not found.", code="response_not_found"
-            )
+            raise no_response(response_id)
         return response

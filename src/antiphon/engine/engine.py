@@ -9,9 +9,9 @@ here, before anything was remembered.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from antiphon.backends.base import Backend
@@ -22,7 +22,8 @@ from antiphon.engine.follow import follow
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
 from antiphon.engine.live import Live
-from antiphon.engine.record import Debt, Record, Terms
+from antiphon.engine.record import Pay, Record, Terms
+from antiphon.engine.recovery import Recovery
 from antiphon.engine.seal import Sealer
 from antiphon.engine.silence import Silence
 from antiphon.engine.turn import Parts, Turn
@@ -31,7 +32,7 @@ from antiphon.engine.window import open_context, reasoning_seal
 from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
 from antiphon.protocol.checked import Checked
 from antiphon.protocol.echo import first_response
-from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.errors import ResponseDeleted, StoreUnavailable, TurnLost
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.plan import make_plan
@@ -41,7 +42,8 @@ from antiphon.store.base import Notice, Store
 
 __all__ = ["Engine", "Observer"]
 
-_MAX_DEBTS: Final = 1000
+_MAX_DEBTS: Final = 10_000
+_log = logging.getLogger(__name__)
 
 Observer = Callable[[Response], None]
 """Told about every response that ended, however it ended."""
@@ -79,7 +81,8 @@ class Engine:
         self.observe = observe
         self.notify = notify
         self.live = Live()
-        self._debts: deque[Debt] = deque(maxlen=_MAX_DEBTS)
+        self.recovery = Recovery(self)
+        self._debts: deque[Pay] = deque()
         self.background = Background(self, at_once=background_turns, waiting=background_queue)
 
     async def begin(
@@ -127,24 +130,31 @@ class Engine:
         """Remove a response for good, and stop it if it runs; say whether there was one."""
         if not await self.store.delete(owner, response_id):
             return False
-        gone = TurnLost(f"response {response_id!r} was deleted")
-        self.background.interrupt(owner, response_id, gone)
+        self.background.interrupt(owner, response_id, ResponseDeleted())
         self.live.close(owner, response_id)
         return True
 
-    def owe(self, debt: Debt) -> None:
-        """Take note of an end that the store could not take; `settle` tries again."""
-        self._debts.append(debt)
+    def owe(self, pay: Pay) -> None:
+        """Take note of what the store could not take; `settle` tries again."""
+        if len(self._debts) >= _MAX_DEBTS:
+            _log.error("more than %d things are owed to the store; one is dropped", _MAX_DEBTS)
+            self._debts.popleft()
+        self._debts.append(pay)
 
     async def settle(self) -> None:
-        """Store the ends that are owed. Raise StoreUnavailable if that is still not possible."""
-        while self._debts:
-            debt = self._debts[0]
-            with suppress(TurnLost):  # it never reached the store, or was deleted or taken over
-                await self.store.finish(
-                    debt.owner, debt.response, batch=debt.batch, notices=debt.notices
-                )
-            self._debts.popleft()
+        """Do what is owed. Raise StoreUnavailable if something is still not possible."""
+        trouble: StoreUnavailable | None = None
+        for _ in range(len(self._debts)):
+            pay = self._debts.popleft()
+            try:
+                await pay()
+            except TurnLost:
+                continue  # it never reached the store, or was deleted or taken over
+            except StoreUnavailable as error:
+                trouble = error
+                self.owe(pay)
+        if trouble is not None:
+            raise trouble
 
     async def _make(
         self,
@@ -158,7 +168,13 @@ class Engine:
     ) -> Turn:
         form = _format_check(request)
         context = await load_context(
-            self.store, owner, request, self.mint, recall=recall, response_id=response.id
+            self.store,
+            owner,
+            request,
+            self.mint,
+            response_id=response.id,
+            owe=self.owe,
+            recall=recall,
         )
         record = self._record(request, owner, context, response)
         try:
@@ -200,7 +216,7 @@ class Engine:
             is_logged=is_stored and bool(request.stream or request.background),
             conversation=conversation_of(request),
         )
-        return Record(self.store, self.live, terms, response)
+        return Record(self.store, self.live, terms, response, self.owe)
 
     def _backend(self, request: CreateResponse, route: Route, owner: str) -> Backend:
         if request.generate is False:

@@ -9,18 +9,20 @@ Whoever reads a conversation to go on with it becomes its one writer.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from antiphon.engine.record import Owe, Pay
 from antiphon.protocol.builder import Mint
 from antiphon.protocol.errors import (
     ConversationLocked,
     InvalidRequest,
     NotFound,
     StoreUnavailable,
+    no_conversation,
 )
 from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.request import CreateResponse
@@ -31,7 +33,6 @@ __all__ = ["Context", "Recall", "conversation_of", "load_context", "refuse_orpha
 Recall = Callable[[str], History | None]
 """Returns the history of a response that is remembered elsewhere than in the store."""
 
-_log = logging.getLogger(__name__)
 _CANNOT_GO_ON: Final = {
     "failed": "failed and cannot be continued",
     "cancelled": "was cancelled and cannot be continued",
@@ -58,13 +59,17 @@ def conversation_of(request: CreateResponse) -> str | None:
     if given is None or isinstance(given, str):
         return given
     name = given.get("id")
-    if not isinstance(name, str):
+    if isinstance(name, str):
+        return name
+    if name is None:
         raise InvalidRequest(
             "conversation.id is missing",
             code="missing_required_parameter",
             param="conversation.id",
         )
-    return name
+    raise InvalidRequest(
+        "conversation.id must be a string", code="invalid_type", param="conversation.id"
+    )
 
 
 async def load_context(
@@ -74,6 +79,7 @@ async def load_context(
     mint: Mint,
     *,
     response_id: str,
+    owe: Owe,
     recall: Recall | None = None,
 ) -> Context:
     """Return the context of the turn that becomes `response_id`.
@@ -95,33 +101,26 @@ async def load_context(
     try:
         found = await asyncio.shield(locking)
         if found is None:
-            raise NotFound(
-                f"Conversation with id '{name}' not found.",
-                code="conversation_not_found",
-                param="conversation",
-            )
+            raise no_conversation(name, "conversation")
         context = await _gather(store, owner, request, mint, found)
         return Context(context.earlier, _with_ids_of_their_own(context, mint))
     except ConversationLocked:
         raise
     except BaseException:
-        await asyncio.shield(_unlock(store, owner, name, response_id, locking))
+        unlock = partial(store.conversations.unlock, owner, name, response_id)
+        await asyncio.shield(_unlock(locking, unlock, owe))
         raise
 
 
-async def _unlock(
-    store: Store,
-    owner: str,
-    name: str,
-    response_id: str,
-    locking: asyncio.Future[list[Item] | None],
-) -> None:
+async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: Owe) -> None:
     """Let go of a conversation, also if the one who asked for it has left meanwhile."""
+    await asyncio.wait({locking})
+    if isinstance(locking.exception(), ConversationLocked):
+        return  # it was never ours
     try:
-        await locking
-        await store.conversations.unlock(owner, name, response_id)
-    except (ConversationLocked, StoreUnavailable) as error:
-        _log.warning("conversation %s was not unlocked: %s", name, error)
+        await unlock()
+    except StoreUnavailable:
+        owe(unlock)
 
 
 async def _chain(
@@ -140,7 +139,10 @@ async def _gather(
     known = {item["id"]: item for item in earlier if "id" in item}
     own: list[Item] = []
     for index, item in enumerate(request.items):
-        if item_type(item) != "item_reference":
+        kind = item_type(item)
+        if kind == "compaction_trigger":
+            continue  # it says what to do, and is nothing that was said
+        if kind != "item_reference":
             own.append(with_id(item, mint))
         elif item["id"] not in known:
             own.append(await _find(store, owner, item["id"], f"input[{index}].id"))
@@ -165,7 +167,7 @@ def _whole(response_id: str, history: History | None) -> list[Item]:
     if history.missing is not None:
         raise _chain_error(
             f"Previous response with id '{history.missing}', on which '{response_id}' builds, "
-            "was deleted; its history is not whole."
+            "is not stored (any more); its history is not whole."
         )
     problem = _CANNOT_GO_ON.get(history.status)
     if problem is not None:

@@ -7,8 +7,9 @@ order is always the same: begun, then the log, then the end, which is written on
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -20,9 +21,13 @@ from antiphon.protocol.log import pack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Notice, Store
 
-__all__ = ["Debt", "Record", "Terms"]
+__all__ = ["Owe", "Pay", "Record", "Terms"]
 
-_log = logging.getLogger(__name__)
+Pay = Callable[[], Awaitable[object]]
+"""Does what is owed to the store."""
+
+Owe = Callable[[Pay], None]
+"""Takes note of what the store could not take, to be tried again until it can."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,20 +43,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None
 
 
-class Debt(msgspec.Struct, frozen=True):
-    """An end that the store could not take when it came."""
-
-    owner: str
-    response: Response
-    batch: Batch | None
-    notices: Sequence[Notice]
-
-
 class Record:
     """The memory of one turn. `response` is the response as it begins."""
 
-    def __init__(self, store: Store, live: Live, terms: Terms, response: Response) -> None:
+    def __init__(
+        self, store: Store, live: Live, terms: Terms, response: Response, owe: Owe
+    ) -> None:
         self._store = store
+        self._owe = owe
         self._live = live
         self._terms = terms
         self._response = response
@@ -59,6 +58,8 @@ class Record:
         self._channel: Channel | None = None
         self._is_queued = False
         self.has_begun = False
+        self.is_in_doubt = False
+        """Its beginning was told as failed; the store may have taken it all the same."""
         self.is_cancelled = False
         """Somebody asked to cancel the turn, perhaps in another process."""
 
@@ -119,21 +120,28 @@ class Record:
         self._unshown = []
         return last
 
-    def debt(self, events: list[Event], response: Response, notices: Sequence[Notice]) -> Debt:
-        """Return what must still be stored of an end that was told but is not durable."""
-        batch = _pack(events) if self._terms.is_logged else None
-        return Debt(self._terms.owner, response, batch, notices)
+    def owe_end(
+        self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
+    ) -> None:
+        """See to it that an end that was told, but is not durable, is stored later."""
+        terms = self._terms
+        if not terms.is_stored:
+            return
+        batch = _pack(events) if terms.is_logged else None
+        self._owe(partial(self._store.finish, terms.owner, response, batch=batch, notices=notices))
 
     async def abandon(self) -> None:
         """Let go of a turn that never began."""
-        if self._terms.conversation is None:
+        terms = self._terms
+        if terms.conversation is None:
             return
+        unlock = partial(
+            self._store.conversations.unlock, terms.owner, terms.conversation, self._response.id
+        )
         try:
-            await self._store.conversations.unlock(
-                self._terms.owner, self._terms.conversation, self._response.id
-            )
-        except StoreUnavailable as error:
-            _log.warning("conversation %s stays locked: %s", self._terms.conversation, error)
+            await unlock()
+        except StoreUnavailable:
+            self._owe(unlock)
 
     def unshown(self) -> list[Event]:
         """Return, and forget, what could not be remembered and was not shown."""
@@ -143,10 +151,18 @@ class Record:
     async def _begin(self) -> None:
         terms = self._terms
         batch = _pack(self._unshown) if terms.is_logged else None
+        begin = asyncio.ensure_future(
+            self._store.begin(terms.owner, self._response, terms.items, batch=batch)
+        )
         try:
-            await self._store.begin(terms.owner, self._response, terms.items, batch=batch)
+            await asyncio.shield(begin)
         except StoreUnavailable:
-            self._unshown = []
+            self.is_in_doubt = True
+            raise
+        except asyncio.CancelledError:
+            # Whoever leaves now leaves a turn that has begun, if it has, and must end.
+            await asyncio.wait({begin})
+            self.has_begun = begin.exception() is None
             raise
         self.has_begun = True
         if terms.is_logged:
@@ -160,13 +176,19 @@ class Record:
 
     async def _tell_conversation(self, said: list[Item]) -> None:
         """Add to the conversation what a response that is not stored has said."""
-        conversation, owner = self._terms.conversation, self._terms.owner
+        conversation = self._terms.conversation
         if conversation is None:
             return
-        if not await self._store.conversations.unlock(owner, conversation, self._response.id, said):
-            raise TurnLost(
-                f"the conversation {conversation!r} is not this turn's to write any more"
-            )
+        unlock = partial(
+            self._store.conversations.unlock, self._terms.owner, conversation, self._response.id
+        )
+        try:
+            is_ours = await unlock(said)
+        except StoreUnavailable:
+            self._owe(unlock)  # the turn is told as failed, and adds nothing
+            raise
+        if not is_ours:
+            raise TurnLost(f"the conversation {conversation!r} is not this turn's any more")
 
 
 def _pack(events: list[Event]) -> Batch:

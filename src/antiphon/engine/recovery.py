@@ -8,13 +8,14 @@ builder is brought back to where the log breaks off, and closes what is open the
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from antiphon.engine.follow import events_of
 from antiphon.protocol.body import decode_body
-from antiphon.protocol.errors import AntiphonError, BrokenStream, StoreUnavailable
+from antiphon.protocol.errors import AntiphonError, BrokenStream, StoreUnavailable, TurnLost
 from antiphon.protocol.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.events import (
     ErrorEvent,
@@ -32,7 +33,7 @@ from antiphon.store.base import Batch, Log, Orphan
 if TYPE_CHECKING:
     from antiphon.engine.engine import Engine
 
-__all__ = ["keep_request", "recover"]
+__all__ = ["Recovery", "keep_request"]
 
 _AT_ONCE: Final = 100
 _RESTARTED: Final = Failure("server_restarted", "the server was restarted in mid-turn")
@@ -51,14 +52,40 @@ def keep_request(body: bytes, *, is_strict: bool) -> bytes:
     return msgspec.json.encode(_Kept(msgspec.Raw(body), is_strict))
 
 
-async def recover(engine: Engine) -> int:
-    """Take over whatever dead processes left unfinished; return how many turns that were."""
-    count = 0
-    while orphans := await engine.store.claim_orphans(_AT_ONCE):
-        count += len(orphans)
-        for orphan in orphans:
-            await _settle(engine, orphan)
-    return count
+class Recovery:
+    """Looks for what the dead left. What was claimed and could not be settled is tried again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._orphans: deque[Orphan] = deque()
+
+    async def run(self) -> int:
+        """Take over what dead processes left unfinished; return how many turns that were.
+
+        Raise StoreUnavailable if some of it has to wait.
+        """
+        claimed = found = await self._claim()
+        while found == _AT_ONCE:
+            found = await self._claim()
+            claimed += found
+        trouble: StoreUnavailable | None = None
+        for _ in range(len(self._orphans)):
+            orphan = self._orphans.popleft()
+            try:
+                await _settle(self._engine, orphan)
+            except TurnLost:
+                continue  # it was deleted meanwhile
+            except StoreUnavailable as error:
+                trouble = error
+                self._orphans.append(orphan)
+        if trouble is not None:
+            raise trouble
+        return claimed
+
+    async def _claim(self) -> int:
+        orphans = await self._engine.store.claim_orphans(_AT_ONCE)
+        self._orphans += orphans
+        return len(orphans)
 
 
 async def _settle(engine: Engine, orphan: Orphan) -> None:
@@ -142,6 +169,10 @@ async def _estimate(engine: Engine, orphan: Orphan, output: list[dict[str, objec
     response = orphan.response
     history = await engine.store.history(orphan.owner, response.id)
     items = history.items if history else []
+    conversation = response.conversation
+    if conversation:
+        earlier = await engine.store.conversations.items(orphan.owner, str(conversation["id"]))
+        items = [*(earlier or ()), *items]
     sent = estimate_tokens([_instructions(response), *items]) + estimate_tools(response.tools or [])
     said = estimate_tokens(output)
     thought = estimate_tokens([item for item in output if item.get("type") == "reasoning"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOW_TO", "KEY_BYTES", "Sealer", "can_seal", "new_key", "open_sealer", "read_keys"]
 
-HOW_TO: Final = "sealing needs `pip install 'antiphon[seal]'`"
+HOW_TO: Final = "sealing needs `pip install '.[seal]'` in antiphon's directory"
 KEY_BYTES: Final = 32
 MAX_KEYS: Final = 16
 

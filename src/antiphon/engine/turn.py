@@ -37,6 +37,7 @@ from antiphon.protocol.errors import (
     BackendError,
     ContextOverflow,
     OurFault,
+    ResponseDeleted,
     StoreUnavailable,
     TurnLost,
 )
@@ -89,7 +90,8 @@ class Turn:
         self._response = parts.response
         self._builder = builder
         self._record = record
-        self._interruption: AntiphonError | None = None
+        self.interruption: AntiphonError | None = None
+        """Why the turn was told to end, if it was."""
         self._store_error: StoreUnavailable | None = None
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
@@ -118,9 +120,15 @@ class Turn:
 
     async def queue(self, request: bytes) -> Response:
         """Put the turn into the store as queued; return the response as it now is."""
+        start = self._builder.start(is_queued=True)
         try:
-            await self._record.queue(self._builder.start(is_queued=True), request)
-        except StoreUnavailable:
+            await self._record.queue(start, request)
+        except StoreUnavailable as error:
+            # The store may have taken it all the same: then it ends as it is told now.
+            self._count()
+            failure = Failure(error.code or error.type, error.message)
+            events = start + self._builder.fail(failure, error.type)
+            self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
             await self._record.abandon()
             raise
         return msgspec.structs.replace(self._response, status="queued")
@@ -137,15 +145,10 @@ class Turn:
             async for _ in batches:
                 pass
 
-    @property
-    def is_interrupted(self) -> bool:
-        """Say whether the turn was told to end."""
-        return self._interruption is not None
-
     def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
         """End the turn now, run by `task`, as failed: its reader still gets a last event."""
-        if self._interruption is None:
-            self._interruption = error
+        if self.interruption is None:
+            self.interruption = error
             task.cancel()
 
     async def run(self) -> Response:
@@ -159,6 +162,8 @@ class Turn:
                 last = batch
         if self._store_error is not None:
             raise self._store_error
+        if isinstance(self.interruption, ResponseDeleted):
+            raise self.interruption
         # The last event of every turn is a terminal one.
         return cast(TerminalEvent, last[-1]).response
 
@@ -172,8 +177,8 @@ class Turn:
                 yield self._feed(batch)
 
     async def _background(self) -> AsyncGenerator[list[Event], None]:
-        if self._interruption is not None:
-            raise self._interruption
+        if self.interruption is not None:
+            raise self.interruption
         yield self._builder.go_on()
         async with aclosing(self._deltas()) as batches:
             async for batch in batches:
@@ -241,7 +246,7 @@ class Turn:
             except AntiphonError as fault:
                 trouble = await self._fault_to_tell(fault)
             except asyncio.CancelledError:
-                trouble = self._interruption
+                trouble = self.interruption
                 if trouble is None or not self._record.has_begun:
                     await self._leave()
                     if trouble is None:
@@ -260,6 +265,8 @@ class Turn:
         """Return what ends the stream; raise it instead while nothing was said."""
         if self._record.has_begun:
             return fault
+        if self._record.is_in_doubt:
+            self._owe_failure(fault)
         # Codex knows an overflow only as a failed stream, never as an HTTP error.
         if not isinstance(fault, ContextOverflow) or not self.plan.stream:
             raise fault
@@ -269,7 +276,7 @@ class Turn:
     async def _leave(self) -> None:
         """Keep what there is of a turn whose reader has gone."""
         if self._record.has_begun:
-            end = self._conclude(self._interruption or TurnCancelled("the client left"))
+            end = self._conclude(self.interruption or TurnCancelled("the client left"))
             await asyncio.shield(end)
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
@@ -323,7 +330,8 @@ class Turn:
         try:
             events = await self._record.end(events, response, notices)
         except StoreUnavailable as error:
-            self._store_error = error
+            if self.interruption is None:
+                self._store_error = error
             events, response = self._take_back(events, error)
         self._engine.observe(response)
         return events
@@ -332,13 +340,23 @@ class Turn:
         self, events: list[Event], error: StoreUnavailable
     ) -> tuple[list[Event], Response]:
         """Return the end as a failure of the store, which will hear of it when it can."""
+        unshown, response = self._record.unshown(), cast(TerminalEvent, events[-1]).response
+        if isinstance(error, TurnLost) and self.interruption is not None:
+            return unshown + events, response  # it was told to end, and says so
         lost = Failure(error.code or error.type, error.message)
-        events = self._record.unshown() + _before_the_end(events) + self._builder.retract(lost)
+        events = unshown + _before_the_end(events) + self._builder.retract(lost)
         response = cast(TerminalEvent, events[-1]).response
-        if self._record.has_begun and not isinstance(error, TurnLost):
+        if not isinstance(error, TurnLost):
             notices = self._engine.notify(self.owner, response)
-            self._engine.owe(self._record.debt(events, response, notices))
+            self._record.owe_end(events, response, notices)
         return events, response
+
+    def _owe_failure(self, fault: AntiphonError) -> None:
+        """See to it that a turn, if it has begun after all, ends as it was told."""
+        self._count()
+        failure = Failure(fault.code or fault.type, fault.message)
+        events = self._record.unshown() + self._builder.fail(failure, fault.type)
+        self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
 
     def _count(self) -> None:
         if self._builder.usage is None:

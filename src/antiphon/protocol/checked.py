@@ -50,7 +50,7 @@ def check_request(
     _refuse_repeated_names(functions)
     policy = read_policy(request.tool_choice)
     policy = _runnable_policy(policy, request, functions, degraded)
-    if request.only_compacts:
+    if request.only_compacts or request.generate is False:
         policy = ToolPolicy("none")
     unsealed = [] if can_seal else _needs_sealing(request)
     degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)

@@ -9,7 +9,8 @@ Errors are raised low and translated once, at the edge (`server/errors.py`).
     │   ├── Forbidden         403: a foreign Host or Origin
     │   ├── NotFound          404: no such thing for this owner
     │   ├── Conflict          409: somebody else is at it
-    │   │   └── ConversationLocked   another turn is writing to the conversation
+    │   │   ├── ConversationLocked   another turn is writing to the conversation
+    │   │   └── ResponseDeleted   the response was deleted while it was being made
     │   ├── BodyTooLarge      413: over a size limit
     │   ├── SlowRequest       408: the request did not arrive in time
     │   └── NotBuilt          501: part of the API this version does not have
@@ -46,10 +47,13 @@ __all__ = [
     "Overloaded",
     "PeerFault",
     "QueueFull",
+    "ResponseDeleted",
     "SlowRequest",
     "StoreUnavailable",
     "TurnLost",
     "Unauthorized",
+    "no_conversation",
+    "no_response",
 ]
 
 
@@ -124,6 +128,15 @@ class ConversationLocked(Conflict):
             "try again when it has ended.",
             param="conversation",
         )
+
+
+class ResponseDeleted(Conflict):
+    """The response was deleted while it was being made."""
+
+    code = "response_deleted"
+
+    def __init__(self) -> None:
+        super().__init__("the response was deleted while it was being made; nothing of it is kept")
 
 
 class BodyTooLarge(CallerError):
@@ -236,5 +249,20 @@ class QueueFull(Overloaded):
     """As many background turns wait as may wait."""
 
     status = 429
+    type = "rate_limit_error"
     code = "rate_limit_exceeded"
     retry_after = 5.0
+
+
+def no_response(response_id: str) -> NotFound:
+    """Return what says that there is no such response for this owner."""
+    return NotFound(f"Response with id '{response_id}' not found.", code="response_not_found")
+
+
+def no_conversation(conversation_id: str, param: str | None = None) -> NotFound:
+    """Return what says that there is no such conversation for this owner."""
+    return NotFound(
+        f"Conversation with id '{conversation_id}' not found.",
+        code="conversation_not_found",
+        param=param,
+    )

@@ -59,7 +59,8 @@ def make_plan(request: CreateResponse, checked: Checked, items: Sequence[Item], 
     return Plan(
         model=model,
         items=items,
-        stream=bool(request.stream),
+        # What runs in the background is followed, cancelled and cut off in mid-answer too.
+        stream=bool(request.stream or request.background),
         instructions=request.instructions or None,
         tools=checked.tools,
         policy=checked.policy,

@@ -21,6 +21,7 @@ from antiphon.engine.turn import Turn
 from antiphon.engine.webhooks import Webhooks
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.errors import (
+    AntiphonError,
     BodyTooLarge,
     CallerError,
     InvalidRequest,
@@ -198,6 +199,12 @@ class App:
         finally:
             del self._turns[task]
 
+    def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> None:
+        """End a turn that has a reader here, if there is such one."""
+        for task, turn in self._turns.items():
+            if (turn.owner, turn.response_id) == (owner, response_id):
+                turn.interrupt(task, error)
+
     async def drain(self) -> None:
         """Take no new turns, wait for those that run, and end what takes too long."""
         self.is_draining = True
@@ -245,7 +252,7 @@ class App:
         for index in range(len(steps) - 1, 1, -1):
             pattern = "/".join([*steps[:index], "{id}", *steps[index + 1 :]])
             if pattern in self._routes and steps[index]:
-                return pattern, steps[index]
+                return pattern, unquote(steps[index])
         return "", ""
 
 

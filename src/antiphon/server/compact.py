@@ -6,6 +6,7 @@ context is put together as for a real turn, and nothing of it is stored or locke
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from antiphon.engine.count import count_tokens
 from antiphon.engine.history import conversation_of
 from antiphon.engine.seal import HOW_TO
 from antiphon.engine.validate import refuse_degraded
-from antiphon.protocol.errors import InvalidRequest, NotBuilt, NotFound
+from antiphon.protocol.errors import InvalidRequest, NotBuilt, no_conversation
 from antiphon.protocol.items import item_type
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.server.app import Call, Route, note_degraded
@@ -39,9 +40,14 @@ async def compact(call: Call) -> web.StreamResponse:
         turn = await engine.begin(request, call.owner, strict=call.is_strict)
         route = await engine.catalog.route(request.model)
         with call.app.running(turn):
-            done = await compaction.compact(
-                route.backend, turn.plan, call.owner, engine.sealer, engine.mint
-            )
+            try:
+                done = await compaction.compact(
+                    route.backend, turn.plan, call.owner, engine.sealer, engine.mint
+                )
+            except asyncio.CancelledError:
+                if turn.interruption is None:
+                    raise
+                raise turn.interruption from None
     if call.is_strict:
         refuse_degraded(done.degraded)
     body: dict[str, Any] = {
@@ -76,11 +82,7 @@ async def _read(call: Call) -> CreateResponse:
     # A turn would become the writer of the conversation; for a look, its items are enough.
     earlier = await call.app.engine.store.conversations.items(call.owner, name)
     if earlier is None:
-        raise NotFound(
-            f"Conversation with id '{name}' not found.",
-            code="conversation_not_found",
-            param="conversation",
-        )
+        raise no_conversation(name, "conversation")
     known = {item.get("id") for item in earlier}
     own = [
         item

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from antiphon.protocol.errors import InvalidRequest, NotFound
+from antiphon.protocol.errors import InvalidRequest, NotFound, no_conversation
 from antiphon.protocol.items import Item, check_item, item_type, with_id
 from antiphon.protocol.request import read_request
 from antiphon.server.app import Call, Route
@@ -55,7 +55,7 @@ async def update(call: Call) -> web.StreamResponse:
 async def delete(call: Call) -> web.StreamResponse:
     """Remove a conversation and its items for good."""
     if not await _kept(call).delete(call.owner, call.path_id):
-        raise _no_conversation(call)
+        raise no_conversation(call.path_id)
     body = {"id": call.path_id, "object": "conversation.deleted", "deleted": True}
     return call.json(msgspec.json.encode(body))
 
@@ -76,7 +76,7 @@ async def add_items(call: Call) -> web.StreamResponse:
             param="items",
         ) from None
     if not is_there:
-        raise _no_conversation(call)
+        raise no_conversation(call.path_id)
     return call.json(write_list(items, has_more=False))
 
 
@@ -94,7 +94,7 @@ async def list_items(call: Call) -> web.StreamResponse:
     except KeyError:
         raise no_such_item(query.after or "") from None
     if page is None:
-        raise _no_conversation(call)
+        raise no_conversation(call.path_id)
     return call.json(write_list(page.items, has_more=page.has_more))
 
 
@@ -119,7 +119,7 @@ def _kept(call: Call) -> Conversations:
 
 def _answer(call: Call, conversation: Conversation | None) -> web.Response:
     if conversation is None:
-        raise _no_conversation(call)
+        raise no_conversation(call.path_id)
     body = {
         "id": conversation.id,
         "object": "conversation",
@@ -184,16 +184,10 @@ def _missing(field: str) -> InvalidRequest:
     return InvalidRequest(f"{field} is missing", code="missing_required_parameter", param=field)
 
 
-def _no_conversation(call: Call) -> NotFound:
-    return NotFound(
-        f"Conversation with id '{call.path_id}' not found.", code="conversation_not_found"
-    )
-
-
 async def _no_item(call: Call) -> NotFound:
     """Return the error for an item that is not there, or whose conversation is not."""
     if await _kept(call).get(call.owner, call.path_id) is None:
-        return _no_conversation(call)
+        return no_conversation(call.path_id)
     return NotFound(
         f"Item with id '{call.item_id}' not found in conversation '{call.path_id}'.",
         code="item_not_found",

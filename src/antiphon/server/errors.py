@@ -8,7 +8,7 @@ import math
 import msgspec
 from aiohttp import web
 
-from antiphon.protocol.errors import AntiphonError, OurFault
+from antiphon.protocol.errors import AntiphonError, OurFault, ResponseDeleted
 
 __all__ = ["error_response", "translate"]
 
@@ -43,5 +43,6 @@ def error_response(error: AntiphonError) -> web.Response:
     if error.status < 500 and error.status not in (408, 409, 429):
         response.headers["x-should-retry"] = "false"
     elif error.status == 409:
-        response.headers["x-should-retry"] = "true"
+        is_passing = not isinstance(error, ResponseDeleted)
+        response.headers["x-should-retry"] = "true" if is_passing else "false"
     return response

@@ -34,7 +34,6 @@ class Envelope(msgspec.Struct, frozen=True):
 class _NoSteering(CallerError):
     """A running response cannot be told to change its course."""
 
-    status = 501
     code = "steer_not_supported"
 
 

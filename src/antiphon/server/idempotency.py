@@ -8,7 +8,7 @@ of the same body, if that is recent.
     | the first run          | the same key      | a keyless retry                       |
     |------------------------|-------------------|---------------------------------------|
     | had another body       | 422               | cannot be: the body is its name       |
-    | is on its way          | 409, Retry-After  | follows the stream, or waits          |
+    | is on its way          | 409, Retry-After  | waits for its end                     |
     | is in the background   | as it stands      | as it stands, or follows the stream   |
     | completed, incomplete  | the same answer   | the same answer                       |
     | failed by the model    | the same answer   | runs anew                             |
@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -60,11 +60,10 @@ _MAX_TRIES: Final = 4
 _HASH_ON_LOOP_BYTES: Final = 256 * 1024
 # How a response fails when the fault is neither the caller's nor the model's.
 _OUR_FAULTS: Final = frozenset(
-    {"server_error", "server_restarted", "server_overloaded", "store_unavailable", "turn_lost"}
+    {"server_error", "server_restarted", "server_overloaded", "store_unavailable"}
 )
 _ANSWERED: Final = frozenset({"completed", "incomplete"})
 _CAME_TO_NOTHING: Final = frozenset({"failed", "cancelled"})
-_log = logging.getLogger(__name__)
 
 
 class InFlight(Conflict):
@@ -111,7 +110,6 @@ class _Ask(msgspec.Struct, frozen=True, kw_only=True):
     is_retry: bool
     has_key: bool
     is_stored: bool
-    is_streamed: bool
 
 
 class First(msgspec.Struct, frozen=True):
@@ -209,7 +207,6 @@ class Once:
             is_retry=bool(retries),
             has_key=key is not None,
             is_stored=request.store is not False,
-            is_streamed=bool(request.stream),
         )
         if not ask.is_stored:
             return await self._by_memory(ask)
@@ -232,15 +229,19 @@ class Once:
         A client that leaves may have been answered in the store before it left, and what runs
         in the background goes on without it.
         """
-        store = self._engine.store
+        let_go = partial(self._let_go, ask, response_id, is_ours=isinstance(error, AntiphonError))
         try:
-            if not isinstance(error, AntiphonError):
-                response = await store.get(ask.owner, response_id)
-                if response is not None and response.status not in _CAME_TO_NOTHING:
-                    return
-            await store.claims.release(ask.owner, ask.token, response_id)
-        except StoreUnavailable as fault:
-            _log.warning("the claim that leads to %s stays: %s", response_id, fault)
+            await let_go()
+        except StoreUnavailable:
+            self._engine.owe(let_go)
+
+    async def _let_go(self, ask: _Ask, response_id: str, *, is_ours: bool) -> None:
+        store = self._engine.store
+        if not is_ours:
+            response = await store.get(ask.owner, response_id)
+            if response is not None and response.status not in _CAME_TO_NOTHING:
+                return
+        await store.claims.release(ask.owner, ask.token, response_id)
 
     async def _by_memory(self, ask: _Ask) -> Run:
         """Answer what must not be stored from memory, or run it."""
@@ -301,7 +302,10 @@ class Once:
         return run
 
     async def _join(self, ask: _Ask) -> Response | None:
-        """Return the response of the first run: its end, unless it can be followed."""
+        """Return the response of the first run when it has ended, if it is an answer.
+
+        It may be about to end with the connection that was lost, so nobody follows it live.
+        """
         store = self._engine.store
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._join_seconds
@@ -312,8 +316,6 @@ class Once:
             response = await store.get(ask.owner, claim.response_id)
             if not _is_on_its_way(claim, response):
                 return response if response and _is_answer(response, ask.has_key) else None
-            if response is not None and ask.is_streamed:
-                return response
             await store.wait(claim.response_id, _LOOK_AGAIN_SECONDS)
         raise InFlight
 

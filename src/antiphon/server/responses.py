@@ -12,7 +12,7 @@ from aiohttp import web
 from antiphon.engine.recovery import keep_request
 from antiphon.engine.turn import Turn
 from antiphon.protocol.codec import Dialect, encode_response
-from antiphon.protocol.errors import InvalidRequest, NotFound
+from antiphon.protocol.errors import InvalidRequest, ResponseDeleted, no_response
 from antiphon.protocol.events import Event
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.server.app import Call, Route, note_degraded
@@ -25,6 +25,7 @@ __all__ = ["ROUTES"]
 
 _REPLAYED: Final = "x-antiphon-replayed"
 _MAX_DIGITS: Final = 18
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def create(call: Call) -> web.StreamResponse:
@@ -54,12 +55,13 @@ async def retrieve(call: Call) -> web.StreamResponse:
     """Return a stored response, finished or not; or its events, from any of them on."""
     dialect = call.dialect
     query = call.request.query
+    is_streamed = _is_true(query.get("stream", "false"), "stream")
+    after = _sequence_number(query.get("starting_after"), is_streamed=is_streamed)
     response = await call.app.engine.store.get(call.owner, call.path_id)
     if response is None:
         raise no_response(call.path_id)
-    if query.get("stream", "").lower() not in ("true", "1"):
+    if not is_streamed:
         return call.json(encode_response(response, dialect))
-    after = _sequence_number(query.get("starting_after"))
     return await stream_log(call, call.path_id, dialect, after)
 
 
@@ -74,6 +76,7 @@ async def delete(call: Call) -> web.StreamResponse:
     """Remove a response and its items for good."""
     if not await call.app.engine.delete(call.owner, call.path_id):
         raise no_response(call.path_id)
+    call.app.interrupt(call.owner, call.path_id, ResponseDeleted())
     body = {"id": call.path_id, "object": "response.deleted", "deleted": True}
     return call.json(msgspec.json.encode(body))
 
@@ -90,12 +93,12 @@ async def _create_in_background(
     call: Call, request: CreateResponse, run: Run, dialect: Dialect
 ) -> web.StreamResponse:
     background = call.app.engine.background
-    background.check_room()
-    turn = await call.app.engine.begin(
-        request, call.owner, strict=call.is_strict, response_id=run.response_id
-    )
-    kept = keep_request(await read_data(call), is_strict=call.is_strict)
-    response = await background.submit(turn, kept)
+    with background.room():
+        turn = await call.app.engine.begin(
+            request, call.owner, strict=call.is_strict, response_id=run.response_id
+        )
+        kept = keep_request(await read_data(call), is_strict=call.is_strict)
+        response = await background.submit(turn, kept)
     if request.stream:
         return await stream_log(call, response.id, dialect, degraded=turn.degraded)
     answer = call.json(encode_response(response, dialect))
@@ -172,21 +175,22 @@ def _event_stream(call: Call, degraded: tuple[str, ...]) -> web.StreamResponse:
     return answer
 
 
-def _sequence_number(text: str | None) -> int:
+def _is_true(text: str, param: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise InvalidRequest(f"{param} must be true or false", code="invalid_value", param=param)
+    return _BOOLEANS[text.lower()]
+
+
+def _sequence_number(text: str | None, *, is_streamed: bool) -> int:
     if text is None:
         return -1
-    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+    if not is_streamed or not text.isdecimal() or len(text) > _MAX_DIGITS:
         raise InvalidRequest(
-            "starting_after must be the sequence_number of an event",
+            "starting_after must be the sequence_number of an event, with stream=true",
             code="invalid_value",
             param="starting_after",
         )
     return int(text)
-
-
-def no_response(response_id: str) -> NotFound:
-    """Return what says that there is no such response for this owner."""
-    return NotFound(f"Response with id '{response_id}' not found.", code="response_not_found")
 
 
 _RESPONSE: Final = "/v1/responses/{id}"

@@ -95,15 +95,17 @@ async def start_listener(app: App, sock: socket.socket) -> tuple[asyncio.Server,
 @asynccontextmanager
 async def running(app: App, sock: socket.socket) -> AsyncIterator[None]:
     """Answer on the socket and look after everything meanwhile; then let go of it all."""
-    async with upkeep(app.engine, app.webhooks, app.limits.retention_days):
-        listener, server = await start_listener(app, sock)
-        try:
-            yield
-        finally:
-            listener.close()
-            await server.shutdown(1.0)
-            await app.engine.background.drain(0.0)
-            await app.engine.catalog.close()
+    try:
+        async with upkeep(app.engine, app.webhooks, app.limits.retention_days):
+            listener, server = await start_listener(app, sock)
+            try:
+                yield
+            finally:
+                listener.close()
+                await server.shutdown(1.0)
+    finally:
+        await app.engine.background.drain(0.0)
+        await app.engine.catalog.close()
 
 
 async def serve(app: App, sock: socket.socket, on_ready: Callable[[], None]) -> None:

@@ -12,16 +12,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from antiphon.engine.engine import Engine
-from antiphon.engine.recovery import recover
 from antiphon.engine.turn import TurnCancelled
 from antiphon.engine.webhooks import Webhooks
 from antiphon.protocol.errors import StoreUnavailable
 
-__all__ = ["look_after", "upkeep"]
+__all__ = ["upkeep"]
 
+Chore = Callable[[], Awaitable[None]]
 _LOOK_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 3600.0
 _DAY: Final = 86_400
@@ -31,13 +32,14 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> AsyncIterator[None]:
     """Do all of it meanwhile. On entry, what an earlier process left has been taken over."""
-    await look_after(engine)
-    jobs = [
-        _again_and_again(_LOOK_SECONDS, lambda: look_after(engine)),
-        _again_and_again(_SWEEP_SECONDS, lambda: _sweep(engine, retention_days), at_once=True),
-        webhooks.run(),
+    chores: list[Chore] = [engine.settle, partial(_recover, engine), partial(_cancel, engine)]
+    for chore in chores:
+        await _try(chore)
+    tasks = [
+        *(asyncio.create_task(_again_and_again(chore, _LOOK_SECONDS)) for chore in chores),
+        asyncio.create_task(_sweep_now_and_then(engine, retention_days)),
+        asyncio.create_task(webhooks.run()),
     ]
-    tasks = [asyncio.create_task(job) for job in jobs]
     try:
         yield
     finally:
@@ -47,14 +49,25 @@ async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> A
         await webhooks.close()
 
 
-async def look_after(engine: Engine) -> None:
-    """Settle what is owed, take over what the dead left, cancel what others were told to."""
-    await engine.settle()
-    count = await recover(engine)
+async def _recover(engine: Engine) -> None:
+    """Take over what dead processes left, unless we are about to leave ourselves."""
+    if engine.background.is_closed:
+        return
+    count = await engine.recovery.run()
     if count:
-        _log.warning("%d responses were cut off by a restart and are taken care of", count)
+        _log.warning("unfinished turns of processes that died, now taken over: %d", count)
+
+
+async def _cancel(engine: Engine) -> None:
+    """Cancel what somebody asked another process to cancel."""
     for owner, response_id in await engine.store.asked_cancels():
         engine.background.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
+
+
+async def _sweep_now_and_then(engine: Engine, retention_days: float) -> None:
+    sweep = partial(_sweep, engine, retention_days)
+    await _try(sweep)
+    await _again_and_again(sweep, _SWEEP_SECONDS)
 
 
 async def _sweep(engine: Engine, retention_days: float) -> None:
@@ -64,21 +77,23 @@ async def _sweep(engine: Engine, retention_days: float) -> None:
         _log.info("%d responses were older than the retention and are gone", count)
 
 
-async def _again_and_again(
-    seconds: float, job: Callable[[], Awaitable[None]], *, at_once: bool = False
-) -> None:
+async def _again_and_again(chore: Chore, seconds: float) -> None:
     is_well = True
     while True:
-        if not at_once:
-            await asyncio.sleep(seconds)
-        at_once = False
-        try:
-            await job()
-        except StoreUnavailable as error:
-            if is_well:
-                _log.warning("the store cannot be looked after now: %s", error)
-            is_well = False
-        except Exception:  # noqa: BLE001 - the outermost frame of this task
+        await asyncio.sleep(seconds)
+        is_well = await _try(chore, is_told=not is_well)
+
+
+async def _try(chore: Chore, *, is_told: bool = False) -> bool:
+    """Do it and say whether that worked. Trouble that goes on is told once."""
+    try:
+        await chore()
+    except StoreUnavailable as error:
+        if not is_told:
+            _log.warning("the store cannot be looked after now: %s", error)
+        return False
+    except Exception:  # noqa: BLE001 - the outermost frame of its task
+        if not is_told:
             _log.exception("looking after the store broke")
-        else:
-            is_well = True
+        return False
+    return True

@@ -43,6 +43,7 @@ _CLOSE_SECONDS: Final = 2.0
 _LAST_WORDS_SECONDS: Final = 2.0
 # Some clients look at pings only now and then, so one that is not answered proves nothing.
 _PINGS: Final = 2
+_VERSION: Final = "13"
 _CAN_GO_ON: Final = ("completed", "incomplete")
 
 
@@ -61,6 +62,10 @@ async def converse(call: Call) -> web.StreamResponse:
         raise InvalidRequest(
             "no WebSocket subprotocol is spoken here; send the key as Authorization: Bearer",
             code="unsupported_subprotocol",
+        )
+    if request.headers.get("Sec-WebSocket-Version", "").strip() != _VERSION:
+        raise InvalidRequest(
+            f"the WebSocket protocol here has version {_VERSION}", code="invalid_handshake"
         )
     call.app.sockets.check_room()
     wire = _Wire(limits.body_bytes, limits.write_buffer_bytes)

@@ -1,0 +1,239 @@
+"""What a store in trouble could not take is owed to it, and paid when it can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.plan import Plan
+from antiphon.protocol.response import Response
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite import SqliteStore
+from antiphon.testing.gateway import Gateway, serve_gateway
+from tests.asking import ask, events_of, request, terminal
+from tests.engine.test_recovery import HELLO, NOW, OWNER, leave_running
+
+STOP = Stopped("stop")
+
+
+class Failing:
+    """Stands for a method that fails a number of times, before or after it has done its work."""
+
+    def __init__(
+        self, method: Callable[..., Awaitable[Any]], times: int = 1, *, is_done: bool = False
+    ) -> None:
+        self._method = method
+        self._times = times
+        self._is_done = is_done
+        self.calls = 0
+
+    async def __call__(self, *args: Any, **more: Any) -> Any:
+        self.calls += 1
+        if self.calls > self._times:
+            return await self._method(*args, **more)
+        if self._is_done:
+            await self._method(*args, **more)
+        raise StoreUnavailable("the disk is tired; nothing was stored")
+
+
+async def until(question: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until the answer is yes: the debts are paid once a second."""
+    async with asyncio.timeout(30):
+        while not await question():  # noqa: ASYNC110 # another task's work, seen from outside
+            await asyncio.sleep(0.05)
+
+
+async def status_of(gateway: Gateway, response_id: str) -> str:
+    answer = await request(gateway, "GET", f"/responses/{response_id}")
+    status: str = answer.json.get("status", "missing")
+    return status
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_an_end_that_could_not_be_stored_is_stored_later(is_streamed: bool) -> None:
+    store = MemoryStore()
+    store.finish = Failing(store.finish, 2)  # type: ignore[method-assign]
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        answer = await ask(gateway, input="hello", stream=is_streamed)
+        (turn,) = store._turns
+        await until(lambda: _is(status_of(gateway, turn[1]), "failed"))
+        again = await request(gateway, "GET", f"/responses/{turn[1]}?stream=true")
+
+    if is_streamed:
+        assert events_of(again.body) == events_of(answer.body)
+    else:
+        assert answer.status == 503
+    assert terminal(events_of(again.body)).output_text == "hello"
+
+
+async def _is(asked: Awaitable[str], expected: str) -> bool:
+    return await asked == expected
+
+
+@pytest.mark.parametrize("body", [{"stream": True}, {"background": True}])
+async def test_a_beginning_that_was_stored_after_all_comes_to_an_end(body: dict[str, Any]) -> None:
+    store = MemoryStore()
+    store.begin = Failing(store.begin, is_done=True)  # type: ignore[method-assign]
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        refused = await ask(gateway, input="hello", **body)
+        (turn,) = store._turns
+        await until(lambda: _is(status_of(gateway, turn[1]), "failed"))
+        log = await request(gateway, "GET", f"/responses/{turn[1]}?stream=true")
+
+    assert refused.status == 503
+    error = terminal(events_of(log.body)).error
+    assert error is not None and error.code == "store_unavailable"
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_conversation_does_not_stay_locked(is_stored: bool) -> None:
+    store = MemoryStore()
+    backend = ScriptedBackend([[TextGrew("a"), STOP], [TextGrew("b"), STOP]])
+    async with serve_gateway(backend, store=store) as gateway:
+        name = (await request(gateway, "POST", "/conversations")).json["id"]
+        conversations = store.conversations
+        conversations.unlock = Failing(conversations.unlock)  # type: ignore[method-assign]
+        if is_stored:
+            store.begin = Failing(store.begin)  # type: ignore[method-assign]
+        first = await ask(gateway, input="one", conversation=name, store=is_stored)
+
+        async def is_free() -> bool:
+            return (await ask(gateway, input="two", conversation=name)).status == 200
+
+        await until(is_free)
+        items = await conversations.items(OWNER, name)
+
+    assert first.status == 503
+    assert items is not None and len(items) == 2
+
+
+async def test_a_key_does_not_stay_taken() -> None:
+    store = MemoryStore()
+    store.begin = Failing(store.begin)  # type: ignore[method-assign]
+    store.claims.release = Failing(store.claims.release)  # type: ignore[method-assign]
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        headers = {"Idempotency-Key": "k1"}
+        first = await ask(gateway, headers, input="hello")
+
+        async def works() -> bool:
+            return (await ask(gateway, headers, input="hello")).status == 200
+
+        await until(works)
+
+    assert first.status == 503
+
+
+async def test_a_client_that_leaves_while_its_turn_begins_leaves_nothing_stuck() -> None:
+    store, begun, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
+    begin = store.begin
+
+    async def slow(*args: Any, **more: Any) -> None:
+        await begin(*args, **more)
+        begun.set()
+        await go_on.wait()
+
+    store.begin = slow  # type: ignore[method-assign]
+    backend = ScriptedBackend(lambda _: [TextGrew("a"), asyncio.Event(), STOP])
+    async with serve_gateway(backend, store=store) as gateway:
+        name = (await request(gateway, "POST", "/conversations")).json["id"]
+        asking = asyncio.create_task(ask(gateway, input="x", stream=True, conversation=name))
+        await begun.wait()
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        go_on.set()
+        (turn,) = store._turns
+        await until(lambda: _is(status_of(gateway, turn[1]), "cancelled"))
+        await until(lambda: _is_free(gateway, name))
+
+    assert backend.stopped_early == 1
+
+
+async def _is_free(gateway: Gateway, conversation: str) -> bool:
+    path = f"/conversations/{conversation}/items"
+    items = {"items": [{"role": "user", "content": "by hand"}]}
+    return (await request(gateway, "POST", path, items)).status == 200
+
+
+async def test_recovery_that_meets_trouble_goes_on_later(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    await leave_running(path, TextGrew("So far"))
+    other = SqliteStore(path)
+    await other.begin(OWNER, Response(id="resp_other", model="m", created_at=NOW), [HELLO])
+    await other.close()
+    store = SqliteStore(path)
+    store.finish = Failing(store.finish, 3)  # type: ignore[method-assign]
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        for response_id in ("resp_left", "resp_other"):
+            await until(lambda name=response_id: _is(status_of(gateway, name), "failed"))  # type: ignore[misc]
+    await store.close()
+
+
+async def test_what_is_owed_does_not_hold_up_what_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = SqliteStore(path)
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+
+        async def never() -> None:
+            raise StoreUnavailable("never")
+
+        gateway.app.engine.owe(never)
+        await leave_running(path, TextGrew("So far"))
+        await until(lambda: _is(status_of(gateway, "resp_left"), "failed"))
+    await store.close()
+
+
+async def test_a_response_deleted_in_the_middle_says_so() -> None:
+    said = asyncio.Event()
+
+    def talk(_: Plan) -> Script:
+        yield TextGrew("a")
+        said.set()
+        yield asyncio.Event()
+
+    backend = ScriptedBackend(talk)
+    async with serve_gateway(backend) as gateway:
+        asking = asyncio.create_task(ask(gateway, input="x"))
+        await said.wait()
+        (turn,) = gateway.app._turns.values()
+        deleted = await request(gateway, "DELETE", f"/responses/{turn.response_id}")
+        answer = await asking
+
+    assert deleted.status == 200
+    assert (answer.status, answer.error["code"]) == (409, "response_deleted")
+    assert answer.headers["x-should-retry"] == "false"
+    assert backend.stopped_early == 1
+
+
+async def test_a_stream_deleted_in_the_middle_ends_as_failed() -> None:
+    said = asyncio.Event()
+
+    def talk(_: Plan) -> Script:
+        yield TextGrew("a")
+        said.set()
+        yield asyncio.Event()
+
+    async with (
+        serve_gateway(ScriptedBackend(talk)) as gateway,
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"{gateway.base_url}/responses", json={"input": "x", "stream": True}
+        ) as answer,
+    ):
+        await said.wait()
+        (turn,) = gateway.app._turns.values()
+        await request(gateway, "DELETE", f"/responses/{turn.response_id}")
+        events = events_of(await answer.read())
+
+    error = terminal(events).error
+    assert error is not None and error.code == "response_deleted"
+    assert terminal(events).output_text == "a"
