@@ -241,7 +241,7 @@ async def test_a_trigger_alone_is_the_callers_mistake() -> None:
 
 def test_a_trigger_where_nothing_can_be_sealed_is_not_built() -> None:
     request = read_request({"input": [TRIGGER]})
-    with pytest.raises(NotBuilt, match="antiphon\\[seal\\]"):
+    with pytest.raises(NotBuilt, match="\\[seal\\]"):
         compacting(ScriptedBackend(), request, "alice", None)
 
 

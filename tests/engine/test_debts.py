@@ -132,6 +132,50 @@ async def test_a_key_does_not_stay_taken() -> None:
     assert first.status == 503
 
 
+async def test_a_client_that_leaves_a_beginning_in_doubt_leaves_nothing_stuck() -> None:
+    store, begun, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
+    begin = store.begin
+    late: list[Callable[[], Awaitable[None]]] = []
+
+    async def doubtful(*args: Any, **more: Any) -> None:
+        begun.set()
+        await go_on.wait()
+        late.append(lambda: begin(*args, **more))
+        raise StoreUnavailable("the database did not answer in time")
+
+    store.begin = doubtful  # type: ignore[method-assign]
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        asking = asyncio.create_task(ask(gateway, input="x", stream=True))
+        await begun.wait()
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        go_on.set()
+        await until(lambda: _is_there(late))
+        await late[0]()
+        (turn,) = store._turns
+        await until(lambda: _is(status_of(gateway, turn[1]), "failed"))
+
+
+async def _is_there(late: list[Any]) -> bool:
+    return bool(late)
+
+
+async def test_a_claim_in_doubt_does_not_stay() -> None:
+    store = MemoryStore()
+    store.claims.take = Failing(store.claims.take, is_done=True)  # type: ignore[method-assign]
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        headers = {"Idempotency-Key": "k1"}
+        first = await ask(gateway, headers, input="hello")
+
+        async def works() -> bool:
+            return (await ask(gateway, headers, input="hello")).status == 200
+
+        await until(works)
+
+    assert first.status == 503
+
+
 async def test_a_client_that_leaves_while_its_turn_begins_leaves_nothing_stuck() -> None:
     store, begun, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
     begin = store.begin

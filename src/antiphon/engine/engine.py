@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from antiphon.backends.base import Backend
 from antiphon.engine.background import Background
@@ -43,6 +43,8 @@ from antiphon.store.base import Notice, Store
 __all__ = ["Engine", "Observer"]
 
 _MAX_DEBTS: Final = 10_000
+# Longer than any store takes to do what it was told to, or not.
+_DOUBT_SECONDS: Final = 60
 _log = logging.getLogger(__name__)
 
 Observer = Callable[[Response], None]
@@ -50,6 +52,12 @@ Observer = Callable[[Response], None]
 
 Notifier = Callable[[str, Response], Sequence[Notice]]
 """Says who must be told, durably, that this owner's response has ended."""
+
+
+class _Debt(NamedTuple):
+    pay: Pay
+    until: int
+    """Paid again until this time."""
 
 
 class Engine:
@@ -82,7 +90,7 @@ class Engine:
         self.notify = notify
         self.live = Live()
         self.recovery = Recovery(self)
-        self._debts: deque[Pay] = deque()
+        self._debts: deque[_Debt] = deque()
         self.background = Background(self, at_once=background_turns, waiting=background_queue)
 
     async def begin(
@@ -134,25 +142,36 @@ class Engine:
         self.live.close(owner, response_id)
         return True
 
-    def owe(self, pay: Pay) -> None:
-        """Take note of what the store could not take; `settle` tries again."""
+    def owe(self, pay: Pay, *, is_in_doubt: bool = False) -> None:
+        """Take note of what the store could not take; `settle` tries again.
+
+        What is in doubt may be stored at any time until the store has given up on it, so it
+        is paid again and again for that long, whatever comes of it.
+        """
+        until = self.now() + _DOUBT_SECONDS if is_in_doubt else 0
+        self._put(_Debt(pay, until))
+
+    def _put(self, debt: _Debt) -> None:
         if len(self._debts) >= _MAX_DEBTS:
             _log.error("more than %d things are owed to the store; one is dropped", _MAX_DEBTS)
             self._debts.popleft()
-        self._debts.append(pay)
+        self._debts.append(debt)
 
     async def settle(self) -> None:
         """Do what is owed. Raise StoreUnavailable if something is still not possible."""
         trouble: StoreUnavailable | None = None
         for _ in range(len(self._debts)):
-            pay = self._debts.popleft()
+            debt = self._debts.popleft()
             try:
-                await pay()
+                await debt.pay()
             except TurnLost:
-                continue  # it never reached the store, or was deleted or taken over
+                pass  # it never reached the store, or has ended, or was deleted or taken over
             except StoreUnavailable as error:
                 trouble = error
-                self.owe(pay)
+                self._put(debt)
+                continue
+            if self.now() < debt.until:
+                self._put(debt)
         if trouble is not None:
             raise trouble
 

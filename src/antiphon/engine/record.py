@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -26,8 +27,15 @@ __all__ = ["Owe", "Pay", "Record", "Terms"]
 Pay = Callable[[], Awaitable[object]]
 """Does what is owed to the store."""
 
-Owe = Callable[[Pay], None]
-"""Takes note of what the store could not take, to be tried again until it can."""
+
+class Owe(Protocol):
+    """Takes note of what the store could not take, to be tried again until it can.
+
+    What is in doubt was told as failed, and may yet be stored: it is paid again for a while.
+    """
+
+    def __call__(self, pay: Pay, *, is_in_doubt: bool = False) -> None:
+        """Remember to pay."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +136,8 @@ class Record:
         if not terms.is_stored:
             return
         batch = _pack(events) if terms.is_logged else None
-        self._owe(partial(self._store.finish, terms.owner, response, batch=batch, notices=notices))
+        pay = partial(self._store.finish, terms.owner, response, batch=batch, notices=notices)
+        self._owe(pay, is_in_doubt=not self.has_begun)
 
     async def abandon(self) -> None:
         """Let go of a turn that never began."""
@@ -163,6 +172,7 @@ class Record:
             # Whoever leaves now leaves a turn that has begun, if it has, and must end.
             await asyncio.wait({begin})
             self.has_begun = begin.exception() is None
+            self.is_in_doubt = not self.has_begun
             raise
         self.has_begun = True
         if terms.is_logged:

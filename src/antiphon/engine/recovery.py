@@ -78,9 +78,20 @@ class Recovery:
             except StoreUnavailable as error:
                 trouble = error
                 self._orphans.append(orphan)
+            except Exception:  # noqa: BLE001 - one that breaks us must not strand the others
+                _log.exception("response %s cannot be recovered", orphan.response.id)
+                await self._give_up(orphan)
         if trouble is not None:
             raise trouble
         return claimed
+
+    async def _give_up(self, orphan: Orphan) -> None:
+        """End what cannot be understood, with nothing but its error."""
+        response = msgspec.structs.replace(orphan.response, status="failed", error=_RESTARTED)
+        try:
+            await self._engine.store.finish(orphan.owner, response)
+        except StoreUnavailable:
+            self._orphans.append(orphan)
 
     async def _claim(self) -> int:
         orphans = await self._engine.store.claim_orphans(_AT_ONCE)

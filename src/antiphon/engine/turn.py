@@ -275,9 +275,11 @@ class Turn:
 
     async def _leave(self) -> None:
         """Keep what there is of a turn whose reader has gone."""
+        reason = self.interruption or TurnCancelled("the client left")
         if self._record.has_begun:
-            end = self._conclude(self.interruption or TurnCancelled("the client left"))
-            await asyncio.shield(end)
+            await asyncio.shield(self._conclude(reason))
+        elif self._record.is_in_doubt:
+            self._owe_failure(reason)
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once what they say is durable."""

@@ -288,6 +288,10 @@ class Once:
         except asyncio.CancelledError as error:
             await asyncio.shield(self.let_go(ask, response_id, error))
             raise
+        except StoreUnavailable:
+            release = partial(claims.release, ask.owner, ask.token, response_id)
+            self._engine.owe(release, is_in_doubt=True)
+            raise
 
     async def _by_retry(self, ask: _Ask) -> Run:
         """Join the recent run of the same body, or run it."""
