@@ -230,7 +230,7 @@ async def test_what_is_owed_does_not_hold_up_what_is_not(tmp_path: Path) -> None
         async def never() -> None:
             raise StoreUnavailable("never")
 
-        gateway.app.engine.owe(never)
+        gateway.app.engine.debts.owe(never)
         await leave_running(path, TextGrew("So far"))
         await until(lambda: _is(status_of(gateway, "resp_left"), "failed"))
     await store.close()

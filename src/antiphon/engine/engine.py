@@ -9,20 +9,18 @@ here, before anything was remembered.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, NamedTuple
 
 from antiphon.backends.base import Backend
 from antiphon.engine.background import Background
 from antiphon.engine.catalog import Catalog, Route
 from antiphon.engine.compact import compacting
+from antiphon.engine.debts import Debts
 from antiphon.engine.follow import follow
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
 from antiphon.engine.live import Live
-from antiphon.engine.record import Pay, Record, Terms
+from antiphon.engine.record import Record, Terms
 from antiphon.engine.recovery import Recovery
 from antiphon.engine.seal import Sealer
 from antiphon.engine.silence import Silence
@@ -32,7 +30,7 @@ from antiphon.engine.window import open_context, reasoning_seal
 from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
 from antiphon.protocol.checked import Checked
 from antiphon.protocol.echo import first_response
-from antiphon.protocol.errors import ResponseDeleted, StoreUnavailable, TurnLost
+from antiphon.protocol.errors import ResponseDeleted
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.plan import make_plan
@@ -42,22 +40,11 @@ from antiphon.store.base import Notice, Store
 
 __all__ = ["Engine", "Observer"]
 
-_MAX_DEBTS: Final = 10_000
-# Longer than any store takes to do what it was told to, or not.
-_DOUBT_SECONDS: Final = 60
-_log = logging.getLogger(__name__)
-
 Observer = Callable[[Response], None]
 """Told about every response that ended, however it ended."""
 
 Notifier = Callable[[str, Response], Sequence[Notice]]
 """Says who must be told, durably, that this owner's response has ended."""
-
-
-class _Debt(NamedTuple):
-    pay: Pay
-    until: int
-    """Paid again until this time."""
 
 
 class Engine:
@@ -90,7 +77,7 @@ class Engine:
         self.notify = notify
         self.live = Live()
         self.recovery = Recovery(self)
-        self._debts: deque[_Debt] = deque()
+        self.debts = Debts(now)
         self.background = Background(self, at_once=background_turns, waiting=background_queue)
 
     async def begin(
@@ -142,39 +129,6 @@ class Engine:
         self.live.close(owner, response_id)
         return True
 
-    def owe(self, pay: Pay, *, is_in_doubt: bool = False) -> None:
-        """Take note of what the store could not take; `settle` tries again.
-
-        What is in doubt may be stored at any time until the store has given up on it, so it
-        is paid again and again for that long, whatever comes of it.
-        """
-        until = self.now() + _DOUBT_SECONDS if is_in_doubt else 0
-        self._put(_Debt(pay, until))
-
-    def _put(self, debt: _Debt) -> None:
-        if len(self._debts) >= _MAX_DEBTS:
-            _log.error("more than %d things are owed to the store; one is dropped", _MAX_DEBTS)
-            self._debts.popleft()
-        self._debts.append(debt)
-
-    async def settle(self) -> None:
-        """Do what is owed. Raise StoreUnavailable if something is still not possible."""
-        trouble: StoreUnavailable | None = None
-        for _ in range(len(self._debts)):
-            debt = self._debts.popleft()
-            try:
-                await debt.pay()
-            except TurnLost:
-                pass  # it never reached the store, or has ended, or was deleted or taken over
-            except StoreUnavailable as error:
-                trouble = error
-                self._put(debt)
-                continue
-            if self.now() < debt.until:
-                self._put(debt)
-        if trouble is not None:
-            raise trouble
-
     async def _make(
         self,
         request: CreateResponse,
@@ -192,7 +146,7 @@ class Engine:
             request,
             self.mint,
             response_id=response.id,
-            owe=self.owe,
+            owe=self.debts.owe,
             recall=recall,
         )
         record = self._record(request, owner, context, response)
@@ -235,7 +189,7 @@ class Engine:
             is_logged=is_stored and bool(request.stream or request.background),
             conversation=conversation_of(request),
         )
-        return Record(self.store, self.live, terms, response, self.owe)
+        return Record(self.store, self.live, terms, response, self.debts.owe)
 
     def _backend(self, request: CreateResponse, route: Route, owner: str) -> Backend:
         if request.generate is False:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.engine.record import Owe, Pay
+from antiphon.engine.debts import Owe, Pay
 from antiphon.protocol.builder import Mint
 from antiphon.protocol.errors import (
     ConversationLocked,

@@ -8,12 +8,12 @@ order is always the same: begun, then the log, then the end, which is written on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
+from antiphon.engine.debts import Owe
 from antiphon.engine.live import Channel, Live
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.protocol.events import Event, sequence_of
@@ -22,20 +22,7 @@ from antiphon.protocol.log import pack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Notice, Store
 
-__all__ = ["Owe", "Pay", "Record", "Terms"]
-
-Pay = Callable[[], Awaitable[object]]
-"""Does what is owed to the store."""
-
-
-class Owe(Protocol):
-    """Takes note of what the store could not take, to be tried again until it can.
-
-    What is in doubt was told as failed, and may yet be stored: it is paid again for a while.
-    """
-
-    def __call__(self, pay: Pay, *, is_in_doubt: bool = False) -> None:
-        """Remember to pay."""
+__all__ = ["Record", "Terms"]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +62,11 @@ class Record:
         """Begin a turn that waits to be run, with what is needed to run it elsewhere."""
         terms = self._terms
         queued = msgspec.structs.replace(self._response, status="queued")
+        self._unshown = events
         await self._store.begin(
             terms.owner, queued, terms.items, batch=_pack(events), request=request
         )
+        self._unshown = []
         self.take_over()
 
     def take_over(self) -> None:

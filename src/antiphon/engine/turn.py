@@ -120,15 +120,10 @@ class Turn:
 
     async def queue(self, request: bytes) -> Response:
         """Put the turn into the store as queued; return the response as it now is."""
-        start = self._builder.start(is_queued=True)
         try:
-            await self._record.queue(start, request)
+            await self._record.queue(self._builder.start(is_queued=True), request)
         except StoreUnavailable as error:
-            # The store may have taken it all the same: then it ends as it is told now.
-            self._count()
-            failure = Failure(error.code or error.type, error.message)
-            events = start + self._builder.fail(failure, error.type)
-            self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
+            self._owe_failure(error)
             await self._record.abandon()
             raise
         return msgspec.structs.replace(self._response, status="queued")
@@ -322,8 +317,7 @@ class Turn:
         self._count()
         if isinstance(error, TurnCancelled):
             return await self._end(events + self._builder.cancel())
-        failure = Failure(error.code or error.type, error.message)
-        return await self._end(events + self._builder.fail(failure, error.type))
+        return await self._end(events + self._builder.fail(_failure(error), error.type))
 
     async def _end(self, events: list[Event]) -> list[Event]:
         """Make the terminal response durable, or say instead that it could not be."""
@@ -345,8 +339,7 @@ class Turn:
         unshown, response = self._record.unshown(), cast(TerminalEvent, events[-1]).response
         if isinstance(error, TurnLost) and self.interruption is not None:
             return unshown + events, response  # it was told to end, and says so
-        lost = Failure(error.code or error.type, error.message)
-        events = unshown + _before_the_end(events) + self._builder.retract(lost)
+        events = unshown + _before_the_end(events) + self._builder.retract(_failure(error))
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):
             notices = self._engine.notify(self.owner, response)
@@ -356,13 +349,16 @@ class Turn:
     def _owe_failure(self, fault: AntiphonError) -> None:
         """See to it that a turn, if it has begun after all, ends as it was told."""
         self._count()
-        failure = Failure(fault.code or fault.type, fault.message)
-        events = self._record.unshown() + self._builder.fail(failure, fault.type)
+        events = self._record.unshown() + self._builder.fail(_failure(fault), fault.type)
         self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
 
     def _count(self) -> None:
         if self._builder.usage is None:
             self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
+
+
+def _failure(error: AntiphonError) -> Failure:
+    return Failure(error.code or error.type, error.message)
 
 
 def _before_the_end(events: list[Event]) -> list[Event]:

@@ -233,7 +233,7 @@ class Once:
         try:
             await let_go()
         except StoreUnavailable:
-            self._engine.owe(let_go)
+            self._engine.debts.owe(let_go)
 
     async def _let_go(self, ask: _Ask, response_id: str, *, is_ours: bool) -> None:
         store = self._engine.store
@@ -290,7 +290,7 @@ class Once:
             raise
         except StoreUnavailable:
             release = partial(claims.release, ask.owner, ask.token, response_id)
-            self._engine.owe(release, is_in_doubt=True)
+            self._engine.debts.owe(release, is_in_doubt=True)
             raise
 
     async def _by_retry(self, ask: _Ask) -> Run:

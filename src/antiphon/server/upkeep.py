@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> AsyncIterator[None]:
     """Do all of it meanwhile. On entry, what an earlier process left has been taken over."""
-    chores: list[Chore] = [engine.settle, partial(_recover, engine), partial(_cancel, engine)]
+    chores: list[Chore] = [engine.debts.settle, partial(_recover, engine), partial(_cancel, engine)]
     for chore in chores:
         await _try(chore)
     tasks = [
