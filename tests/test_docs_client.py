@@ -38,7 +38,6 @@ from antiphon.client import (
 )
 from antiphon.client import errors as client_errors
 from antiphon.client.client import ClientOptions
-from antiphon.client.settings import OPENAI_BASE_URL
 from antiphon.client.tool_loop import run_tools, run_tools_sync
 from antiphon.host import (
     RESPONSES_API_MODELS,
@@ -76,14 +75,11 @@ from antiphon.protocol.response import Usage
 from antiphon.testing import Script as ChatScript
 from antiphon.testing import ScriptedUpstream, serve_gateway
 from antiphon.transport.retry import WAIT_BUDGET, retry_delay
-from tests.asking import terminal
-from tests.building import COUNTED, STOP, build
-from tests.client.native import native, whole
 
 DOCS = Path(__file__).parent.parent / "docs"
 HOWTOS = (
     *("client", "conversations", "tools", "migrate", "host"),
-    *("background", "conversations-api"),
+    *("background", "conversations-api", "compact", "websocket"),
 )
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 GATEWAY = "http://127.0.0.1:4680/v1"
@@ -188,17 +184,13 @@ async def test_an_example_prints_what_its_page_says(
 
 async def run(program: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a program as it stands, but for the addresses; return what it prints."""
-    known = whole(terminal(build([TextGrew("Your name is Ada."), COUNTED, STOP])))
     async with (
         serve_gateway(ScriptedBackend(speak, models=["smollm2-135m"])) as gateway,
         ScriptedUpstream(ChatScript(text="Hello there!")) as upstream,
-        native(known) as openai,
     ):
         monkeypatch.setenv("OPENAI_BASE_URL", gateway.base_url)
         program = program.replace(GATEWAY, gateway.base_url)
         program = program.replace(CHAT_SERVER, upstream.base_url)
-        # As an argument only: the gate's example is about the address itself.
-        program = program.replace(f'base_url="{OPENAI_BASE_URL}"', f'base_url="{openai.base_url}"')
         buffer = io.StringIO()
         await asyncio.to_thread(exec, program, {"__name__": "__main__", "print": _printer(buffer)})
     return buffer.getvalue()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.errors import BadSettings
-from antiphon.cli.places import data_directory, default_store, open_named_store
+from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.places import data_directory, default_store, open_named_store, speaking_of
+from antiphon.protocol.errors import StoreUnavailable
 
 _HOME = Path("/home/ada")
 
@@ -40,3 +41,16 @@ def test_the_default_store_has_a_directory_to_be_in(tmp_path: Path) -> None:
 def test_a_store_that_is_none_is_refused_in_one_sentence() -> None:
     with pytest.raises(BadSettings, match="--store: redis: is no store that antiphon knows"):
         open_named_store("redis://x")
+
+
+def test_a_database_server_that_fails_is_named_without_user_and_password() -> None:
+    with (
+        pytest.raises(CliError, match=r"^h:5: it is away$"),
+        speaking_of("postgresql://ada:hush@h:5/db"),
+    ):
+        raise StoreUnavailable("it is away")
+
+
+def test_of_a_file_that_fails_nothing_more_is_said() -> None:
+    with pytest.raises(StoreUnavailable, match=r"^it is locked$"), speaking_of("sqlite:a.db"):
+        raise StoreUnavailable("it is locked")

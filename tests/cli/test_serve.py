@@ -85,6 +85,7 @@ def test_without_a_model_it_says_what_to_pass(
             "NOPE is not set",
         ),
         (["--store", "redis://x"], 2, "--store: redis: is no store that antiphon knows"),
+        (["--store", "postgresql://u:p@h:99999/db"], 2, "--store: the port of the database"),
         (["--store", "memory:", "--workers", "2"], 2, "cannot be shared by several workers"),
         (["--host", "0.0.0.0", "--store", "memory:"], 2, "antiphon keys create"),
         (["--config", "keys.toml", "--store", "memory:"], 2, "memory: never holds one"),

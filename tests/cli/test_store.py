@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +14,8 @@ from antiphon.cli import main
 from antiphon.cli.store import _progress
 from antiphon.store import open_store
 from antiphon.store.base import Batch
+from antiphon.store.open import servers_of
+from tests.cli.processes import closed_port
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, message, opened, run_turn
 
@@ -73,6 +76,32 @@ def test_a_second_copy_is_refused(runner: CliRunner, source: str, tmp_path: Path
 def test_a_store_that_is_none_is_refused(runner: CliRunner, url: str) -> None:
     assert _store(runner, "info", url).exit_code == 2
     assert _store(runner, "copy", url, "sqlite:b.db").exit_code == 2
+
+
+def test_memory_cannot_be_looked_into(runner: CliRunner) -> None:
+    for arguments in (["info", "memory:"], ["copy", "memory:", "sqlite:b.db"]):
+        assert "memory: is seen by its own gateway alone" in _store(runner, *arguments).stderr
+
+
+def test_a_database_that_is_not_there_is_named(runner: CliRunner) -> None:
+    with closed_port() as port:
+        found = _store(runner, "info", f"postgresql://ada:hush@127.0.0.1:{port}/db")
+    assert found.exit_code == 1
+    assert f"127.0.0.1:{port}: the database cannot be reached" in found.stderr
+    assert "ada" not in found.stderr and "hush" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["keys", "list"], ["serve", "--upstream", "http://127.0.0.1:9/v1", "--port", "0"]]
+)
+def test_a_database_that_refuses_a_command_is_named(
+    runner: CliRunner, arguments: list[str], postgres: str
+) -> None:
+    parts = urlsplit(postgres)
+    missing = f"postgresql://{parts.netloc}/nobody_made_this?{parts.query}"
+    refused = runner.invoke(main, [*arguments, "--store", missing])
+    assert refused.exit_code == 1
+    assert f"Error: {servers_of(postgres)}: the database server has no database" in refused.stderr
 
 
 def test_a_terminal_sees_how_far_it_is(

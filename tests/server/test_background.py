@@ -332,3 +332,17 @@ async def test_what_is_cut_off_by_the_end_of_the_server_is_told_as_failed() -> N
     assert stored.status == "failed"
     assert stored.error is not None and stored.error.code == "server_overloaded"
     assert late.status == 503
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("stream=yes", "stream"), ("stream=", "stream"), ("starting_after=3", "starting_after")],
+)
+async def test_a_query_that_makes_no_sense_is_refused(query: str, param: str) -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        done = await ask(gateway, input="hi")
+        answer = await request(gateway, "GET", f"/responses/{done.json['id']}?{query}")
+        plain = await request(gateway, "GET", f"/responses/{done.json['id']}?stream=false")
+
+    assert (answer.status, answer.error["param"]) == (400, param)
+    assert plain.json == done.json

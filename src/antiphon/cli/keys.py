@@ -155,7 +155,7 @@ def _with_store(
     import asyncio
 
     from antiphon.cli.config import load
-    from antiphon.cli.places import default_store, open_named_store
+    from antiphon.cli.places import default_store, open_named_store, speaking_of
 
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
     url = settings.store or default_store()
@@ -165,7 +165,8 @@ def _with_store(
     async def run() -> _T:
         opened = open_named_store(url)
         try:
-            return await use(opened)
+            with speaking_of(url):
+                return await use(opened)
         finally:
             await opened.close()
 

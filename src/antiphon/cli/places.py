@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.cli.errors import BadSettings
+from antiphon.cli.errors import BadSettings, CliError
 
 if TYPE_CHECKING:
     from antiphon.store import Store
 
-__all__ = ["data_directory", "default_store", "open_named_store"]
+__all__ = ["data_directory", "default_store", "open_named_store", "speaking_of"]
 
 
 def data_directory(
@@ -49,3 +50,17 @@ def open_named_store(url: str) -> Store:
         return open_store(url)
     except ValueError as error:
         raise BadSettings(f"--store: {error}") from None
+
+
+@contextmanager
+def speaking_of(url: str) -> Iterator[None]:
+    """Say of a database server that fails where it is: callers are never told, people may be."""
+    from antiphon.protocol.errors import StoreUnavailable
+    from antiphon.store.open import is_postgres, servers_of
+
+    try:
+        yield
+    except StoreUnavailable as error:
+        if not is_postgres(url):
+            raise
+        raise CliError(f"{servers_of(url)}: {error.message}") from error

@@ -26,7 +26,7 @@ from antiphon.cli.config import Settings, load
 from antiphon.cli.endpoints import read_endpoints
 from antiphon.cli.errors import BadSettings
 from antiphon.cli.listen import bind, resolve, url_of
-from antiphon.cli.places import default_store, open_named_store
+from antiphon.cli.places import default_store, open_named_store, speaking_of
 from antiphon.cli.providers import Source, build, read_sources
 from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
@@ -89,7 +89,8 @@ async def _look_for_keys(settings: Settings) -> bool:
     """Say whether a key is in force. The store is opened and closed, so a bad one is told now."""
     store = open_named_store(_store_of(settings))
     try:
-        return any(map(_is_in_force, await store.list_keys()))
+        with speaking_of(_store_of(settings)):
+            return any(map(_is_in_force, await store.list_keys()))
     finally:
         await store.close()
 

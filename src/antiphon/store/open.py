@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -10,9 +11,14 @@ from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 
-__all__ = ["is_postgres", "open_store", "public_url"]
+__all__ = ["NEEDS_DRIVER", "is_postgres", "open_store", "public_url", "servers_of"]
 
+NEEDS_DRIVER: Final = (
+    "postgresql: needs a driver that is not installed: `pip install '.[postgres]'` in "
+    "antiphon's directory"
+)
 _KINDS: Final = "sqlite:PATH, postgresql://USER@HOST/DATABASE or memory:"
+_PORT: Final = "5432"
 
 
 def open_store(url: str) -> Store:
@@ -51,6 +57,36 @@ def public_url(url: str) -> str:
     return f"{parts.scheme}://{user}{at}{place}{parts.path}{mark}{urlencode(query, safe='/')}"
 
 
+def servers_of(url: str) -> str:
+    """Return where the servers of a PostgreSQL URL are, for people: HOST:PORT and nothing else.
+
+    What the URL leaves out is taken from PGHOST and PGPORT, as the driver does. Raise
+    ValueError if the URL cannot be used, and for a port that is none.
+    """
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    named = parts.netloc.rpartition("@")[2] or query.get("host") or os.environ.get("PGHOST")
+    given = query.get("port") or os.environ.get("PGPORT") or _PORT
+    ports = [_port(text) for text in given.split(",")]
+    hosts = (named or "localhost").split(",")
+    return ", ".join(_server(host, ports[index % len(ports)]) for index, host in enumerate(hosts))
+
+
+def _server(host: str, port: int) -> str:
+    if host.startswith(("/", "%2F", "%2f")):
+        return host  # a socket, which has a file and no port
+    name, colon, own = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        return f"{host}:{port}"
+    return f"{name}:{_port(own) if own else port}"
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65_536):
+        raise ValueError("the port of the database must be a number from 1 to 65535")
+    return int(text)
+
+
 def _open_memory(place: str) -> Store:
     if place.strip("/"):
         raise ValueError("memory: takes no path")
@@ -68,12 +104,11 @@ def _open_sqlite(place: str) -> Store:
 def _open_postgres(url: str) -> Store:
     if not url.partition(":")[2].startswith("//"):
         raise ValueError("postgresql: needs a place, as in postgresql://USER@HOST/DATABASE")
+    servers_of(url)  # what is wrong with it is told now
     try:
         from antiphon.store.postgres import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
-        raise ValueError(
-            "postgresql: needs a driver that is not installed: pip install 'antiphon[postgres]'"
-        ) from None
+        raise ValueError(NEEDS_DRIVER) from None
     return PostgresStore(url)
