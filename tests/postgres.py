@@ -52,8 +52,9 @@ class Server:
 
     def stop_for_good(self) -> None:
         """Stop the server if it runs."""
-        with suppress(subprocess.SubprocessError):
-            self.stop()
+        if (self._owned.pgdata / "postmaster.pid").exists():
+            with suppress(subprocess.SubprocessError):
+                self.stop()
 
     def start(self) -> None:
         """Start it again, at the same place."""
@@ -95,10 +96,10 @@ def _start() -> Server:
     directory.chmod(0o755)
     data = directory / "data"
     data.mkdir()
-    owned = PostgresServer(data, cleanup_mode="stop")
+    # We stop it: the package would not find what a test has started again.
+    owned = PostgresServer(data, cleanup_mode=None)
     found = Server("", owned)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    # The package stops what it started itself, not what a test has started again.
     atexit.register(found.stop_for_good)
     try:
         owned.start()

@@ -312,7 +312,7 @@ async def test_what_is_said_twice_is_kept_once(store: Store) -> None:
 async def test_only_who_has_locked_may_say_something(store: Store) -> None:
     await converse(store, "i1")
     await store.begin(OWNER, opened("r1"), [], batch=Batch(0, 0, b"x"))
-    with pytest.raises(ValueError, match="has locked no conversation"):
+    with pytest.raises(TurnLost, match="has locked no conversation"):
         await end_turn(store, "r1", "out")
     found = await store.get(OWNER, "r1")
     assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -11,11 +12,12 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store import SqliteStore, open_store
+from antiphon.store import SqliteStore, migrations, open_store
 from antiphon.store.base import Batch, Conversation, Notice, Store
 from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
 from antiphon.store.copy_sqlite import SqlitePlace
 from antiphon.store.copy_tables import TABLES, Row, Table
+from antiphon.store.migrations import OlderDatabase
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, ids, key, message, opened, run_turn
 
@@ -79,13 +81,14 @@ async def test_there_and_back_again_is_the_same_to_the_byte(tmp_path: Path, post
 
 async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> None:
     copied = {table.name: set(table.columns) for table in TABLES}
-    await SqlitePlace(tmp_path / "a.db").close()
+    await SqlitePlace(tmp_path / "a.db", is_target=True).close()
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         found = {
             name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
             for (name,) in tables.fetchall()
         }
+    found.pop("erasure", None)  # about the file itself
     assert copied == found
     store = open_store(postgres)
     await store.ping()
@@ -163,14 +166,69 @@ async def test_turns_of_a_running_gateway_are_not_torn_from_it(
     store = open_store(source)
     await store.begin(OWNER, opened("r1"), [], batch=Batch(0, 0, b"x"))
     info = await read_info(source)
-    assert (info.unfinished, info.busy) == (1, 1)
-    with pytest.raises(CopyRefused, match="at work on 1 turns of the source"):
+    assert (info.unfinished, info.busy, info.alive) == (1, 1, 1)
+    with pytest.raises(CopyRefused, match="a gateway runs on the source"):
         await copy(source, target)
+    assert not await asyncio.to_thread((tmp_path / "b.db").exists)
     assert (await copy(source, target, while_running=True))["responses"] == 1
     await store.close()
     info = await read_info(source)
-    assert (info.unfinished, info.busy) == (1, 0)
+    assert (info.unfinished, info.busy, info.alive) == (1, 0, 0)
     assert info.size > 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_gateway_that_has_nothing_to_do_is_seen_too(
+    kind: str, tmp_path: Path, postgres: str
+) -> None:
+    """What waits for its first word is in no table yet."""
+    source = postgres if kind == "postgres" else f"sqlite:{tmp_path / 'a.db'}"
+    target = f"sqlite:{tmp_path / 'b.db'}"
+    stores = [open_store(source), open_store(source)]
+    for store in stores:
+        await store.ping()
+    with pytest.raises(CopyRefused, match=r"its workers: 2\): stop it first"):
+        await copy(source, target)
+    for store in stores:
+        await store.close()
+    assert (await copy(source, target))["responses"] == 0
+
+
+async def test_the_sign_of_a_gateway_that_was_killed_is_no_gateway(tmp_path: Path) -> None:
+    source = await filled(tmp_path / "a.db")
+    (tmp_path / "a.db-alive-0123456789abcdef").touch()
+    assert (await read_info(source)).alive == 0
+    await copy(source, f"sqlite:{tmp_path / 'b.db'}")
+
+
+async def test_a_file_that_is_only_read_is_left_at_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrations.migrate(connection, migrations.MIGRATIONS[:1])
+    before = dump(path)
+    target = tmp_path / "b.db"
+    for attempt in (read_info(f"sqlite:{path}"), copy(f"sqlite:{path}", f"sqlite:{target}")):
+        with pytest.raises(
+            OlderDatabase, match=r"has version 1 .* open it once with this antiphon"
+        ):
+            await attempt
+    assert dump(path) == before
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert not await asyncio.to_thread(target.exists)
+    await SqliteStore(path).close()
+    assert (await read_info(f"sqlite:{path}")).counts["responses"] == 0
+
+
+async def test_a_database_that_is_only_read_is_left_without_tables(
+    tmp_path: Path, postgres: str
+) -> None:
+    for attempt in (read_info(postgres), copy(postgres, f"sqlite:{tmp_path / 'b.db'}")):
+        with pytest.raises(OlderDatabase, match="has version 0"):
+            await attempt
+    connection = await asyncpg.connect(postgres)
+    assert await connection.fetchval("SELECT to_regclass('responses')") is None
+    await connection.close()
 
 
 async def test_a_copy_that_differs_is_not_kept(
@@ -191,7 +249,7 @@ async def test_a_copy_that_differs_is_not_kept(
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("memory:", "nothing to copy"),
+        ("memory:", "is seen by its own gateway alone"),
         ("redis://x", "name a store as sqlite:PATH"),
         ("sqlite:", "name a store as sqlite:PATH"),
         ("sqlite:missing.db", "there is no file missing.db"),

@@ -14,7 +14,7 @@ import pytest
 
 from antiphon.store import erasure
 from antiphon.store.connection import connect
-from antiphon.store.erasure import Eraser, Progress, find_gaps
+from antiphon.store.erasure import Eraser, Progress, find_gaps, mark
 
 PAGE = 4_096
 
@@ -48,6 +48,7 @@ def fill(connection: sqlite3.Connection, seed: int) -> None:
             (dice.randrange(10**9), f"i{number}", os.urandom(size)),
         )
         connection.execute("DELETE FROM items WHERE id = ?", (f"i{dice.randrange(number + 1)}",))
+    mark(connection)
     connection.execute("COMMIT")
 
 
@@ -184,15 +185,15 @@ def test_somebody_who_writes_in_between_is_in_the_way(
 
 
 def test_other_errors_are_raised(path: Path, opened: Callable[[], sqlite3.Connection]) -> None:
-    opened()
+    fill(opened(), 1)
     eraser = Eraser(path)
     connection = opened()
     connection.close()
     with pytest.raises(sqlite3.ProgrammingError):
         eraser.step(connection)
     broken = opened()
-    broken.execute("BEGIN")
-    with pytest.raises(sqlite3.OperationalError):
+    broken.set_trace_callback(lambda sql: broken.interrupt() if "checkpoint" in sql else None)
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
         eraser.step(broken)
     eraser.close()
 
@@ -204,6 +205,7 @@ def test_the_file_is_closed_with_the_last_store_on_it(
     opened()
     erasers = [Eraser(path), Eraser(path)]
     for eraser in erasers:
+        mark(opened())
         assert eraser.step(opened()) is Progress.DONE
     files = [eraser._file for eraser in erasers]
     erasers[0].close()
@@ -218,10 +220,120 @@ def test_a_file_that_is_too_large_to_tell_pages_apart_is_left(
 ) -> None:
     with closing(connect(path, patience=0)) as connection:
         fill(connection, 1)
-    before = path.read_bytes()
+    before = list(find_gaps(path.read_bytes(), PAGE, is_first=True))
     monkeypatch.setattr(erasure, "_MAX_PAGES", 1)
     eraser = Eraser(path)
     with closing(connect(path, patience=0)) as connection:
         assert eraser.step(connection) is Progress.DONE
     eraser.close()
-    assert path.read_bytes()[PAGE:] == before[PAGE:]
+    assert list(find_gaps(path.read_bytes(), PAGE, is_first=True)) == before != []
+
+
+# What is due
+
+
+def finish(eraser: Eraser, opened: Callable[[], sqlite3.Connection]) -> int:
+    """Do all steps of a pass; return how many there were."""
+    steps = 1
+    while eraser.step(opened()) is Progress.MORE:
+        steps += 1
+    return steps
+
+
+def test_nothing_is_due_in_a_new_file(path: Path, opened: Callable[[], sqlite3.Connection]) -> None:
+    connection = opened()
+    eraser = Eraser(path)
+    before = connection.execute("PRAGMA data_version").fetchone()
+    assert not eraser.is_due(connection)
+    assert eraser.step(opened()) is Progress.DONE
+    assert connection.execute("PRAGMA data_version").fetchone() == before
+    eraser.close()
+
+
+def test_what_was_due_is_done_after_the_last_step(
+    path: Path, opened: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_BYTES_AT_ONCE", 16 * PAGE)
+    connection = opened()
+    fill(connection, 1)
+    eraser = Eraser(path)
+    while eraser.step(opened()) is Progress.MORE:
+        assert eraser.is_due(connection)
+    assert not eraser.is_due(connection)
+    eraser.close()
+
+
+def test_what_is_removed_during_a_pass_stays_due(
+    path: Path, opened: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_BYTES_AT_ONCE", 16 * PAGE)
+    connection = opened()
+    fill(connection, 1)
+    eraser = Eraser(path)
+    assert eraser.step(opened()) is Progress.MORE
+    mark(connection)
+    finish(eraser, opened)
+    assert eraser.is_due(connection)
+    assert finish(eraser, opened) > 1
+    assert not eraser.is_due(connection)
+    eraser.close()
+
+
+def test_what_another_process_has_done_is_not_done_again(
+    path: Path, opened: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_BYTES_AT_ONCE", 16 * PAGE)
+    connection = opened()
+    fill(connection, 1)
+    one, other = Eraser(path), Eraser(path)
+    assert one.step(opened()) is Progress.MORE
+    mark(connection)
+    assert finish(other, opened) > 2
+    assert one.step(opened()) is Progress.DONE
+    assert not one.is_due(connection)
+    mark(connection)
+    assert finish(one, opened) > 2
+    one.close()
+    other.close()
+
+
+def test_a_slow_pass_does_not_take_back_what_another_has_done(
+    path: Path, opened: Callable[[], sqlite3.Connection]
+) -> None:
+    connection = opened()
+    fill(connection, 1)
+    slow, quick = Eraser(path), Eraser(path)
+    last = opened()
+
+    def overtake(statement: str) -> None:
+        if statement.startswith("PRAGMA wal_checkpoint"):
+            mark(connection)
+            assert finish(quick, opened) == 1
+
+    last.set_trace_callback(overtake)
+    assert slow.step(last) is Progress.DONE
+    assert not slow.is_due(connection)
+    slow.close()
+    quick.close()
+
+
+def test_a_step_that_is_not_committed_is_done_again(
+    path: Path, opened: Callable[[], sqlite3.Connection]
+) -> None:
+    connection = opened()
+    fill(connection, 1)
+    eraser = Eraser(path)
+    broken = opened()
+
+    def refuse(action: int, first: str | None, *_: object) -> int:
+        is_commit = action == sqlite3.SQLITE_TRANSACTION and first == "COMMIT"
+        return sqlite3.SQLITE_DENY if is_commit else sqlite3.SQLITE_OK
+
+    broken.set_authorizer(refuse)
+    with pytest.raises(sqlite3.DatabaseError):
+        eraser.step(broken)
+    broken.close()
+    assert eraser.is_due(connection)
+    assert eraser.step(opened()) is Progress.DONE
+    assert not eraser.is_due(connection)
+    eraser.close()

@@ -103,6 +103,15 @@ async def test_a_file_of_version_1_loses_nothing(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize(("rows", "due"), [("", 0), (VERSION_1, 1)])
+def test_what_an_old_version_deleted_is_still_to_be_erased(
+    connection: sqlite3.Connection, rows: str, due: int
+) -> None:
+    connection.executescript(rows)
+    migrate(connection)
+    assert connection.execute("SELECT due, done FROM erasure").fetchall() == [(due, 0)]
+
+
 def test_the_newest_version_is_left_alone(connection: sqlite3.Connection) -> None:
     migrate(connection)
     before = connection.total_changes

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import ConversationLocked, StoreUnavailable, TurnLost
-from antiphon.store import postgres_flusher
+from antiphon.store import postgres_flusher, postgres_node
 from antiphon.store.base import Batch, Conversation
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres_database import Database, UncertainCommit, in_transaction
@@ -77,8 +77,9 @@ async def test_a_living_node_keeps_its_turns(store: PostgresStore, other: Postgr
 
 
 async def test_a_node_that_was_taken_for_dead_cannot_write(
-    url: str, store: PostgresStore, other: PostgresStore
+    url: str, store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres_node, "_STEADY_SECONDS", 0.0)
     await store.begin(OWNER, opened("r1"), [message("i1")], batch=FIRST, request=b"{}")
     await store.append(OWNER, "r1", Batch(1, 1, b"b"))
     await other.ping()
@@ -309,9 +310,19 @@ async def test_a_server_that_is_not_there_is_a_sentence_without_secrets(tmp_path
         await store.close()
 
 
-async def test_a_url_that_makes_no_sense_is_a_sentence() -> None:
-    store = PostgresStore("postgresql://host:nonsense/db")
+@pytest.mark.parametrize(
+    "url", ["postgresql://host:nonsense/db", "postgresql://127.0.0.1:99999/db"]
+)
+async def test_a_url_that_makes_no_sense_is_a_sentence(url: str) -> None:
+    store = PostgresStore(url)
     with pytest.raises(StoreUnavailable, match="the URL of the database cannot be used"):
+        await store.list_keys()
+    await store.close()
+
+
+async def test_a_schema_that_is_not_there_is_a_sentence() -> None:
+    store = PostgresStore(server().url_of("antiphon_nobody_made_this"))
+    with pytest.raises(StoreUnavailable, match="make it with CREATE SCHEMA first"):
         await store.list_keys()
     await store.close()
 

@@ -18,6 +18,7 @@ def server_error(state: str) -> asyncpg.PostgresError:
     [
         (server_error("28P01"), "refuses the user or the password"),
         (server_error("3D000"), "no database of this name"),
+        (server_error("3F000"), "no schema of this name; make it with CREATE SCHEMA"),
         (server_error("42501"), "grant it the right"),
         (server_error("25006"), "read-only"),
         (server_error("53300"), "no room left, or no connection"),

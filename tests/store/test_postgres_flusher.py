@@ -107,7 +107,8 @@ async def test_a_lease_that_ran_out_is_renewed_first(
     recorder.faults = [LeaseLapsed()]
     assert await call(flusher, recorder, 1) == 10
     assert len(renewals) == 1
-    assert recorder.again == [False, False]
+    # Part of a statement may have been stored before the lease ran out.
+    assert recorder.again == [False, True]
 
 
 async def test_a_lease_that_cannot_be_renewed_is_told(database: Database) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -260,7 +261,6 @@ async def test_a_shared_job_does_not_wait_without_need(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_SHARE", 600.0)
-    monkeypatch.setattr(writer, "_committed_at", -1_000.0)
     async with asyncio.timeout(20):
         assert await writer.share(note("a"), 1) == "a"
 
@@ -309,6 +309,57 @@ async def test_a_timer_of_a_loop_that_went_away_is_not_relied_on(
     assert await writer.call(notes) == ["left", "stayed"]
 
 
+async def test_what_is_posted_behind_a_commit_is_done_soon(writer: Writer) -> None:
+    is_done = threading.Event()
+    await writer.call(note("a"))
+    writer.post(lambda _: is_done.set(), size=1)
+    assert await asyncio.to_thread(is_done.wait, 10)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.009, 0.01, 0.011])
+async def test_no_shared_job_is_forgotten_when_the_thread_falls_asleep(
+    writer: Writer, pause: float
+) -> None:
+    async with asyncio.timeout(30):
+        for number in range(50):
+            assert await writer.share(note(f"{number}"), 1) == f"{number}"
+            await asyncio.sleep(pause)
+
+
+# Answers that do not come
+
+
+async def test_callers_give_up_in_the_order_they_came(
+    connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_GRACE", 0.1)
+    writer = Writer(connect, 0.2, None)
+    gate, first = await held(writer)
+    second = asyncio.create_task(writer.call(note("a")))
+    left = asyncio.create_task(writer.call(note("b")))
+    await asyncio.sleep(0.05)
+    left.cancel()
+    third = asyncio.create_task(writer.call(note("c")))
+    for task in (first, second, third):
+        with pytest.raises(StoreUnavailable, match="in time"):
+            await asyncio.wait_for(task, 10)
+        if task is second:
+            assert not third.done()
+    gate.open.set()
+    assert await writer.call(notes) == ["a", "b", "c"]
+    gate, first = await held(writer)
+    with pytest.raises(StoreUnavailable, match="in time"):
+        await first
+    gate.open.set()
+    await writer.close()
+
+
+async def test_loops_that_went_away_are_forgotten(writer: Writer) -> None:
+    for _ in range(5):
+        await asyncio.to_thread(asyncio.run, writer.call(notes))
+    assert len(writer._watches) == 1
+
+
 # Erasing
 
 
@@ -319,8 +370,19 @@ class Erasing:
         self.answers = list(answers)
         self.count = 0
         self.is_called = threading.Event()
+        self.left: list[bool | Exception] = []
+        self.has_looked = threading.Event()
 
-    def __call__(self, connection: sqlite3.Connection) -> Progress:
+    def is_due(self, connection: sqlite3.Connection) -> bool:
+        """Say what is `left`, False at the end of that."""
+        assert not connection.in_transaction
+        answer = self.left.pop(0) if self.left else False
+        self.has_looked.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def step(self, connection: sqlite3.Connection) -> Progress:
         assert not connection.in_transaction
         answer = self.answers[min(self.count, len(self.answers) - 1)]
         self.count += 1
@@ -403,3 +465,76 @@ async def test_close_erases_what_it_can(
         await writer.close()
         assert all(await asyncio.gather(first, second))
     assert erasing.count >= 1 if steps is None else erasing.count <= steps + 1
+
+
+async def test_what_is_removed_meanwhile_is_erased_even_if_nobody_waits_any_more(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 0.2, erasing)
+    first = asyncio.create_task(writer.remove(removed))
+    await asyncio.to_thread(erasing.is_called.wait, 10)
+    assert await writer.remove(removed) is True
+    assert await first is True
+    erasing.answers, erasing.count = [Progress.MORE, Progress.DONE], 0
+    async with asyncio.timeout(20):
+        while erasing.count < 3:
+            erasing.is_called.clear()
+            await asyncio.to_thread(erasing.is_called.wait, 10)
+    await writer.close()
+
+
+async def test_what_another_process_left_is_erased_at_opening(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED, Progress.MORE, Progress.DONE)
+    erasing.left = [True]
+    writer = Writer(connect, 60.0, erasing)
+    async with asyncio.timeout(20):
+        while erasing.count < 3:
+            erasing.is_called.clear()
+            await asyncio.to_thread(erasing.is_called.wait, 10)
+    await writer.close()
+    assert erasing.count == 3
+
+
+async def test_what_another_process_leaves_is_looked_for_again_and_again(
+    connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_LOOK", 0.01)
+    erasing = Erasing(Progress.DONE)
+    erasing.left = [False, False, sqlite3.OperationalError("disk"), True]
+    writer = Writer(connect, 60.0, erasing)
+    assert await asyncio.to_thread(erasing.is_called.wait, 20)
+    assert erasing.left == []
+    await writer.close()
+
+
+async def test_a_removal_does_not_wait_for_the_next_attempt_of_an_idle_thread(
+    connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(worker, "_LAST_PAUSE", 0.0)
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 60.0, erasing)
+    assert await asyncio.to_thread(erasing.has_looked.wait, 10)
+    # As after many attempts to erase what somebody else left.
+    monkeypatch.setattr(writer, "_is_erasing", True)
+    monkeypatch.setattr(writer, "_pause", 600.0)
+    monkeypatch.setattr(writer, "_next_step", time.monotonic() + 600.0)
+    erasing.answers = [Progress.DONE]
+    async with asyncio.timeout(20):
+        assert await writer.remove(removed) is True
+    assert erasing.count == 2
+    await writer.close()
+
+
+async def test_close_leaves_to_others_what_it_cannot_erase(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    erasing.left = [True]
+    writer = Writer(connect, 60.0, erasing)
+    assert await asyncio.to_thread(erasing.is_called.wait, 10)
+    async with asyncio.timeout(20):
+        await writer.close()

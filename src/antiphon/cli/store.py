@@ -37,7 +37,7 @@ def command() -> None:
 @click.option(
     "--while-running",
     is_flag=True,
-    help="Copy what there is now, also if a gateway is at work on turns of SRC.",
+    help="Copy what there is now, also if a gateway runs on SRC.",
 )
 def copy(source: str, target: str, while_running: bool) -> None:
     """Copy everything in SRC to DST, which must be empty, and check the copy.
@@ -67,6 +67,7 @@ def info(url: str) -> None:
         click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
     click.echo(f"{'unfinished turns':<20}{found.unfinished:>12,}")
     click.echo(f"{'… being worked on':<20}{found.busy:>12,}")
+    click.echo(f"{'running gateways':<20}{found.alive:>12,}")
     click.echo(f"{'bytes':<20}{found.size:>12,}")
 
 

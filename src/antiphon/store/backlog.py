@@ -1,7 +1,8 @@
 """What waits for a thread, and how do callers hear what came of it?
 
 Jobs are bounded in number and bytes: whoever comes too late is refused, nobody is forgotten.
-Each event loop is woken once for all of its callers.
+Each event loop is woken once for all of its callers, and has one timer for those whose time
+may run out: a timer for each would cost more than all the rest that a loop does for a job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 
-__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Backlog", "Job", "Run", "deliver"]
+__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Backlog", "Job", "Run", "Watch", "deliver"]
 
 MAX_WAITING: Final = 10_000
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
@@ -66,6 +67,8 @@ class Backlog:
         self._jobs: list[Job] = []
         self._bytes = 0
         self.is_busy = False
+        # Whether the thread will look for jobs soon without being woken.
+        self.is_coming = False
 
     def put(self, job: Job, size: int) -> bool:
         """Add a job; say whether it is the first of a new batch. Does not wake the thread."""
@@ -79,11 +82,6 @@ class Backlog:
             self.is_busy = True
             return len(self._jobs) == 1
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether there are jobs that the thread has not taken."""
-        return bool(self._jobs)
-
     def ring(self) -> None:
         """Wake the thread."""
         with self._lock:
@@ -91,21 +89,37 @@ class Backlog:
                 self._is_rung = True
                 self._bell.put(None)
 
-    def take(self, seconds: float | None = None) -> list[Job] | None:
+    def take(self, seconds: float | None = None, nap: float = 0.0) -> list[Job] | None:
         """Wait for the bell and return all jobs; None when closed and nothing is left.
 
-        Return no jobs when the time is over.
+        Return no jobs when the time is over. After a `nap` in which the bell may ring, take
+        what has come without it. There is none after a nap that brought no jobs.
         """
         with self._lock:
             self.is_busy = bool(self._jobs)
+        if self.is_coming:
+            if self._hears_bell(nap if seconds is None else min(nap, seconds)):
+                return self._take_all()
+            with self._lock:
+                self.is_coming = bool(self._jobs)
+            if self.is_coming:
+                return self._take_all(is_rung=False)
+        return self._take_all() if self._hears_bell(seconds) else []
+
+    def _hears_bell(self, seconds: float | None) -> bool:
         try:
             self._bell.get(timeout=seconds)
         except Empty:
-            return []
+            return False
+        return True
+
+    def _take_all(self, *, is_rung: bool = True) -> list[Job] | None:
         with self._lock:
             jobs, self._jobs = self._jobs, []
             self._bytes = 0
-            self._is_rung = self._is_closed
+            self.is_coming = bool(jobs)
+            if is_rung:
+                self._is_rung = self._is_closed
             return None if self._is_closed and not jobs else jobs
 
     def close(self) -> None:
@@ -115,6 +129,41 @@ class Backlog:
             # Once for what is left, once for the end.
             self._bell.put(None)
             self._bell.put(None)
+
+
+class Watch:
+    """Gives up on answers that do not come, for the callers of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
+        self.loop = loop
+        self._limit = limit
+        # With the time at which to give up. All wait equally long, so the first is the oldest.
+        self._waiting: dict[asyncio.Future[Any], float] = {}
+        self._is_armed = False
+
+    async def answer(self, future: asyncio.Future[_T]) -> _T:
+        """Return what comes of this, or raise StoreUnavailable when that takes too long."""
+        self._waiting[future] = self.loop.time() + self._limit
+        if not self._is_armed:
+            self._is_armed = True
+            self.loop.call_later(self._limit, self._look)
+        try:
+            return await future
+        finally:
+            del self._waiting[future]
+
+    def _look(self) -> None:
+        """Give up on what is late, and look again when the next one may be."""
+        now = self.loop.time()
+        self._is_armed = False
+        for future, end in self._waiting.items():
+            if end > now:
+                self._is_armed = True
+                self.loop.call_at(end, self._look)
+                break
+            if not future.done():
+                late = StoreUnavailable("the database did not answer in time; try again")
+                future.set_exception(late)
 
 
 def deliver(jobs: list[Job]) -> None:

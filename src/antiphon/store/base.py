@@ -335,7 +335,8 @@ class Store(Protocol):
         All at once: the last batch of its log, which is compressed; `said`, which is added to
         the conversation that the response has locked; the end of that lock; the notices; what
         was kept to run it is removed. Raise TurnLost if the response is not there, has already
-        ended, or is another store's: an end that was stored is never overwritten.
+        ended, or is another store's, or if there is something to say and no such lock: an end
+        that was stored is never overwritten.
         """
         ...
 

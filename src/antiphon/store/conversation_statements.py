@@ -17,6 +17,7 @@ from antiphon.protocol.errors import ConversationLocked
 from antiphon.protocol.items import Item
 from antiphon.store.base import Conversation, ItemPage
 from antiphon.store.encoding import StoredItem, decode_item
+from antiphon.store.erasure import mark
 
 __all__ = [
     "add",
@@ -108,6 +109,7 @@ def delete(
         "DELETE FROM conversation_items WHERE conversation = ? AND owner = ?", (key, owner)
     )
     connection.execute("DELETE FROM conversations WHERE key = ? AND owner = ?", (key, owner))
+    mark(connection)
     return True
 
 
@@ -192,6 +194,8 @@ def remove(
         "DELETE FROM conversation_items WHERE conversation = ? AND owner = ? AND id = ?",
         (key, owner, item_id),
     )
+    if cursor.rowcount:
+        mark(connection)
     return cursor.rowcount == 1
 
 

@@ -12,22 +12,18 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from antiphon.protocol.errors import CallerError, OurFault, StoreUnavailable
 from antiphon.store import connection as sqlite_errors
 from antiphon.store.copy_sqlite import SqlitePlace
 from antiphon.store.copy_tables import TABLES, Digest, Place
-from antiphon.store.open import is_postgres
+from antiphon.store.open import NEEDS_DRIVER, is_postgres, servers_of
 
 __all__ = ["BadCopy", "CopyRefused", "Info", "Progress", "copy_store", "read_info"]
 
 Progress = Callable[[str, int, int], None]
 """Told the table, how many of its rows are copied, and how many there are."""
-
-_NEEDS_DRIVER: Final = (
-    "postgresql: needs a driver that is not installed: pip install 'antiphon[postgres]'"
-)
 
 
 class CopyRefused(CallerError):
@@ -52,6 +48,8 @@ class Info(NamedTuple):
     unfinished: int
     busy: int
     """Turns that have not ended, and those of them that a running gateway is at work on."""
+    alive: int
+    """Stores of running gateways, at work or not. Each worker has one."""
     size: int
     """In bytes."""
 
@@ -61,45 +59,56 @@ async def copy_store(
 ) -> dict[str, int]:
     """Copy the store of one URL to another; return how many rows there are, by table.
 
-    Raise CopyRefused if the target holds anything, or if a gateway is at work on turns of the
-    source, unless `while_running`: then the copy is as of now, and those turns go on in the
-    source alone. Raise ValueError for a URL that cannot be used.
+    Raise CopyRefused if the target holds anything, or if a gateway runs on the source, unless
+    `while_running`: then the copy is as of now, and what comes later is in the source alone.
+    The source is only read: raise OlderDatabase if it is not up to date. Raise ValueError for a
+    URL that cannot be used.
     """
-    async with _place(source, is_new=False) as giver, _place(target, is_new=True) as taker:
-        await giver.begin(is_target=False)
-        if not while_running and (busy := await giver.count_busy()):
+    async with _place(source, is_target=False) as giver:
+        if not while_running and (alive := await giver.count_alive()):
             raise CopyRefused(
-                f"a gateway is at work on {busy} turns of the source: stop it first, or pass"
+                f"a gateway runs on the source (its workers: {alive}): stop it first, or pass"
                 " --while-running to copy what there is now"
             )
-        await taker.begin(is_target=True)
-        for table in TABLES:
-            if count := await taker.count(table):
-                raise CopyRefused(
-                    f"the target is not empty: it has {count} rows in {table.name};"
-                    " name one that is"
-                )
-        digests = [await _copy(giver, taker, place, progress) for place in range(len(TABLES))]
-        for table, digest in zip(TABLES, digests, strict=True):
-            found = Digest()
-            async for rows in taker.rows(table):
-                found.add(rows)
-            if found != digest:
-                raise BadCopy(table.name)
-        await taker.commit()
+        await giver.begin(is_target=False)
+        async with _place(target, is_target=True) as taker:
+            digests = await _copy_all(giver, taker, progress)
     return {table.name: digest.count for table, digest in zip(TABLES, digests, strict=True)}
 
 
 async def read_info(url: str) -> Info:
-    """Return what is in the store of a URL. Raise ValueError if it cannot be used."""
-    async with _place(url, is_new=False) as place:
+    """Return what is in the store of a URL, which is only read.
+
+    Raise OlderDatabase if it is not up to date, and ValueError if the URL cannot be used.
+    """
+    async with _place(url, is_target=False) as place:
         await place.begin(is_target=False)
         return Info(
             {table.name: await place.count(table) for table in TABLES},
             await place.count_unfinished(),
             await place.count_busy(),
+            await place.count_alive(),
             await place.size(),
         )
+
+
+async def _copy_all(giver: Place, taker: Place, progress: Progress) -> list[Digest]:
+    """Copy every table and compare; return what each of them says."""
+    await taker.begin(is_target=True)
+    for table in TABLES:
+        if count := await taker.count(table):
+            raise CopyRefused(
+                f"the target is not empty: it has {count} rows in {table.name}; name one that is"
+            )
+    digests = [await _copy(giver, taker, place, progress) for place in range(len(TABLES))]
+    for table, digest in zip(TABLES, digests, strict=True):
+        found = Digest()
+        async for rows in taker.rows(table):
+            found.add(rows)
+        if found != digest:
+            raise BadCopy(table.name)
+    await taker.commit()
+    return digests
 
 
 async def _copy(giver: Place, taker: Place, number: int, progress: Progress) -> Digest:
@@ -114,28 +123,30 @@ async def _copy(giver: Place, taker: Place, number: int, progress: Progress) -> 
     return digest
 
 
-def _place(url: str, *, is_new: bool) -> AbstractAsyncContextManager[Place]:
+def _place(url: str, *, is_target: bool) -> AbstractAsyncContextManager[Place]:
     """Return what opens the place of a URL, and closes it.
 
     What goes wrong there is raised as StoreUnavailable.
     """
     scheme, _, path = url.partition(":")
     if is_postgres(url):
-        return _postgres(url)
+        return _postgres(url, is_target=is_target)
     if scheme == "memory":
-        raise ValueError("memory: ends with its process; there is nothing to copy")
+        raise ValueError(
+            "memory: is seen by its own gateway alone, and ends with it; name another store"
+        )
     if scheme != "sqlite" or not path.strip("/"):
         raise ValueError("name a store as sqlite:PATH or postgresql://USER@HOST/DATABASE")
     place = Path(path).expanduser()
-    if not is_new and not place.is_file():
+    if not is_target and not place.is_file():
         raise ValueError(f"there is no file {path}")
-    return _sqlite(place)
+    return _sqlite(place, is_target=is_target)
 
 
 @asynccontextmanager
-async def _sqlite(path: Path) -> AsyncIterator[Place]:
+async def _sqlite(path: Path, *, is_target: bool) -> AsyncIterator[Place]:
     try:
-        place = SqlitePlace(path)
+        place = SqlitePlace(path, is_target=is_target)
         try:
             yield place
         finally:
@@ -145,17 +156,18 @@ async def _sqlite(path: Path) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def _postgres(url: str) -> AsyncIterator[Place]:
+async def _postgres(url: str, *, is_target: bool) -> AsyncIterator[Place]:
     try:
         from antiphon.store.postgres_copy import PostgresPlace
         from antiphon.store.postgres_errors import FAULTS, unavailable
     except ModuleNotFoundError as error:
-        raise ValueError(_NEEDS_DRIVER) from error
+        raise ValueError(NEEDS_DRIVER) from error
+    servers = servers_of(url)
     try:
-        place = await PostgresPlace.open(url)
+        place = await PostgresPlace.open(url, is_target=is_target)
         try:
             yield place
         finally:
             await place.close()
     except FAULTS as error:
-        raise unavailable(error) from error
+        raise StoreUnavailable(f"{servers}: {unavailable(error).message}") from error

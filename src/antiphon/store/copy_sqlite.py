@@ -9,7 +9,8 @@ from typing import Final
 
 from antiphon.store.connection import connect
 from antiphon.store.copy_tables import Row, Table
-from antiphon.store.presence import Presence
+from antiphon.store.migrations import check_version
+from antiphon.store.presence import Presence, count_alive
 
 __all__ = ["SqlitePlace"]
 
@@ -18,11 +19,17 @@ _ROWS_AT_ONCE: Final = 200
 
 
 class SqlitePlace:
-    """See `Place` for what the methods do. The file is created if it is not there."""
+    """See `Place` for what the methods do.
 
-    def __init__(self, path: Path) -> None:
+    A target is created if it is not there, and brought up to date. Any other file is only read,
+    and raises OlderDatabase if it is not up to date.
+    """
+
+    def __init__(self, path: Path, *, is_target: bool) -> None:
         self._path = path.absolute()
-        self._connection = connect(self._path, patience=_PATIENCE)
+        self._connection = (
+            connect(self._path, patience=_PATIENCE) if is_target else _connect_reader(self._path)
+        )
 
     async def begin(self, *, is_target: bool) -> None:
         """Begin to read one state, or to write so that nobody else does."""
@@ -42,6 +49,10 @@ class SqlitePlace:
             return sum(count for writer, count in writers if presence.is_alive(writer))
         finally:
             presence.close()
+
+    async def count_alive(self) -> int:
+        """Return how many stores of running gateways use this file."""
+        return count_alive(self._path)
 
     async def count_unfinished(self) -> int:
         """Return how many turns are unfinished."""
@@ -85,3 +96,17 @@ class SqlitePlace:
     def _number(self, question: str) -> int:
         found: sqlite3.Cursor = self._connection.execute(question)
         return int(found.fetchone()[0])
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    """Open a file that is there, for reading. What is in its journal is read too."""
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
+    )
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        check_version(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -115,6 +115,10 @@ class Place(Protocol):
         """Return how many unfinished turns a gateway is at work on."""
         ...
 
+    async def count_alive(self) -> int:
+        """Return how many stores of running gateways use this database."""
+        ...
+
     async def count_unfinished(self) -> int:
         """Return how many turns are unfinished, whoever works on them."""
         ...

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from antiphon.protocol.codec import decode_response, encode_item
+from antiphon.protocol.errors import TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import DONE_STATUSES, Response
 from antiphon.store.base import Batch
@@ -31,6 +32,7 @@ __all__ = [
     "end_log",
     "expand_log",
     "is_storable",
+    "lost_conversation",
 ]
 
 _EXTRA: Final = "$extra"
@@ -126,6 +128,14 @@ def check_final(response: Response) -> None:
     """Raise ValueError if the response has not come to an end: that is a bug of the caller."""
     if response.status not in DONE_STATUSES:
         raise ValueError(f"a response cannot finish as {response.status!r}")
+
+
+def lost_conversation(response_id: str) -> TurnLost:
+    """Return the error of a turn that has something to say and no conversation of its own."""
+    return TurnLost(
+        f"response {response_id!r} has locked no conversation, or its lock was taken over;"
+        " nothing was stored"
+    )
 
 
 def _id_of(item: Item) -> str | None:

@@ -28,6 +28,7 @@ from antiphon.store.encoding import (
     encode_turn,
     end_log,
     expand_log,
+    lost_conversation,
 )
 from antiphon.store.memory_claims import MemoryClaims, MemoryNotices
 from antiphon.store.memory_conversations import MemoryConversations
@@ -124,7 +125,7 @@ class MemoryStore:
         check_final(response)
         turn = self._open_turn(owner, response.id)
         if said and not self.conversations.is_locked_by(owner, response.id):
-            raise ValueError(f"response {response.id!r} has locked no conversation to add to")
+            raise lost_conversation(response.id)
         added = encode_items(said)
         turn.body, turn.outputs = encode_turn(response), encode_items(response.output)
         turn.status, turn.is_open = response.status, False

@@ -14,7 +14,15 @@ from typing import Final
 
 from antiphon.protocol.errors import StoreUnavailable
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "ForeignDatabase", "NewerDatabase", "migrate"]
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "ForeignDatabase",
+    "NewerDatabase",
+    "OlderDatabase",
+    "check_version",
+    "migrate",
+]
 
 # Written into the header of the file, so that nobody takes it for something else.
 APPLICATION_ID: Final = int.from_bytes(b"anti")
@@ -64,6 +72,8 @@ _FIRST: Final[Migration] = (
 # `jobs` holds what is needed to run a turn again elsewhere, and the wish that it be cancelled.
 # A conversation is locked by a response, for as long as the store `writer` is alive or the
 # response unfinished. The writer of a claim is the store that took it.
+# `erasure` counts removals, and how many of them are known to have left the file (see there).
+# What an older version removed may not have.
 _SECOND: Final[Migration] = (
     """CREATE TABLE log (
         key INTEGER PRIMARY KEY,
@@ -134,6 +144,11 @@ _SECOND: Final[Migration] = (
         name TEXT PRIMARY KEY,
         value BLOB NOT NULL
     )""",
+    """CREATE TABLE erasure (
+        due INTEGER NOT NULL,
+        done INTEGER NOT NULL
+    )""",
+    "INSERT INTO erasure SELECT EXISTS (SELECT 1 FROM responses), 0",
 )
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND)
@@ -146,6 +161,18 @@ class NewerDatabase(StoreUnavailable):
         super().__init__(
             f"the database has version {version} and this antiphon knows versions up to {known}: "
             "upgrade antiphon, or name another file"
+        )
+        self.version = version
+        self.known = known
+
+
+class OlderDatabase(StoreUnavailable):
+    """The database is to be read as it is, and was written by an older antiphon or by none."""
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(
+            f"the database has version {version} and this antiphon reads version {known}: open it"
+            " once with this antiphon first, as `antiphon serve` does"
         )
         self.version = version
         self.known = known
@@ -176,6 +203,13 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MI
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def check_version(connection: sqlite3.Connection) -> None:
+    """Raise if the database is not of the newest version. It is left as it is."""
+    version = _version(connection, len(MIGRATIONS))
+    if version < len(MIGRATIONS):
+        raise OlderDatabase(version, len(MIGRATIONS))
 
 
 def _version(connection: sqlite3.Connection, known: int) -> int:

@@ -189,25 +189,30 @@ class PostgresStore:
         )
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
-        """Become the writer of unfinished responses of nodes whose lease has run out."""
+        """Become the writer of unfinished responses of nodes that are gone.
+
+        A node that has just started, or was away, waits with those whose lease has run out.
+        """
         writer = await self._node.ensure()
         return await self._database.change(
-            lambda connection: reads.claim_orphans(connection, writer, limit)
+            lambda connection: reads.claim_orphans(
+                connection, writer, limit, is_steady=self._node.is_steady
+            )
         )
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove what is older than these times, in steps."""
-        await self._database.change(
-            lambda connection: rows.sweep(connection, before, claims_before)
+        removed = await self._in_steps(
+            lambda connection: reads.sweep(connection, before, CHANNEL), reads.SWEEP_SIZE
         )
-        removed = 0
-        while True:
-            step = await self._database.change(
-                lambda connection: reads.sweep(connection, before, CHANNEL)
-            )
-            removed += step
-            if step < reads.SWEEP_SIZE:
-                return removed
+        await self._in_steps(
+            lambda connection: rows.sweep_notices(connection, before), rows.SWEEP_SIZE
+        )
+        await self._in_steps(
+            lambda connection: rows.sweep_claims(connection, claims_before), rows.SWEEP_SIZE
+        )
+        await self._database.change(rows.sweep_nodes)
+        return removed
 
     async def secret(self, name: str, value: bytes) -> bytes:
         """Return the secret of this name; if there is none, keep and return this value."""
@@ -249,6 +254,15 @@ class PostgresStore:
         await self._node.close()
         await self._database.close()
         self._waiters.wake_all()
+
+    async def _in_steps(self, step: Callable[[Connection], Awaitable[int]], size: int) -> int:
+        """Remove until a step finds less than `size`; return how many there were."""
+        removed = 0
+        while True:
+            found = await self._database.change(step)
+            removed += found
+            if found < size:
+                return removed
 
     async def _read(
         self,

@@ -12,6 +12,7 @@ from antiphon.store.postgres_database import Connection, Database
 from antiphon.store.postgres_names import is_text
 
 __all__ = [
+    "SWEEP_SIZE",
     "PostgresClaims",
     "PostgresNotices",
     "add_key",
@@ -19,8 +20,13 @@ __all__ = [
     "keep_secret",
     "list_keys",
     "revoke_key",
-    "sweep",
+    "sweep_claims",
+    "sweep_nodes",
+    "sweep_notices",
 ]
+
+# Rows removed in one transaction: it is over before anybody has waited for long.
+SWEEP_SIZE: Final = 5_000
 
 _HELD: Final = (
     "EXISTS (SELECT FROM nodes WHERE name = claims.writer AND lease_until > clock_timestamp())"
@@ -56,6 +62,22 @@ _DUE: Final = """
     )
     SELECT id, owner, response, type, created_at, endpoint, attempts FROM taken
     ORDER BY created_at, key
+"""
+_SWEEP_CLAIMS: Final = """
+    WITH gone AS (
+        DELETE FROM claims WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM claims WHERE created_at < $1
+            ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        )) RETURNING TRUE
+    ) SELECT count(*) FROM gone
+"""
+_SWEEP_NOTICES: Final = """
+    WITH gone AS (
+        DELETE FROM notices WHERE key = ANY(ARRAY(
+            SELECT key FROM notices WHERE created_at < $1
+            ORDER BY key LIMIT $2 FOR UPDATE SKIP LOCKED
+        )) RETURNING TRUE
+    ) SELECT count(*) FROM gone
 """
 _SELECT_KEYS: Final = "SELECT id, owner, digest, created_at, expires_at, revoked_at, name FROM keys"
 
@@ -133,12 +155,21 @@ class PostgresNotices:
         await self._database.ask(lambda connection: connection.execute(statement, notice_id))
 
 
-async def sweep(connection: Connection, before: int, claims_before: int) -> None:
-    """Forget notices and claims that were made before these times, and nodes long gone."""
-    await connection.execute("DELETE FROM claims WHERE created_at < $1", claims_before)
-    await connection.execute("DELETE FROM notices WHERE created_at < $1", before)
+async def sweep_claims(connection: Connection, before: int) -> int:
+    """Forget the oldest claims made before this time, SWEEP_SIZE at most; say how many."""
+    return int(await connection.fetchval(_SWEEP_CLAIMS, before, SWEEP_SIZE))
+
+
+async def sweep_notices(connection: Connection, before: int) -> int:
+    """Forget the oldest notices made before this time, SWEEP_SIZE at most; say how many."""
+    return int(await connection.fetchval(_SWEEP_NOTICES, before, SWEEP_SIZE))
+
+
+async def sweep_nodes(connection: Connection) -> None:
+    """Forget nodes long gone that left nothing behind."""
     await connection.execute(
         "DELETE FROM nodes WHERE lease_until < clock_timestamp() - interval '1 day'"
+        " AND NOT EXISTS (SELECT FROM responses WHERE writer = nodes.name)"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.postgres_database import connect
-from antiphon.store.postgres_schema import migrate
+from antiphon.store.postgres_schema import check_version, migrate
 
 __all__ = ["PostgresPlace"]
 
@@ -22,6 +22,7 @@ _BUSY: Final = """
     SELECT count(*) FROM responses JOIN nodes ON nodes.name = responses.writer
     WHERE nodes.lease_until > clock_timestamp()
 """
+_ALIVE: Final = "SELECT count(*) FROM nodes WHERE lease_until > clock_timestamp()"
 # The next row gets the key behind the greatest, as in SQLite.
 _NEXT_KEY: Final = """
     SELECT setval(pg_get_serial_sequence('{table}', 'key'), coalesce(max(key), 0) + 1, FALSE)
@@ -37,13 +38,13 @@ class PostgresPlace:
         self._transaction: Any = None
 
     @classmethod
-    async def open(cls, url: str) -> PostgresPlace:
-        """Connect, and bring the database to the newest version. Raises what asyncpg raises."""
+    async def open(cls, url: str, *, is_target: bool) -> PostgresPlace:
+        """Connect. A target is brought up to date; any other must be. Raises as asyncpg does."""
         connection = await connect(
             url, timeout=_CONNECT_SECONDS, server_settings={"application_name": "antiphon copy"}
         )
         try:
-            await migrate(connection)
+            await (migrate if is_target else check_version)(connection)
         except BaseException:
             connection.terminate()
             raise
@@ -69,6 +70,10 @@ class PostgresPlace:
     async def count_busy(self) -> int:
         """Return how many unfinished turns a gateway is at work on."""
         return await self._number(_BUSY)
+
+    async def count_alive(self) -> int:
+        """Return how many stores of running gateways use this database."""
+        return await self._number(_ALIVE)
 
     async def count_unfinished(self) -> int:
         """Return how many turns are unfinished."""

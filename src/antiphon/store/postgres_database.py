@@ -5,7 +5,9 @@ a change that certainly was not committed, is tried again until `patience` is ov
 restart of the database is a short wait; when it has been away for longer, callers hear so at
 once. A change whose commit got no answer is never repeated here: only its maker knows how.
 
-The server ends what a frozen gateway left open, so that nobody waits for its locks.
+The server ends what a frozen gateway left open, so that nobody waits for its locks. Questions,
+changes and the lanes of the flusher have connections of their own: changes that wait for a row
+which somebody has locked keep neither the streams of others waiting, nor those who read them.
 """
 
 from __future__ import annotations
@@ -20,16 +22,32 @@ import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres_errors import FAULTS, is_away, is_broken, unavailable
-from antiphon.store.postgres_schema import migrate
+from antiphon.store.postgres_schema import is_newest, migrate
 
-__all__ = ["Connection", "Database", "UncertainCommit", "connect", "in_transaction"]
+__all__ = ["LANES", "Connection", "Database", "UncertainCommit", "connect", "in_transaction"]
 
 # Any: asyncpg has no types of its own.
 Connection = Any
 
-_MAX_CONNECTIONS: Final = 6
+LANES: Final = 2
+_QUESTIONS: Final = 4
+_CHANGES: Final = 3
+_MAX_CONNECTIONS: Final = LANES + _QUESTIONS + _CHANGES
 _RETRY_PAUSE: Final = 0.1
 _RELEASE_SECONDS: Final = 1.0
+# Whoever brings an old database up to date may work, or wait for another who does, for so long.
+_MIGRATION_SECONDS: Final = 3600.0
+
+# Set when connected, because a pooler may refuse to start a session with them. Our statements
+# are short: compiling them takes longer than running them. Each has its index, and a plan that
+# was made while a table was empty is kept for when it is not: it must not read all of it.
+_SETTINGS: Final = """
+    SET default_transaction_isolation = 'read committed';
+    SET statement_timeout = {milliseconds};
+    SET idle_in_transaction_session_timeout = {milliseconds};
+    SET jit = off;
+    SET enable_seqscan = off;
+"""
 
 _T = TypeVar("_T")
 _Use = Callable[[Connection], Awaitable[_T]]
@@ -44,6 +62,9 @@ class Database:
         self._pool: Any = None
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._questions = asyncio.Semaphore(_QUESTIONS)
+        self._changes = asyncio.Semaphore(_CHANGES)
+        self._lanes = asyncio.Semaphore(LANES)
         self._away_since: float | None = None
 
     async def ask(self, use: _Use[_T]) -> _T:
@@ -59,8 +80,13 @@ class Database:
         return await self._persist(use, self._use_transaction)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection of the pool. Raises one of FAULTS, as does what is done with it."""
+    async def lane(self) -> AsyncIterator[Connection]:
+        """Lend one of LANES connections. Raises one of FAULTS, as does what is done with it."""
+        async with self._lanes, self._connection() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
         await self._open()
         connection = await self._pool.acquire(timeout=self._patience)
         try:
@@ -79,7 +105,13 @@ class Database:
     async def connect(self) -> Connection:
         """Return a connection beside the pool, which the caller closes."""
         await self._open()
-        return await connect(self._url, **self._settings())
+        connection = await connect(self._url, **self._limits())
+        try:
+            await self._prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     async def close(self) -> None:
         """Let go of all connections, at once if they do not close in a moment."""
@@ -122,11 +154,11 @@ class Database:
         return now - self._away_since > self._patience
 
     async def _use(self, use: _Use[_T]) -> _T:
-        async with self.connection() as connection:
+        async with self._questions, self._connection() as connection:
             return await use(connection)
 
     async def _use_snapshot(self, use: _Use[_T]) -> _T:
-        async with self.connection() as connection:
+        async with self._questions, self._connection() as connection:
             return await in_transaction(
                 connection,
                 use,
@@ -135,7 +167,7 @@ class Database:
             )
 
     async def _use_transaction(self, use: _Use[_T]) -> _T:
-        async with self.connection() as connection:
+        async with self._changes, self._connection() as connection:
             return await in_transaction(connection, use)
 
     async def _open(self) -> None:
@@ -152,33 +184,41 @@ class Database:
         await asyncio.shield(self._opening)
 
     async def _make_pool(self) -> None:
-        connection = await connect(self._url, **self._settings())
-        try:
-            await migrate(connection)
-        finally:
-            connection.terminate()
+        await self._migrate()
         self._pool = await asyncpg.create_pool(
             self._url,
             min_size=0,
             max_size=_MAX_CONNECTIONS,
-            init=_promise_durability,
+            init=self._prepare,
             reset=_leave_as_it_is,
-            **self._settings(),
+            **self._limits(),
         )
 
-    def _settings(self) -> dict[str, Any]:
-        milliseconds = str(int(self._patience * 1000))
+    async def _migrate(self) -> None:
+        connection = await connect(
+            self._url, timeout=self._patience, server_settings={"application_name": "antiphon"}
+        )
+        try:
+            # Of our timeouts, only those given here are in force.
+            async with asyncio.timeout(self._patience):
+                if await is_newest(connection):
+                    return
+            async with asyncio.timeout(_MIGRATION_SECONDS):
+                await migrate(connection)
+        finally:
+            connection.terminate()
+
+    async def _prepare(self, connection: Connection) -> None:
+        await connection.execute(_SETTINGS.format(milliseconds=int(self._patience * 1000)))
+        # Wait for the disk at every commit, whatever the server's default is.
+        if await connection.fetchval("SHOW synchronous_commit") == "off":
+            await connection.execute("SET synchronous_commit = on")
+
+    def _limits(self) -> dict[str, Any]:
         return {
             "timeout": self._patience,
             "command_timeout": self._patience,
-            "server_settings": {
-                "application_name": "antiphon",
-                "default_transaction_isolation": "read committed",
-                "statement_timeout": milliseconds,
-                "idle_in_transaction_session_timeout": milliseconds,
-                # Our statements are short: compiling them takes longer than running them.
-                "jit": "off",
-            },
+            "server_settings": {"application_name": "antiphon"},
         }
 
 
@@ -186,7 +226,7 @@ async def connect(url: str, **settings: Any) -> Connection:  # Any: whatever asy
     """Connect; raise one of FAULTS, or StoreUnavailable if the URL makes no sense."""
     try:
         return await asyncpg.connect(url, **settings)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # OverflowError: a port that is none
         raise StoreUnavailable(
             "the URL of the database cannot be used: write postgresql://USER@HOST/DATABASE"
         ) from error
@@ -233,12 +273,6 @@ def _look_at(task: asyncio.Task[None]) -> None:
     """Take note of how it ended: those who wanted to know may have left."""
     if not task.cancelled():
         task.exception()
-
-
-async def _promise_durability(connection: Connection) -> None:
-    """Wait for the disk at every commit, whatever the server's default is."""
-    if await connection.fetchval("SHOW synchronous_commit") == "off":
-        await connection.execute("SET synchronous_commit = on")
 
 
 async def _leave_as_it_is(_: Connection) -> None:

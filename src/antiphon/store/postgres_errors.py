@@ -26,6 +26,7 @@ _SENTENCES: Final = {
     "08": "the connection to the database was lost; nothing was stored, try again",
     "28": "the database refuses the user or the password of this gateway",
     "3D": "the database server has no database of this name; create it first",
+    "3F": "the database has no schema of this name; make it with CREATE SCHEMA first",
     "42501": "the database does not let this gateway's user do that; grant it the right",
     "25006": "the database cannot be written: it is read-only; nothing was stored",
     "53": "the database has no room left, or no connection; nothing was stored, try again",
@@ -59,7 +60,7 @@ def is_broken(error: BaseException) -> bool:
 def is_everybodys(error: BaseException) -> bool:
     """Say whether the error is about the database, and not about one of many changes."""
     if isinstance(error, asyncpg.PostgresError):
-        return _state(error)[:2] in {"25", "28", "3D", "53", "55", "57", "58"}
+        return _state(error)[:2] in {"25", "28", "3D", "3F", "53", "55", "57", "58"}
     return isinstance(error, OSError) or is_away(error)
 
 

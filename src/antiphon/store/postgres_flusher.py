@@ -23,6 +23,7 @@ from typing import Any, Final
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.backlog import MAX_WAITING, MAX_WAITING_BYTES
 from antiphon.store.postgres_database import (
+    LANES,
     Connection,
     Database,
     UncertainCommit,
@@ -32,7 +33,6 @@ from antiphon.store.postgres_errors import is_away, is_everybodys, unavailable
 
 __all__ = ["Flusher", "Kind", "LeaseLapsed"]
 
-_LANES: Final = 2
 _MAX_GROUP: Final = 500
 _MAX_GROUP_BYTES: Final = 8 * 1024 * 1024
 _RETRY_PAUSE: Final = 0.1
@@ -107,7 +107,7 @@ class Flusher:
         self._bytes += size
         self._bell.set()
         if not self._lanes:
-            self._lanes = [asyncio.create_task(self._live()) for _ in range(_LANES)]
+            self._lanes = [asyncio.create_task(self._live()) for _ in range(LANES)]
         # A caller that is cancelled leaves its change behind; one that waited in vain takes it
         # back, if it is not under way already.
         await asyncio.wait((job.future,), timeout=self._patience)
@@ -161,7 +161,8 @@ class Flusher:
             try:
                 results = await self._commit(jobs, is_again)
             except LeaseLapsed:
-                jobs = await self._after_lapse(jobs)
+                # Some of them may be stored: a lease can run out in the middle of a statement.
+                jobs, is_again = await self._after_lapse(jobs), True
             except UncertainCommit as error:
                 jobs, is_again = await self._wait(jobs, error), True
             except StoreUnavailable as error:
@@ -194,7 +195,7 @@ class Flusher:
                 for place, result in zip(places, found, strict=True):
                     results[place] = result
 
-        async with asyncio.timeout(self._patience), self._database.connection() as connection:
+        async with asyncio.timeout(self._patience), self._database.lane() as connection:
             if len(groups) == 1 and jobs[0].kind.is_one_statement:
                 await make(connection)
             else:

@@ -5,11 +5,16 @@ by the database's clock. It renews the lease every second on a connection of its
 also hears what others notify. A turn whose writer's lease has run out may be taken over by
 anybody; the row of the turn then names another writer, and that is what keeps two from writing.
 A node that was away and finds its turns untouched simply goes on with them.
+
+When the database was away for longer than a lease, all leases have run out and nobody is dead.
+So a node believes in a lease that has run out only after a while of renewing its own without a
+break: whoever else is alive has renewed theirs by then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from contextlib import suppress
@@ -28,6 +33,9 @@ CHANNEL: Final = "antiphon"
 _BEAT_SECONDS: Final = 1.0
 _BEAT_LIMIT: Final = 2.0
 _RETRY_SECONDS: Final = 0.25
+# Longer between two renewals, and others may have missed theirs for the same reason.
+_BREAK_SECONDS: Final = _BEAT_SECONDS + _BEAT_LIMIT
+_STEADY_SECONDS: Final = LEASE_SECONDS
 
 _RENEW: Final = (
     "INSERT INTO nodes (name, lease_until)"
@@ -45,6 +53,8 @@ class Node:
         self._database = database
         self._waiters = waiters
         self._good_until = 0.0
+        self._renewed_at = -math.inf
+        self._steady_since = math.inf
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._beating = asyncio.Lock()
@@ -64,6 +74,11 @@ class Node:
             except TimeoutError as error:
                 raise unavailable(error) from error
         return self.name
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the lease has been renewed without a break for long enough to judge others."""
+        return self._is_good() and time.monotonic() - self._steady_since >= _STEADY_SECONDS
 
     async def renew(self) -> None:
         """Renew the lease now; raise StoreUnavailable if that does not work."""
@@ -114,9 +129,14 @@ class Node:
             assert self._connection is not None
             await self._connection.execute(_RENEW, self.name, LEASE_SECONDS)
             self._good_until = start + LEASE_SECONDS
+            now = time.monotonic()
+            if now - self._renewed_at > _BREAK_SECONDS:
+                self._steady_since = now
+            self._renewed_at = now
 
     async def _connect(self) -> None:
         self._drop()
+        self._renewed_at = -math.inf  # whatever cut us off may have cut off others
         connection = await self._database.connect()
         self._connection = connection
         self._lost.clear()

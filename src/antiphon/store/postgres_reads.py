@@ -105,13 +105,15 @@ _ASK_CANCEL: Final = """
     ON CONFLICT (response) DO UPDATE SET is_cancelled = 1
     RETURNING pg_notify($3, $2)
 """
+# A node without a row has let go. Of one with a row, the lease tells, if we may judge by it.
+# The sum keeps the planner from walking along the time of all that ever ended.
 _ORPHANS: Final = """
     SELECT key, owner, status, body FROM responses
     WHERE writer IS NOT NULL AND writer <> $1 AND NOT EXISTS (
-        SELECT FROM nodes
-        WHERE nodes.name = responses.writer AND nodes.lease_until > clock_timestamp()
+        SELECT FROM nodes WHERE nodes.name = responses.writer
+            AND (nodes.lease_until > clock_timestamp() OR NOT $3::boolean)
     )
-    ORDER BY created_at, key LIMIT $2
+    ORDER BY created_at + 0, key LIMIT $2
     FOR UPDATE SKIP LOCKED
 """
 _REMOVE: Final = """
@@ -200,9 +202,14 @@ async def asked_cancels(connection: Connection, writer: str) -> list[tuple[str, 
     return [(owner, response_id) for owner, response_id in rows]
 
 
-async def claim_orphans(connection: Connection, writer: str, limit: int) -> list[Orphan]:
-    """Let this writer have the unfinished responses of those whose lease has run out."""
-    rows = await connection.fetch(_ORPHANS, writer, limit)
+async def claim_orphans(
+    connection: Connection, writer: str, limit: int, *, is_steady: bool
+) -> list[Orphan]:
+    """Let this writer have the unfinished responses of those who are gone.
+
+    Those whose lease has run out are gone only in the eyes of a node that is steady itself.
+    """
+    rows = await connection.fetch(_ORPHANS, writer, limit, is_steady)
     if not rows:
         return []
     keys = [row["key"] for row in rows]

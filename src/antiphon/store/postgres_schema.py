@@ -18,9 +18,9 @@ from typing import Any, Final
 import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.migrations import NewerDatabase
+from antiphon.store.migrations import NewerDatabase, OlderDatabase
 
-__all__ = ["MIGRATIONS", "TakenNames", "migrate"]
+__all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
 
 # Any number will do, as long as nobody else locks it in the same database.
 _LOCK: Final = int.from_bytes(b"antiphon")
@@ -161,7 +161,7 @@ async def migrate(
 
     Several processes may do this at once. It takes the time it takes.
     """
-    if await _version(connection, len(migrations)) == len(migrations):
+    if await is_newest(connection, migrations):
         return
     async with connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0", timeout=None)
@@ -175,6 +175,21 @@ async def migrate(
             for statement in migration:
                 await _apply(connection, statement)
             await connection.execute("INSERT INTO antiphon_migrations (number) VALUES ($1)", number)
+
+
+async def check_version(connection: Any) -> None:  # Any: asyncpg has no types of its own
+    """Raise if the database is not of the newest version. It is left as it is."""
+    version = await _version(connection, len(MIGRATIONS))
+    if version < len(MIGRATIONS):
+        raise OlderDatabase(version, len(MIGRATIONS))
+
+
+async def is_newest(
+    connection: Any,  # Any: asyncpg has no types of its own
+    migrations: Sequence[Migration] = MIGRATIONS,
+) -> bool:
+    """Say whether there is nothing to migrate. Raise NewerDatabase if it knows more than we."""
+    return await _version(connection, len(migrations)) == len(migrations)
 
 
 async def _apply(connection: Any, statement: str) -> None:

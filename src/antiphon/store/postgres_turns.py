@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch, Notice
-from antiphon.store.encoding import StoredItem, compress_log, end_log
+from antiphon.store.encoding import StoredItem, compress_log, end_log, lost_conversation
 from antiphon.store.postgres_database import Connection
 from antiphon.store.postgres_flusher import Kind, LeaseLapsed
 from antiphon.store.postgres_node import CHANNEL
@@ -132,9 +132,12 @@ _SAY: Final = """
     ORDER BY wanted.place
     ON CONFLICT (conversation, sha256(id)) DO NOTHING
 """
-_UNLOCK: Final = (
-    "UPDATE conversations SET locked_by = NULL, writer = NULL WHERE key = ANY($1::bigint[])"
-)
+_UNLOCK: Final = """
+    UPDATE conversations SET locked_by = NULL, writer = NULL
+    FROM unnest($1::bigint[], $2::text[]) AS held (key, id)
+    WHERE conversations.key = held.key AND conversations.locked_by = held.id
+    RETURNING conversations.key
+"""
 _INSERT_NOTICES: Final = """
     INSERT INTO notices (id, owner, response, type, created_at, endpoint, attempts, due_at)
     SELECT id, owner, response, type, created_at, endpoint, attempts, 0 FROM unnest(
@@ -227,16 +230,32 @@ async def _finish(
     lost = await _explain(connection, turns, held, is_again=is_again)
     for place, error in lost.items():
         results[place] = error
+    unlocked = await _unlock(connection, turns, held)
     ending: list[_Ending] = []
     for place, row in held.items():
         turn = turns[place]
-        if turn.said and row["conversation"] is None:
-            results[place] = _no_conversation(turn.id)
+        conversation = row["conversation"] if row["conversation"] in unlocked else None
+        if turn.said and conversation is None:
+            results[place] = lost_conversation(turn.id)
         else:
-            ending.append(_Ending(row["key"], row["conversation"], turn))
+            ending.append(_Ending(row["key"], conversation, turn))
     if ending:
         await _end(connection, ending)
     return results
+
+
+async def _unlock(
+    connection: Connection, turns: Sequence[Finished], held: dict[int, Any]
+) -> set[int]:
+    """End the locks of these turns; return the keys of the conversations that were theirs."""
+    locks = [
+        (row["conversation"], turns[place].id)
+        for place, row in held.items()
+        if row["conversation"] is not None
+    ]
+    if not locks:
+        return set()
+    return {key for (key,) in await connection.fetch(_UNLOCK, *_columns(locks, 2))}
 
 
 @dataclass(frozen=True)
@@ -259,9 +278,6 @@ async def _end(connection: Connection, ending: list[_Ending]) -> None:
     ]
     if said:
         await connection.execute(_SAY, *_columns(said, 4))
-    locked = [e.conversation for e in ending if e.conversation is not None]
-    if locked:
-        await connection.execute(_UNLOCK, locked)
     notices = [
         (n.id, n.owner, n.response_id, n.type, n.created_at, n.endpoint, n.attempts)
         for e in ending
@@ -337,10 +353,6 @@ async def insert_items(
     ]
     if rows:
         await connection.execute(_INSERT_ITEMS, *_columns(rows, 6))
-
-
-def _no_conversation(response_id: str) -> ValueError:
-    return ValueError(f"response {response_id!r} has locked no conversation to add to")
 
 
 def _name(item: StoredItem) -> bytes | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Presence"]
+__all__ = ["Presence", "count_alive"]
 
 
 class Presence:
@@ -48,6 +48,12 @@ class Presence:
 
     def _path(self, name: str) -> Path:
         return self._database.with_name(f"{self._database.name}-alive-{name}")
+
+
+def count_alive(database: Path) -> int:
+    """Return how many stores use this file just now."""
+    signs = database.parent.glob(f"{escape(database.name)}-alive-*")
+    return sum(_is_held(path) for path in signs)
 
 
 def _hold(path: Path) -> int:

@@ -69,7 +69,7 @@ class SqliteStore:
         self._writer = Writer(
             partial(connect, self.path, patience=lock_wait, max_bytes=max_bytes),
             patience,
-            self._eraser.step,
+            self._eraser,
         )
         self._reader = Reader(partial(connect, self.path, patience=patience), patience)
         self._waiters = Waiters()

@@ -21,7 +21,8 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store import claim_statements, conversation_statements, log_statements
 from antiphon.store.base import MAX_DEPTH, Batch, History, KeyRecord, Log, Notice
-from antiphon.store.encoding import StoredItem, decode_item, decode_turn
+from antiphon.store.encoding import StoredItem, decode_item, decode_turn, lost_conversation
+from antiphon.store.erasure import mark
 from antiphon.store.migrations import APPLICATION_ID
 
 __all__ = [
@@ -136,14 +137,14 @@ def begin(
 
 def finish(
     connection: sqlite3.Connection, owner: str, writer: str, ending: Ending
-) -> TurnLost | ValueError | None:
+) -> TurnLost | None:
     """End a turn that is open and this writer's; return an error if it is not."""
     row = connection.execute(_OPEN, (owner, ending.response_id)).fetchone()
     if row is None or row[1] != writer:
         return log_statements.lost(connection, owner, ending.response_id)
     key, _, has_log, has_job, conversation = row
     if ending.said and conversation is None:
-        return ValueError(f"response {ending.response_id!r} has locked no conversation to add to")
+        return lost_conversation(ending.response_id)
     connection.execute(
         "UPDATE responses SET status = ?, writer = NULL, body = ? WHERE key = ? AND owner = ?",
         (ending.status, ending.body, key, owner),
@@ -289,6 +290,8 @@ def _find(
 
 def _remove(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
     """Remove turns (key, owner, id) from every table. Nobody hears from them again."""
+    if turns:
+        mark(connection)
     names = [(owner, response_id) for _, owner, response_id in turns]
     connection.executemany(_UNLOCK, names)
     connection.executemany("DELETE FROM claims WHERE owner = ? AND response = ?", names)

@@ -12,6 +12,7 @@ one wake-up per event loop. Rules:
 - Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
 - What a job removed is erased from the files too before its caller hears of it, unless that
   takes longer than `patience`, because a reader is in the way: then it is done afterwards.
+- What another process removed and did not erase before it was killed is erased here as well.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.backlog import Backlog, Job, Run, deliver
+from antiphon.store.backlog import Backlog, Job, Run, Watch, deliver
 from antiphon.store.connection import is_locked, unavailable
 from antiphon.store.erasure import Progress
 
@@ -35,9 +36,13 @@ _LINGER: Final = 0.01
 # Between commits that are made for shared jobs alone: many streams then make 100 commits a
 # second, not as many as the disk can bear, and a single one hardly ever waits.
 _SHARE: Final = 0.01
-# Between attempts to erase while somebody is in the way; doubled each time.
+# Between attempts to erase while somebody is in the way; doubled each time. An attempt may
+# hold up others, so they become rare when nobody waits for it.
 _FIRST_PAUSE: Final = 0.01
 _LAST_PAUSE: Final = 1.0
+_LAST_IDLE_PAUSE: Final = 60.0
+# How often we look whether somebody else has left something to erase.
+_LOOK: Final = 60.0
 # Erasing goes through the whole file. Where that takes long, it is a tenth of what we do.
 _LONG: Final = 0.05
 _REST: Final = 9
@@ -56,6 +61,7 @@ class _Worker:
         self._patience = patience
         self._open: sqlite3.Connection | None = None
         self._backlog = Backlog()
+        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
         self._thread = threading.Thread(target=self._live, name=type(self).__name__, daemon=True)
         self._thread.start()
 
@@ -67,13 +73,18 @@ class _Worker:
         return await self._answer(future)
 
     async def _answer(self, future: asyncio.Future[_T]) -> _T:
-        # Half the price of `asyncio.timeout`, which counts where every event is stored.
-        limit = self._patience + _GRACE
-        timer = future.get_loop().call_later(limit, _give_up_waiting, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        loop = future.get_loop()
+        watch = self._watches.get(loop)
+        if watch is None:
+            watch = self._watch(loop)
+        return await watch.answer(future)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
+        """Return the watch of a loop that is new here; forget those that are gone."""
+        for other in list(self._watches):
+            if other.is_closed():
+                self._watches.pop(other, None)
+        return self._watches.setdefault(loop, Watch(loop, self._patience + _GRACE))
 
     async def close(self) -> None:
         """Do what is waiting, then end the thread. Closing twice is fine."""
@@ -122,6 +133,12 @@ class Reader(_Worker):
         return result
 
 
+class _Eraser(Protocol):
+    def is_due(self, connection: sqlite3.Connection) -> bool: ...
+
+    def step(self, connection: sqlite3.Connection) -> Progress: ...
+
+
 class Writer(_Worker):
     """Does all waiting jobs in one transaction, in order."""
 
@@ -129,17 +146,17 @@ class Writer(_Worker):
         self,
         connect: Callable[[], sqlite3.Connection],
         patience: float,
-        erase: Callable[[sqlite3.Connection], Progress] | None = None,
+        eraser: _Eraser | None = None,
     ) -> None:
         self.is_ailing = False
-        self._is_committing = False
-        self._committed_at = 0.0
-        self._timer_loop: asyncio.AbstractEventLoop | None = None
-        self._erase = erase
-        # Removals that are committed: those that are being erased, those that are yet to be.
+        self._eraser = eraser
+        # Whether a pass through the file is under way, and whether one has to follow.
+        self._is_erasing = False
+        self._is_due = False
+        # Who waits for this pass, and who for the next.
         self._erasing: list[Job] = []
         self._removed: list[Job] = []
-        self._is_erasing = False
+        self._next_look = 0.0
         self._pause = _FIRST_PAUSE
         self._next_step = 0.0
         self._spent = 0.0
@@ -157,10 +174,10 @@ class Writer(_Worker):
 
     async def share(self, run: Run[_T], size: int) -> _T:
         """Like `call`, but wait a moment for others if there was a commit just now."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_T] = loop.create_future()
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
-        self._ring_in_time(loop)
+        if not self._backlog.is_coming:
+            self._backlog.ring()
         return await self._answer(future)
 
     async def remove(self, run: Run[_T]) -> _T:
@@ -172,29 +189,9 @@ class Writer(_Worker):
         self._backlog.ring()
         return await self._answer(future)
 
-    def _ring_in_time(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the thread now, or by a timer if it has just committed or is about to."""
-        wait = _SHARE
-        if not self._is_committing:
-            wait = self._committed_at + _SHARE - time.monotonic()
-        if wait <= 0:
-            self._backlog.ring()
-        elif self._timer_loop is not loop:
-            # Another loop's timer may die with that loop.
-            self._timer_loop = loop
-            loop.call_later(wait, self._ring_by_timer, loop)
-
-    def _ring_by_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer_loop = None
-        if self._backlog.is_waiting:
-            self._ring_in_time(loop)
-
     def _live(self) -> None:
-        while (jobs := self._backlog.take(self._rest())) is not None:
-            self._is_committing = True
+        while (jobs := self._backlog.take(self._rest(), _SHARE)) is not None:
             self._do(jobs)
-            self._committed_at = time.monotonic()
-            self._is_committing = False
             self._erase_some(time.monotonic())
         self._erase_last()
         self._drop()
@@ -224,31 +221,56 @@ class Writer(_Worker):
                 self._do(jobs[len(jobs) // 2 :])
         else:
             self.is_ailing = False
-            if self._erase is not None:
-                self._removed += [job for job in jobs if job.is_removed]
-                jobs = [job for job in jobs if not job.is_removed]
+            if self._eraser is not None:
+                jobs = self._keep_removals(jobs)
             deliver(jobs)
 
+    def _keep_removals(self, jobs: list[Job]) -> list[Job]:
+        """Let those who removed something wait until it is erased; return the others."""
+        removed = [job for job in jobs if job.is_removed]
+        if not removed:
+            return jobs
+        self._removed += removed
+        self._is_due = True
+        if self._pause > _LAST_PAUSE:
+            self._pause, self._next_step = _FIRST_PAUSE, 0.0
+        return [job for job in jobs if not job.is_removed]
+
     def _rest(self) -> float | None:
-        """Return how long the thread may sleep: for as long as it likes, if all is erased."""
-        if not (self._is_erasing or self._removed):
+        """Return how long the thread may sleep."""
+        if self._eraser is None:
             return None
-        return max(0.0, self._next_step - time.monotonic())
+        end = self._next_step if self._is_erasing or self._is_due else self._next_look
+        return max(0.0, end - time.monotonic())
+
+    def _look(self, eraser: _Eraser, now: float) -> None:
+        """Find out whether there is something to erase that we do not know of."""
+        self._next_look = now + _LOOK
+        try:
+            self._is_due = eraser.is_due(self._connection())
+        except (sqlite3.Error, OSError, StoreUnavailable):
+            self._drop()
 
     def _erase_some(self, now: float) -> None:
         """Erase a piece of what was removed, and tell those whose removal is all gone."""
-        if not self._is_erasing:
-            self._is_erasing, self._erasing, self._removed = bool(self._removed), self._removed, []
+        if self._eraser is None:
+            return
+        if not (self._is_erasing or self._is_due) and now >= self._next_look:
+            self._look(self._eraser, now)
+        if self._is_due and not self._is_erasing:
+            self._is_erasing, self._is_due = True, False
+            self._erasing, self._removed = self._removed, []
         if self._is_erasing and now >= self._next_step:
-            self._take_step(now)
+            self._take_step(self._eraser, now)
         self._erasing = _tell_late(self._erasing, now)
         self._removed = _tell_late(self._removed, now)
 
-    def _take_step(self, now: float) -> None:
-        progress = self._step()
+    def _take_step(self, eraser: _Eraser, now: float) -> None:
+        progress = self._step(eraser)
         if progress is Progress.BLOCKED:
             self._next_step = now + self._pause
-            self._pause = min(self._pause * 2, _LAST_PAUSE)
+            is_awaited = self._erasing or self._removed
+            self._pause = min(self._pause * 2, _LAST_PAUSE if is_awaited else _LAST_IDLE_PAUSE)
             return
         self._pause = _FIRST_PAUSE
         self._spent += time.monotonic() - now
@@ -258,10 +280,9 @@ class Writer(_Worker):
             self._next_step = time.monotonic() + max(0.0, self._spent - _LONG) * _REST
             self._spent = 0.0
 
-    def _step(self) -> Progress:
-        assert self._erase is not None  # or nothing would wait to be erased
+    def _step(self, eraser: _Eraser) -> Progress:
         try:
-            return self._erase(self._connection())
+            return eraser.step(self._connection())
         except (sqlite3.Error, OSError, StoreUnavailable):
             return Progress.BLOCKED
         finally:
@@ -270,7 +291,7 @@ class Writer(_Worker):
     def _erase_last(self) -> None:
         """Erase what is left if nobody is in the way, then let everybody go."""
         end = time.monotonic() + self._patience
-        while (now := time.monotonic()) < end and (self._is_erasing or self._removed):
+        while (now := time.monotonic()) < end and (self._is_erasing or self._is_due):
             self._next_step = 0.0
             self._erase_some(now)
             if self._pause > _FIRST_PAUSE:
@@ -300,8 +321,3 @@ def _tell_late(jobs: list[Job], now: float) -> list[Job]:
     late = [job for job in jobs if job.deadline <= now]
     deliver(late)
     return [job for job in jobs if job.deadline > now] if late else jobs
-
-
-def _give_up_waiting(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_exception(StoreUnavailable("the database did not answer in time; try again"))
