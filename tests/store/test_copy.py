@@ -12,12 +12,13 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store import SqliteStore, migrations, open_store
+from antiphon.store import SqliteStore, open_store
 from antiphon.store.base import Batch, Conversation, Notice, Store
 from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
-from antiphon.store.copy_sqlite import SqlitePlace
 from antiphon.store.copy_tables import TABLES, Row, Table
-from antiphon.store.migrations import OlderDatabase
+from antiphon.store.sqlite import migrations
+from antiphon.store.sqlite.copy import SqlitePlace
+from antiphon.store.sqlite.migrations import OlderDatabase
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, ids, key, message, opened, run_turn
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antiphon.protocol.errors import CallerError, OurFault, StoreUnavailable
-from antiphon.store import connection as sqlite_errors
-from antiphon.store.copy_sqlite import SqlitePlace
 from antiphon.store.copy_tables import TABLES, Digest, Place
 from antiphon.store.open import NEEDS_DRIVER, is_postgres, servers_of
+from antiphon.store.sqlite import connection as sqlite_errors
+from antiphon.store.sqlite.copy import SqlitePlace
 
 __all__ = ["BadCopy", "CopyRefused", "Info", "Progress", "copy_store", "read_info"]
 
@@ -158,8 +158,8 @@ async def _sqlite(path: Path, *, is_target: bool) -> AsyncIterator[Place]:
 @asynccontextmanager
 async def _postgres(url: str, *, is_target: bool) -> AsyncIterator[Place]:
     try:
-        from antiphon.store.postgres_copy import PostgresPlace
-        from antiphon.store.postgres_errors import FAULTS, unavailable
+        from antiphon.store.postgres.copy import PostgresPlace
+        from antiphon.store.postgres.errors import FAULTS, unavailable
     except ModuleNotFoundError as error:
         raise ValueError(NEEDS_DRIVER) from error
     servers = servers_of(url)

@@ -1,0 +1,5 @@
+"""A store in memory, for as long as the process lives."""
+
+from antiphon.store.memory.store import MemoryStore
+
+__all__ = ["MemoryStore"]

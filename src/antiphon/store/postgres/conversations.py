@@ -1,0 +1,334 @@
+"""Conversations in PostgreSQL: lists of items, each with one writer at a time.
+
+Whoever changes a conversation locks its row first. A lock of a response is stale when the
+store that took it is gone and the response is not left to anybody: it never began, or it has
+ended (a turn that is unfinished will be taken over, and its successor ends the lock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from antiphon.protocol.errors import ConversationLocked
+from antiphon.protocol.items import Item
+from antiphon.store.base import Conversation, ItemPage
+from antiphon.store.encoding import StoredItem, decode_item, encode_items, encode_new_items
+from antiphon.store.postgres.database import Connection, Database
+from antiphon.store.postgres.names import is_bytes, is_text
+
+__all__ = ["PostgresConversations"]
+
+_T = TypeVar("_T")
+
+_HOLD: Final = (
+    "SELECT key, locked_by, writer FROM conversations WHERE owner = $1 AND id = $2 FOR UPDATE"
+)
+_IS_LOCKED: Final = """
+    SELECT EXISTS (SELECT FROM nodes WHERE name = $1 AND lease_until > clock_timestamp())
+        OR EXISTS (SELECT FROM responses WHERE owner = $2 AND id = $3 AND writer IS NOT NULL)
+"""
+_ITEMS: Final = (
+    "SELECT body FROM conversation_items WHERE conversation = $1 AND owner = $2 ORDER BY position"
+)
+_ALL_ITEMS: Final = """
+    SELECT ARRAY(
+        SELECT conversation_items.body FROM conversation_items
+        WHERE conversation = conversations.key AND conversation_items.owner = $1
+        ORDER BY position
+    ) FROM conversations WHERE owner = $1 AND id = $2
+"""
+_INSERT: Final = """
+    INSERT INTO conversation_items (conversation, position, owner, id, body)
+    SELECT $1, wanted.place + coalesce((
+        SELECT max(position) FROM conversation_items WHERE conversation = $1
+    ), 0), $2, wanted.id, wanted.body
+    FROM unnest($3::bytea[], $4::bytea[]) WITH ORDINALITY AS wanted (id, body, place)
+    ORDER BY wanted.place
+"""
+_SKIP: Final = "ON CONFLICT (conversation, sha256(id)) DO NOTHING"
+_WHERE_ITEM: Final = "conversation = $1 AND owner = $2 AND sha256(id) = sha256($3) AND id = $3"
+_FIND: Final = """
+    SELECT conversation_items.body FROM conversations
+    JOIN conversation_items ON conversation = conversations.key
+        AND conversation_items.owner = conversations.owner
+    WHERE conversations.owner = $1 AND conversations.id = $2
+        AND sha256(conversation_items.id) = sha256($3) AND conversation_items.id = $3
+"""
+_PAGES: Final = {
+    is_descending: (
+        "SELECT body FROM conversation_items"  # noqa: S608 # constants
+        f" WHERE conversation = $1 AND owner = $2 AND position {'<' if is_descending else '>'} $3"
+        f" ORDER BY position {'DESC' if is_descending else 'ASC'} LIMIT $4"
+    )
+    for is_descending in (False, True)
+}
+# Before the first position in one order, and behind the last one in the other.
+_START: Final = {False: -1, True: 2**62}
+
+
+class PostgresConversations:
+    """See `Conversations` for what the methods do. `sign` returns the name of the live node."""
+
+    def __init__(self, database: Database, sign: Callable[[], Awaitable[str]]) -> None:
+        self._database = database
+        self._sign = sign
+
+    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
+        """Keep a new conversation with its first items."""
+        stored = encode_new_items(items)
+        body = msgspec.json.encode(conversation)
+
+        async def run(connection: Connection) -> bool:
+            key = await connection.fetchval(
+                "INSERT INTO conversations (owner, id, body) VALUES ($1, $2, $3)"
+                " ON CONFLICT (owner, id) DO NOTHING RETURNING key",
+                owner,
+                conversation.id,
+                body,
+            )
+            if key is not None:
+                await _insert(connection, owner, key, stored)
+            return key is not None
+
+        if not await self._database.change(run):
+            raise ValueError(f"there already is a conversation {conversation.id!r}")
+
+    async def get(self, owner: str, conversation_id: str) -> Conversation | None:
+        """Return the conversation without its items."""
+        if not is_text(conversation_id):
+            return None
+        question = "SELECT body FROM conversations WHERE owner = $1 AND id = $2"
+        body = await self._database.ask(
+            lambda connection: connection.fetchval(question, owner, conversation_id)
+        )
+        return None if body is None else msgspec.json.decode(body, type=Conversation)
+
+    async def update(
+        self, owner: str, conversation_id: str, metadata: dict[str, Any]
+    ) -> Conversation | None:
+        """Replace the metadata; return the conversation as it is now."""
+        if not is_text(conversation_id):
+            return None
+
+        async def run(connection: Connection) -> Conversation | None:
+            row = await connection.fetchrow(
+                "SELECT key, body FROM conversations WHERE owner = $1 AND id = $2 FOR UPDATE",
+                owner,
+                conversation_id,
+            )
+            if row is None:
+                return None
+            found = msgspec.json.decode(row["body"], type=Conversation)
+            changed = msgspec.structs.replace(found, metadata=metadata)
+            await connection.execute(
+                "UPDATE conversations SET body = $1 WHERE key = $2 AND owner = $3",
+                msgspec.json.encode(changed),
+                row["key"],
+                owner,
+            )
+            return changed
+
+        return await self._database.change(run)
+
+    async def delete(self, owner: str, conversation_id: str) -> bool:
+        """Remove a conversation that nobody writes to, and its items."""
+
+        async def run(connection: Connection, key: int) -> bool:
+            await connection.execute(
+                "DELETE FROM conversation_items WHERE conversation = $1 AND owner = $2", key, owner
+            )
+            await connection.execute(
+                "DELETE FROM conversations WHERE key = $1 AND owner = $2", key, owner
+            )
+            return True
+
+        return await self._change(owner, conversation_id, run) or False
+
+    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
+        """Return every item in order."""
+        if not is_text(conversation_id):
+            return None
+        bodies = await self._database.ask(
+            lambda connection: connection.fetchval(_ALL_ITEMS, owner, conversation_id)
+        )
+        return None if bodies is None else [decode_item(body) for body in bodies]
+
+    async def page(
+        self,
+        owner: str,
+        conversation_id: str,
+        *,
+        after: str | None,
+        limit: int,
+        is_descending: bool,
+    ) -> ItemPage | None:
+        """Return at most `limit` items behind the item `after` in the given order."""
+        if not is_text(conversation_id):
+            return None
+
+        async def run(connection: Connection) -> ItemPage | None:
+            key = await connection.fetchval(
+                "SELECT key FROM conversations WHERE owner = $1 AND id = $2",
+                owner,
+                conversation_id,
+            )
+            if key is None:
+                return None
+            start = _START[is_descending]
+            if after is not None:
+                start = await _position(connection, owner, key, after)
+            rows = await connection.fetch(_PAGES[is_descending], key, owner, start, limit + 1)
+            found = [decode_item(body) for (body,) in rows]
+            return ItemPage(found[:limit], has_more=len(found) > limit)
+
+        return await self._database.view(run)
+
+    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
+        """Add items at the end of a conversation that nobody writes to."""
+        stored = encode_new_items(items)
+
+        async def run(connection: Connection, key: int) -> bool:
+            taken = await connection.fetchval(
+                "SELECT id FROM conversation_items WHERE conversation = $1 AND owner = $2"
+                " AND sha256(id) IN (SELECT sha256(wanted) FROM unnest($3::bytea[]) AS wanted)"
+                " LIMIT 1",
+                key,
+                owner,
+                _names(stored),
+            )
+            if taken is not None:
+                raise ValueError(f"the conversation already has an item {taken.decode()!r}")
+            await _insert(connection, owner, key, stored)
+            return True
+
+        return await self._change(owner, conversation_id, run) or False
+
+    async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:
+        """Return one item."""
+        if not is_text(conversation_id) or not is_bytes(item_id):
+            return None
+        name = item_id.encode()
+        body = await self._database.ask(
+            lambda connection: connection.fetchval(_FIND, owner, conversation_id, name)
+        )
+        return None if body is None else decode_item(body)
+
+    async def remove(self, owner: str, conversation_id: str, item_id: str) -> bool:
+        """Remove one item of a conversation that nobody writes to."""
+        if not is_bytes(item_id):
+            return False
+
+        async def run(connection: Connection, key: int) -> bool:
+            found = await connection.fetchval(
+                f"DELETE FROM conversation_items WHERE {_WHERE_ITEM} RETURNING TRUE",  # noqa: S608
+                key,
+                owner,
+                item_id.encode(),
+            )
+            return found is not None
+
+        return await self._change(owner, conversation_id, run) or False
+
+    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+        """Become the writer; return every item as it now is."""
+        writer = await self._sign()
+
+        async def run(connection: Connection, key: int) -> list[Item]:
+            # Once more is fine: the lock is this response's already.
+            await connection.execute(
+                "UPDATE conversations SET locked_by = $1, writer = $2"
+                " WHERE key = $3 AND owner = $4",
+                response_id,
+                writer,
+                key,
+                owner,
+            )
+            return [decode_item(body) for (body,) in await connection.fetch(_ITEMS, key, owner)]
+
+        return await self._change(owner, conversation_id, run, holder=response_id)
+
+    async def unlock(
+        self,
+        owner: str,
+        conversation_id: str,
+        response_id: str,
+        said: Sequence[Item] = (),
+    ) -> bool:
+        """Add what was said and let go of the conversation, if this response holds it."""
+        if not is_text(conversation_id):
+            return False
+        stored = encode_items(said)
+
+        async def run(connection: Connection) -> bool:
+            row = await connection.fetchrow(_HOLD, owner, conversation_id)
+            if row is None or row["locked_by"] != response_id:
+                return False
+            # An item whose id is there already stays as it is.
+            await _insert(connection, owner, row["key"], stored, _SKIP)
+            await connection.execute(
+                "UPDATE conversations SET locked_by = NULL, writer = NULL"
+                " WHERE key = $1 AND owner = $2",
+                row["key"],
+                owner,
+            )
+            return True
+
+        return await self._database.change(run)
+
+    async def _change(
+        self,
+        owner: str,
+        conversation_id: str,
+        run: Callable[[Connection, int], Awaitable[_T]],
+        *,
+        holder: str | None = None,
+    ) -> _T | None:
+        """Change a conversation that nobody but `holder` writes to; None if there is none."""
+        if not is_text(conversation_id):
+            return None
+
+        async def change(connection: Connection) -> _T | None:
+            row = await connection.fetchrow(_HOLD, owner, conversation_id)
+            if row is None:
+                return None
+            locked_by = row["locked_by"]
+            if locked_by not in {None, holder} and await connection.fetchval(
+                _IS_LOCKED, row["writer"], owner, locked_by
+            ):
+                raise ConversationLocked(conversation_id)
+            return await run(connection, row["key"])
+
+        return await self._database.change(change)
+
+
+async def _insert(
+    connection: Connection,
+    owner: str,
+    key: int,
+    items: Sequence[StoredItem],
+    on_conflict: str = "",
+) -> None:
+    bodies = [item.body for item in items if item.id is not None]
+    if bodies:
+        await connection.execute(_INSERT + on_conflict, key, owner, _names(items), bodies)
+
+
+async def _position(connection: Connection, owner: str, key: int, item_id: str) -> int:
+    position = None
+    if is_bytes(item_id):
+        position = await connection.fetchval(
+            f"SELECT position FROM conversation_items WHERE {_WHERE_ITEM}",  # noqa: S608 # constant
+            key,
+            owner,
+            item_id.encode(),
+        )
+    if position is None:
+        raise KeyError(item_id)
+    return int(position)
+
+
+def _names(items: Sequence[StoredItem]) -> list[bytes]:
+    return [item.id.encode() for item in items if item.id is not None]

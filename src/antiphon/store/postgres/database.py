@@ -1,0 +1,279 @@
+"""How is a PostgreSQL database reached, and for how long does a caller wait for it?
+
+Connections are made when they are needed and made again when they were lost. A question, and
+a change that certainly was not committed, is tried again until `patience` is over, so that a
+restart of the database is a short wait; when it has been away for longer, callers hear so at
+once. A change whose commit got no answer is never repeated here: only its maker knows how.
+
+The server ends what a frozen gateway left open, so that nobody waits for its locks. Questions,
+changes and the lanes of the flusher have connections of their own: changes that wait for a row
+which somebody has locked keep neither the streams of others waiting, nor those who read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.postgres.errors import FAULTS, is_away, is_broken, unavailable
+from antiphon.store.postgres.schema import is_newest, migrate
+
+__all__ = ["LANES", "Connection", "Database", "UncertainCommit", "connect", "in_transaction"]
+
+# Any: asyncpg has no types of its own.
+Connection = Any
+
+LANES: Final = 2
+_QUESTIONS: Final = 4
+_CHANGES: Final = 3
+_MAX_CONNECTIONS: Final = LANES + _QUESTIONS + _CHANGES
+_RETRY_PAUSE: Final = 0.1
+_RELEASE_SECONDS: Final = 1.0
+# Whoever brings an old database up to date may work, or wait for another who does, for so long.
+_MIGRATION_SECONDS: Final = 3600.0
+
+# Set when connected, because a pooler may refuse to start a session with them. Our statements
+# are short: compiling them takes longer than running them. Each has its index, and a plan that
+# was made while a table was empty is kept for when it is not: it must not read all of it.
+_SETTINGS: Final = """
+    SET default_transaction_isolation = 'read committed';
+    SET statement_timeout = {milliseconds};
+    SET idle_in_transaction_session_timeout = {milliseconds};
+    SET jit = off;
+    SET enable_seqscan = off;
+"""
+
+_T = TypeVar("_T")
+_Use = Callable[[Connection], Awaitable[_T]]
+
+
+class Database:
+    """The connections of one store. `patience` bounds every question and change, in seconds."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        self._url = url
+        self._patience = patience
+        self._pool: Any = None
+        self._opening: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._questions = asyncio.Semaphore(_QUESTIONS)
+        self._changes = asyncio.Semaphore(_CHANGES)
+        self._lanes = asyncio.Semaphore(LANES)
+        self._away_since: float | None = None
+
+    async def ask(self, use: _Use[_T]) -> _T:
+        """Return the answer to one statement that changes nothing, or may run twice."""
+        return await self._persist(use, self._use)
+
+    async def view(self, use: _Use[_T]) -> _T:
+        """Return the answer to several statements that must see one state."""
+        return await self._persist(use, self._use_snapshot)
+
+    async def change(self, use: _Use[_T]) -> _T:
+        """Make changes in one transaction; durable on return."""
+        return await self._persist(use, self._use_transaction)
+
+    @asynccontextmanager
+    async def lane(self) -> AsyncIterator[Connection]:
+        """Lend one of LANES connections. Raises one of FAULTS, as does what is done with it."""
+        async with self._lanes, self._connection() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        await self._open()
+        connection = await self._pool.acquire(timeout=self._patience)
+        try:
+            yield connection
+        except asyncio.CancelledError:
+            # What was sent may still be under way: nobody else must meet it.
+            connection.terminate()
+            raise
+        except FAULTS as error:
+            if is_broken(error):
+                connection.terminate()
+            raise
+        finally:
+            await self._pool.release(connection, timeout=_RELEASE_SECONDS)
+
+    async def connect(self) -> Connection:
+        """Return a connection beside the pool, which the caller closes."""
+        await self._open()
+        connection = await connect(self._url, **self._limits())
+        try:
+            await self._prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def close(self) -> None:
+        """Let go of all connections, at once if they do not close in a moment."""
+        self._is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await pool.close()
+        except FAULTS:
+            pool.terminate()
+
+    async def _persist(self, use: _Use[_T], way: Callable[[_Use[_T]], Awaitable[_T]]) -> _T:
+        """Do it, again and again while the database is away and there is time."""
+        start = time.monotonic()
+        away: BaseException | None = None
+        try:
+            async with asyncio.timeout(self._patience):
+                while True:
+                    try:
+                        result = await way(use)
+                    except FAULTS as error:
+                        if not is_away(error) or self._is_long_away(start):
+                            raise
+                        away = error
+                        await asyncio.sleep(_RETRY_PAUSE)
+                    else:
+                        self._away_since = None
+                        return result
+        except FAULTS as error:
+            # Why it was tried again says more than that the time was over.
+            raise unavailable(away or error) from error
+
+    def _is_long_away(self, now: float) -> bool:
+        self._away_since = self._away_since or now
+        return now - self._away_since > self._patience
+
+    async def _use(self, use: _Use[_T]) -> _T:
+        async with self._questions, self._connection() as connection:
+            return await use(connection)
+
+    async def _use_snapshot(self, use: _Use[_T]) -> _T:
+        async with self._questions, self._connection() as connection:
+            return await in_transaction(
+                connection,
+                use,
+                isolation="repeatable_read",
+                readonly=True,
+            )
+
+    async def _use_transaction(self, use: _Use[_T]) -> _T:
+        async with self._changes, self._connection() as connection:
+            return await in_transaction(connection, use)
+
+    async def _open(self) -> None:
+        """Make the pool when it is first needed. Bringing an old database up to date may take
+        longer than a caller waits: that goes on without them.
+        """
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if self._pool is not None:
+            return
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._make_pool())
+            self._opening.add_done_callback(_look_at)
+        await asyncio.shield(self._opening)
+
+    async def _make_pool(self) -> None:
+        await self._migrate()
+        self._pool = await asyncpg.create_pool(
+            self._url,
+            min_size=0,
+            max_size=_MAX_CONNECTIONS,
+            init=self._prepare,
+            reset=_leave_as_it_is,
+            **self._limits(),
+        )
+
+    async def _migrate(self) -> None:
+        connection = await connect(
+            self._url, timeout=self._patience, server_settings={"application_name": "antiphon"}
+        )
+        try:
+            # Of our timeouts, only those given here are in force.
+            async with asyncio.timeout(self._patience):
+                if await is_newest(connection):
+                    return
+            async with asyncio.timeout(_MIGRATION_SECONDS):
+                await migrate(connection)
+        finally:
+            connection.terminate()
+
+    async def _prepare(self, connection: Connection) -> None:
+        await connection.execute(_SETTINGS.format(milliseconds=int(self._patience * 1000)))
+        # Wait for the disk at every commit, whatever the server's default is.
+        if await connection.fetchval("SHOW synchronous_commit") == "off":
+            await connection.execute("SET synchronous_commit = on")
+
+    def _limits(self) -> dict[str, Any]:
+        return {
+            "timeout": self._patience,
+            "command_timeout": self._patience,
+            "server_settings": {"application_name": "antiphon"},
+        }
+
+
+async def connect(url: str, **settings: Any) -> Connection:  # Any: whatever asyncpg takes
+    """Connect; raise one of FAULTS, or StoreUnavailable if the URL makes no sense."""
+    try:
+        return await asyncpg.connect(url, **settings)
+    except (ValueError, OverflowError) as error:  # OverflowError: a port that is none
+        raise StoreUnavailable(
+            "the URL of the database cannot be used: write postgresql://USER@HOST/DATABASE"
+        ) from error
+
+
+async def in_transaction(
+    connection: Connection,
+    use: _Use[_T],
+    **settings: Any,  # Any: whatever asyncpg takes
+) -> _T:
+    """Use the connection in a transaction that is committed on return.
+
+    Raise StoreUnavailable if the commit got no answer, else one of FAULTS.
+    """
+    transaction = connection.transaction(**settings)
+    await transaction.start()
+    try:
+        result = await use(connection)
+    except Exception as error:
+        # A broken connection is not worth another word: the server rolls back by itself.
+        if not is_broken(error):
+            await transaction.rollback()
+        raise
+    try:
+        await transaction.commit()
+    except FAULTS as error:
+        if not is_broken(error):
+            raise
+        connection.terminate()
+        raise UncertainCommit from error
+    return result
+
+
+class UncertainCommit(StoreUnavailable):
+    """The connection went away between the commit and its answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection to the database was lost; it is not known whether this was stored"
+        )
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Take note of how it ended: those who wanted to know may have left."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _leave_as_it_is(_: Connection) -> None:
+    """Spare the round trip: we change nothing about a session that another use would notice."""

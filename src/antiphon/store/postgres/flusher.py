@@ -1,0 +1,224 @@
+"""How do the changes of many turns share a commit?
+
+Changes wait in a queue; a lane takes all that wait, makes them in one transaction and tells
+the callers after the commit. While one lane waits for the disk the other gathers the next
+ones, so nobody lingers: alone, a change goes out at once. Rules:
+
+- A change is a kind and a value. A kind does many values at once and says for each what came
+  of it: a result, or an error that concerns nobody else.
+- A change that fails takes no other with it: a failed group is tried again in halves.
+- A group whose connection was lost is tried again while its callers wait, and the kinds are
+  told so: what they find may be their own doing.
+- Changes of one response are made in the order they came in, one transaction after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.postgres.database import (
+    LANES,
+    Connection,
+    Database,
+    UncertainCommit,
+    in_transaction,
+)
+from antiphon.store.postgres.errors import is_away, is_everybodys, unavailable
+from antiphon.store.sqlite.backlog import MAX_WAITING, MAX_WAITING_BYTES
+
+__all__ = ["Flusher", "Kind", "LeaseLapsed"]
+
+_MAX_GROUP: Final = 500
+_MAX_GROUP_BYTES: Final = 8 * 1024 * 1024
+_RETRY_PAUSE: Final = 0.1
+
+# Any: what a kind does with its values, and what comes of them, is between it and its caller.
+_Make = Callable[[Connection, Sequence[Any], bool], Awaitable[Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is done with many values at once.
+
+    `make` gets a connection, the values, and whether they may have been stored already; it
+    returns a result for each. One that is a single statement needs no transaction around it.
+    """
+
+    make: _Make
+    is_one_statement: bool = False
+
+
+class LeaseLapsed(Exception):
+    """This node's lease has run out by the database's clock: renew it, then try again."""
+
+
+class _Job:
+    __slots__ = ("deadline", "future", "kind", "name", "size", "value")
+
+    def __init__(
+        self, kind: Kind, name: tuple[str, str], value: Any, size: int, deadline: float
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.value = value
+        self.size = size
+        self.deadline = deadline
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def settle(self, result: Any) -> None:
+        if self.future.done():  # the caller has left
+            return
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
+            self.future.exception()  # a caller that leaves now need not fetch it
+        else:
+            self.future.set_result(result)
+
+
+class Flusher:
+    """Makes changes for many callers at once. `renew` renews the node's lease."""
+
+    def __init__(
+        self, database: Database, renew: Callable[[], Awaitable[None]], patience: float
+    ) -> None:
+        self._database = database
+        self._renew = renew
+        self._patience = patience
+        self._jobs: list[_Job] = []
+        self._bytes = 0
+        self._under_way: set[tuple[str, str]] = set()
+        self._bell = asyncio.Event()
+        self._is_closed = False
+        self._lanes: list[asyncio.Task[None]] = []
+
+    async def call(self, kind: Kind, name: tuple[str, str], value: Any, size: int) -> Any:
+        """Make this change to the response of this name; return what came of it when durable."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if len(self._jobs) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+            raise StoreUnavailable("too much is waiting to be stored; try again")
+        job = _Job(kind, name, value, size, time.monotonic() + self._patience)
+        self._jobs.append(job)
+        self._bytes += size
+        self._bell.set()
+        if not self._lanes:
+            self._lanes = [asyncio.create_task(self._live()) for _ in range(LANES)]
+        # A caller that is cancelled leaves its change behind; one that waited in vain takes it
+        # back, if it is not under way already.
+        await asyncio.wait((job.future,), timeout=self._patience)
+        if not job.future.done():
+            job.future.cancel()
+            raise unavailable(TimeoutError())
+        return job.future.result()
+
+    async def close(self) -> None:
+        """Make the changes that wait, then end."""
+        self._is_closed = True
+        self._bell.set()
+        await asyncio.gather(*self._lanes)
+
+    async def _live(self) -> None:
+        while True:
+            await self._bell.wait()
+            jobs = self._take()
+            if jobs:
+                await self._flush(jobs)
+                self._under_way.difference_update(job.name for job in jobs)
+                self._bell.set()
+            elif self._is_closed and not self._jobs:
+                return
+            else:
+                self._bell.clear()
+
+    def _take(self) -> list[_Job]:
+        """Return what waits, oldest first, as much as may share a transaction."""
+        taken: list[_Job] = []
+        left: list[_Job] = []
+        size = 0
+        for job in self._jobs:
+            if job.future.cancelled():
+                self._bytes -= job.size
+                continue
+            is_full = len(taken) >= _MAX_GROUP or (taken and size + job.size > _MAX_GROUP_BYTES)
+            if is_full or job.name in self._under_way:
+                left.append(job)
+                continue
+            taken.append(job)
+            size += job.size
+            self._under_way.add(job.name)
+        self._jobs = left
+        self._bytes -= size
+        return taken
+
+    async def _flush(self, jobs: list[_Job], *, is_again: bool = False) -> None:
+        """Make these changes, and tell their callers."""
+        while jobs:
+            try:
+                results = await self._commit(jobs, is_again)
+            except LeaseLapsed:
+                # Some of them may be stored: a lease can run out in the middle of a statement.
+                jobs, is_again = await self._after_lapse(jobs), True
+            except UncertainCommit as error:
+                jobs, is_again = await self._wait(jobs, error), True
+            except StoreUnavailable as error:
+                _fail(jobs, error)
+                return
+            except Exception as error:  # noqa: BLE001 # outermost frame of the lane
+                if is_away(error):
+                    jobs, is_again = await self._wait(jobs, error), True
+                    continue
+                if len(jobs) == 1 or is_everybodys(error):
+                    _fail(jobs, error)
+                    return
+                await self._flush(jobs[: len(jobs) // 2], is_again=is_again)
+                jobs = jobs[len(jobs) // 2 :]
+            else:
+                for job, result in zip(jobs, results, strict=True):
+                    job.settle(result)
+                return
+
+    async def _commit(self, jobs: list[_Job], is_again: bool) -> list[Any]:
+        groups: dict[Kind, list[int]] = {}
+        for place, job in enumerate(jobs):
+            groups.setdefault(job.kind, []).append(place)
+        results: list[Any] = [None] * len(jobs)
+
+        async def make(connection: Connection) -> None:
+            for kind, places in groups.items():
+                values = [jobs[place].value for place in places]
+                found = await kind.make(connection, values, is_again)
+                for place, result in zip(places, found, strict=True):
+                    results[place] = result
+
+        async with asyncio.timeout(self._patience), self._database.lane() as connection:
+            if len(groups) == 1 and jobs[0].kind.is_one_statement:
+                await make(connection)
+            else:
+                await in_transaction(connection, make)
+        return results
+
+    async def _wait(self, jobs: list[_Job], error: BaseException) -> list[_Job]:
+        """Give up those who have waited long enough; return the others after a moment."""
+        now = time.monotonic() + _RETRY_PAUSE
+        _fail([job for job in jobs if job.deadline <= now], error)
+        rest = [job for job in jobs if job.deadline > now]
+        if rest:
+            await asyncio.sleep(_RETRY_PAUSE)
+        return rest
+
+    async def _after_lapse(self, jobs: list[_Job]) -> list[_Job]:
+        try:
+            await self._renew()
+        except StoreUnavailable as error:
+            return await self._wait(jobs, error)
+        return [job for job in jobs if not job.future.done()]
+
+
+def _fail(jobs: list[_Job], error: BaseException) -> None:
+    for job in jobs:
+        job.settle(unavailable(error))

@@ -1,0 +1,163 @@
+"""Is this gateway alive, as all that share the database see it?
+
+A store signs its unfinished turns with its name, and keeps a row under that name with a lease,
+by the database's clock. It renews the lease every second on a connection of its own, which
+also hears what others notify. A turn whose writer's lease has run out may be taken over by
+anybody; the row of the turn then names another writer, and that is what keeps two from writing.
+A node that was away and finds its turns untouched simply goes on with them.
+
+When the database was away for longer than a lease, all leases have run out and nobody is dead.
+So a node believes in a lease that has run out only after a while of renewing its own without a
+break: whoever else is alive has renewed theirs by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from contextlib import suppress
+from typing import Final
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.postgres.database import Connection, Database
+from antiphon.store.postgres.errors import FAULTS, unavailable
+from antiphon.store.waiting import Waiters
+
+__all__ = ["CHANNEL", "LEASE_SECONDS", "Node"]
+
+LEASE_SECONDS: Final = 5.0
+CHANNEL: Final = "antiphon"
+
+_BEAT_SECONDS: Final = 1.0
+_BEAT_LIMIT: Final = 2.0
+_RETRY_SECONDS: Final = 0.25
+# Longer between two renewals, and others may have missed theirs for the same reason.
+_BREAK_SECONDS: Final = _BEAT_SECONDS + _BEAT_LIMIT
+_STEADY_SECONDS: Final = LEASE_SECONDS
+
+_RENEW: Final = (
+    "INSERT INTO nodes (name, lease_until)"
+    " VALUES ($1, clock_timestamp() + $2 * interval '1 second')"
+    " ON CONFLICT (name) DO UPDATE SET lease_until = excluded.lease_until"
+)
+
+
+class Node:
+    """The sign of life of one store, and its ear. `waiters` are woken by what it hears."""
+
+    def __init__(self, database: Database, waiters: Waiters) -> None:
+        self.name = secrets.token_hex(8)
+        self.is_listening = False
+        self._database = database
+        self._waiters = waiters
+        self._good_until = 0.0
+        self._renewed_at = -math.inf
+        self._steady_since = math.inf
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._beating = asyncio.Lock()
+        self._ensuring = asyncio.Lock()
+        self._lost = asyncio.Event()
+
+    async def ensure(self) -> str:
+        """Return the name, with a lease that is good as far as we know.
+
+        Raise StoreUnavailable if the database cannot be told.
+        """
+        if not self._is_good():
+            try:
+                async with asyncio.timeout(LEASE_SECONDS), self._ensuring:
+                    if not self._is_good():
+                        await self.renew()
+            except TimeoutError as error:
+                raise unavailable(error) from error
+        return self.name
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the lease has been renewed without a break for long enough to judge others."""
+        return self._is_good() and time.monotonic() - self._steady_since >= _STEADY_SECONDS
+
+    async def renew(self) -> None:
+        """Renew the lease now; raise StoreUnavailable if that does not work."""
+        try:
+            await self._beat()
+        except FAULTS as error:
+            self._drop()
+            raise unavailable(error) from error
+        if self._task is None:
+            self._task = asyncio.create_task(self._live())
+
+    async def close(self) -> None:
+        """Be gone: what is unfinished may be taken over at once."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._good_until = 0.0
+        connection = self._connection
+        if connection is not None:
+            with suppress(*FAULTS):
+                async with asyncio.timeout(_BEAT_LIMIT):
+                    await connection.execute("DELETE FROM nodes WHERE name = $1", self.name)
+        self._drop()
+
+    def _is_good(self) -> bool:
+        return time.monotonic() < self._good_until
+
+    async def _live(self) -> None:
+        pause = _BEAT_SECONDS
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._lost.wait()
+                    await asyncio.sleep(_RETRY_SECONDS)
+            try:
+                await self._beat()
+                pause = _BEAT_SECONDS
+            except (*FAULTS, StoreUnavailable):
+                self._drop()
+                pause = _RETRY_SECONDS
+
+    async def _beat(self) -> None:
+        async with self._beating, asyncio.timeout(_BEAT_LIMIT):
+            start = time.monotonic()
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+            assert self._connection is not None
+            await self._connection.execute(_RENEW, self.name, LEASE_SECONDS)
+            self._good_until = start + LEASE_SECONDS
+            now = time.monotonic()
+            if now - self._renewed_at > _BREAK_SECONDS:
+                self._steady_since = now
+            self._renewed_at = now
+
+    async def _connect(self) -> None:
+        self._drop()
+        self._renewed_at = -math.inf  # whatever cut us off may have cut off others
+        connection = await self._database.connect()
+        self._connection = connection
+        self._lost.clear()
+        connection.add_termination_listener(self._hear_end)
+        await connection.add_listener(CHANNEL, self._hear)
+        self.is_listening = True
+
+    def _hear(self, _connection: Connection, _process: int, _channel: str, payload: str) -> None:
+        self._waiters.wake(payload)
+
+    def _hear_end(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self.is_listening = False
+            self._lost.set()
+            # What happens from here on is not heard: they look for themselves.
+            self._waiters.wake_all()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self.is_listening = False
+        if connection is not None:
+            connection.remove_termination_listener(self._hear_end)
+            connection.terminate()
+            self._waiters.wake_all()

@@ -1,0 +1,279 @@
+"""Responses, logs and keys in a PostgreSQL database, which many gateways share.
+
+Each store is a node: it signs its turns, and its lease tells the others that it is alive. All
+that turns write goes through a flusher, many at once; the rest are short transactions of their
+own. Whoever waits for a response is woken by NOTIFY, which is a hint: they look again when
+their time is over, and often while the node cannot hear.
+
+This module joins the parts. `turns` holds what is written about turns,
+`reads` what is read, `schema` the tables, `node` the lease,
+`flusher` the commits and `database` the connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.store.base import Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.encoding import (
+    StoredItem,
+    check_final,
+    encode_items,
+    encode_turn,
+)
+from antiphon.store.postgres import claims as rows
+from antiphon.store.postgres import reads
+from antiphon.store.postgres.claims import PostgresClaims, PostgresNotices
+from antiphon.store.postgres.conversations import PostgresConversations
+from antiphon.store.postgres.database import Connection, Database
+from antiphon.store.postgres.flusher import Flusher
+from antiphon.store.postgres.names import is_bytes, is_text
+from antiphon.store.postgres.node import CHANNEL, Node
+from antiphon.store.postgres.turns import APPEND, BEGIN, FINISH, Appended, Begun, Finished
+from antiphon.store.waiting import Waiters
+
+__all__ = ["PostgresStore"]
+
+# How often to look for oneself while nothing is heard.
+_POLL_SECONDS: Final = 0.25
+
+_T = TypeVar("_T")
+
+
+class PostgresStore:
+    """A store in a PostgreSQL database. See `Store` for what the methods do.
+
+    Nothing is opened before the first use, which must be in the event loop of all others.
+    `patience` bounds how long a caller waits for a database that is away or slow.
+    """
+
+    def __init__(self, url: str, *, patience: float = 5.0) -> None:
+        self._database = Database(url, patience)
+        self._waiters = Waiters()
+        self._node = Node(self._database, self._waiters)
+        self._flusher = Flusher(self._database, self._node.renew, patience)
+        self._is_closed = False
+        self.conversations = PostgresConversations(self._database, self._node.ensure)
+        self.claims = PostgresClaims(self._database, self._node.ensure)
+        self.notices = PostgresNotices(self._database)
+
+    async def begin(
+        self,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        *,
+        batch: Batch | None = None,
+        request: bytes | None = None,
+    ) -> None:
+        """Take note of a turn; durable on return in any case."""
+        turn = Begun(
+            await self._node.ensure(),
+            owner,
+            response.id,
+            response.previous_response_id,
+            response.status,
+            response.created_at,
+            encode_turn(response),
+            encode_items(items),
+            batch,
+            request,
+        )
+        size = _size(turn.body, turn.items, batch) + len(request or b"")
+        await self._flusher.call(BEGIN, (owner, response.id), turn, size)
+        self._waiters.wake(response.id)
+
+    async def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> bool:
+        """Add to the log of a turn of this node; say whether it is to be cancelled."""
+        turn = Appended(await self._node.ensure(), owner, response_id, batch, status)
+        is_cancelled: bool = await self._flusher.call(
+            APPEND, (owner, response_id), turn, len(batch.body)
+        )
+        self._waiters.wake(response_id)
+        return is_cancelled
+
+    async def finish(
+        self,
+        owner: str,
+        response: Response,
+        *,
+        batch: Batch | None = None,
+        said: Sequence[Item] = (),
+        notices: Sequence[Notice] = (),
+    ) -> None:
+        """Make the final state of a turn of this node durable, and all that goes with it."""
+        check_final(response)
+        turn = Finished(
+            await self._node.ensure(),
+            owner,
+            response.id,
+            response.status,
+            encode_turn(response),
+            encode_items(response.output),
+            batch,
+            encode_items(said),
+            tuple(notices),
+        )
+        size = _size(turn.body, [*turn.items, *turn.said], batch)
+        await self._flusher.call(FINISH, (owner, response.id), turn, size)
+        self._waiters.wake(response.id)
+
+    async def get(self, owner: str, response_id: str) -> Response | None:
+        """Return a response with its output, finished or not."""
+        return await self._read(reads.get, owner, response_id)
+
+    async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
+        """Return every batch that has an event behind the sequence number `after`."""
+        if not is_text(response_id):
+            return None
+        return await self._database.ask(
+            lambda connection: reads.read_log(connection, owner, response_id, after)
+        )
+
+    async def wait(self, response_id: str, seconds: float) -> None:
+        """Return when something was heard of the response, or the time is over."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if not self._node.is_listening:
+            seconds = min(seconds, _POLL_SECONDS)
+        await self._waiters.wait(response_id, seconds)
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """Remove a response and all that belongs to it; say whether there was one."""
+        if not is_text(response_id):
+            return False
+        is_gone = await self._database.change(
+            lambda connection: reads.delete(connection, owner, response_id, CHANNEL)
+        )
+        self._waiters.wake(response_id)
+        return is_gone
+
+    async def history(self, owner: str, response_id: str) -> History | None:
+        """Return the items of the whole chain that ends in this response."""
+        if not is_text(response_id):
+            return None
+        return await self._database.view(
+            lambda connection: reads.history(connection, owner, response_id)
+        )
+
+    async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
+        """Return the turn's own input items in order."""
+        return await self._read(reads.input_items, owner, response_id)
+
+    async def find_item(self, owner: str, item_id: str) -> Item | None:
+        """Return the newest item with this id; a response's comes before a conversation's."""
+        if not is_bytes(item_id):
+            return None
+        return await self._database.ask(
+            lambda connection: reads.find_item(connection, owner, item_id)
+        )
+
+    async def ask_cancel(self, owner: str, response_id: str) -> bool:
+        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        if not is_text(response_id):
+            return False
+        return await self._database.ask(
+            lambda connection: reads.ask_cancel(connection, owner, response_id, CHANNEL)
+        )
+
+    async def asked_cancels(self) -> list[tuple[str, str]]:
+        """Return owner and id of those responses of this node that are to be cancelled."""
+        return await self._database.ask(
+            lambda connection: reads.asked_cancels(connection, self._node.name)
+        )
+
+    async def claim_orphans(self, limit: int) -> list[Orphan]:
+        """Become the writer of unfinished responses of nodes that are gone.
+
+        A node that has just started, or was away, waits with those whose lease has run out.
+        """
+        writer = await self._node.ensure()
+        return await self._database.change(
+            lambda connection: reads.claim_orphans(
+                connection, writer, limit, is_steady=self._node.is_steady
+            )
+        )
+
+    async def sweep(self, before: int, claims_before: int) -> int:
+        """Remove what is older than these times, in steps."""
+        removed = await self._in_steps(
+            lambda connection: reads.sweep(connection, before, CHANNEL), reads.SWEEP_SIZE
+        )
+        await self._in_steps(
+            lambda connection: rows.sweep_notices(connection, before), rows.SWEEP_SIZE
+        )
+        await self._in_steps(
+            lambda connection: rows.sweep_claims(connection, claims_before), rows.SWEEP_SIZE
+        )
+        await self._database.change(rows.sweep_nodes)
+        return removed
+
+    async def secret(self, name: str, value: bytes) -> bytes:
+        """Return the secret of this name; if there is none, keep and return this value."""
+        return await self._database.change(
+            lambda connection: rows.keep_secret(connection, name, value)
+        )
+
+    async def add_key(self, key: KeyRecord) -> None:
+        """Keep a new key. Raise ValueError if its id is taken."""
+        if not await self._database.change(lambda connection: rows.add_key(connection, key)):
+            raise ValueError(f"there already is a key {key.id!r}")
+
+    async def find_key(self, key_id: str) -> KeyRecord | None:
+        """Return the key with this id, revoked or not."""
+        if not is_text(key_id):
+            return None
+        return await self._database.ask(lambda connection: rows.find_key(connection, key_id))
+
+    async def list_keys(self) -> list[KeyRecord]:
+        """Return every key, oldest first."""
+        return await self._database.ask(rows.list_keys)
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
+        if not is_text(key_id):
+            return False
+        return await self._database.change(
+            lambda connection: rows.revoke_key(connection, key_id, now)
+        )
+
+    async def ping(self) -> None:
+        """Return if the database can be read and written now: the lease is renewed."""
+        await self._node.renew()
+
+    async def close(self) -> None:
+        """Write what is queued, be gone, and let go of all connections."""
+        self._is_closed = True
+        await self._flusher.close()
+        await self._node.close()
+        await self._database.close()
+        self._waiters.wake_all()
+
+    async def _in_steps(self, step: Callable[[Connection], Awaitable[int]], size: int) -> int:
+        """Remove until a step finds less than `size`; return how many there were."""
+        removed = 0
+        while True:
+            found = await self._database.change(step)
+            removed += found
+            if found < size:
+                return removed
+
+    async def _read(
+        self,
+        ask: Callable[[Connection, str, str], Awaitable[_T | None]],
+        owner: str,
+        name: str,
+    ) -> _T | None:
+        if not is_text(name):
+            return None
+        return await self._database.ask(lambda connection: ask(connection, owner, name))
+
+
+def _size(body: bytes, items: Sequence[StoredItem], batch: Batch | None) -> int:
+    return len(body) + sum(len(item.body) for item in items) + (len(batch.body) if batch else 0)

@@ -1,0 +1,91 @@
+"""How is the database file opened, and what do its errors mean?
+
+Files and directories that we create are for our user alone. Every connection is in
+autocommit mode (transactions are written out), in WAL mode, and durable at each commit.
+Error texts go to callers over HTTP, so they name what to do and never a path.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.sqlite.migrations import migrate
+
+__all__ = ["connect", "create_file", "is_locked", "unavailable"]
+
+_SENTENCES: Final = {
+    sqlite3.SQLITE_BUSY: "the database is locked by another process; nothing was stored, try again",
+    sqlite3.SQLITE_LOCKED: "the database is locked; nothing was stored, try again",
+    sqlite3.SQLITE_FULL: "there is no room left for the database; nothing was stored",
+    sqlite3.SQLITE_READONLY: "the database cannot be written; nothing was stored",
+    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "the database file is damaged",
+    sqlite3.SQLITE_NOTADB: "the database file is not a database",
+}
+
+
+def create_file(path: Path) -> None:
+    """Create the file (0600) and its directory (0700) where they are absent.
+
+    An existing database is never opened here. POSIX drops every lock that a process holds on
+    a file when it closes any descriptor of it: another process would then take itself for the
+    last one, delete the journal, and what we commit from there on would be lost.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # SQLite gives its journal files the mode of the database.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sqlite3.Connection:
+    """Open the database at its newest version; wait `patience` seconds for a lock.
+
+    `max_bytes` caps what the file may grow to, rounded down to whole pages.
+    """
+    create_file(path)
+    connection = sqlite3.connect(
+        path, timeout=patience, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        migrate(connection)
+        if max_bytes is not None:
+            page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def is_locked(error: Exception) -> bool:
+    """Say whether somebody else has the database just now."""
+    return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def unavailable(error: Exception) -> StoreUnavailable:
+    """Return what a caller is told about this error, with the error as its cause."""
+    if isinstance(error, StoreUnavailable):
+        fault = StoreUnavailable(error.message)
+    elif (sentence := _SENTENCES.get(_code(error))) is not None:
+        fault = StoreUnavailable(sentence)
+    else:
+        fault = StoreUnavailable(
+            f"the store failed with {type(error).__name__}; nothing was stored"
+        )
+    fault.__cause__ = error
+    return fault
+
+
+def _code(error: Exception) -> int:
+    """Return the primary code of an error of SQLite's, -1 for any other."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return -1 if code is None else int(code) & 0xFF

@@ -1,0 +1,163 @@
+"""Conversations in a SQLite file. The SQL is in `conversation_statements`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from antiphon.protocol.items import Item
+from antiphon.store.base import Conversation, ItemPage
+from antiphon.store.encoding import encode_items, encode_new_items, is_storable
+from antiphon.store.sqlite import conversation_statements as statements
+from antiphon.store.sqlite.presence import Presence
+from antiphon.store.sqlite.worker import Reader, Writer
+
+__all__ = ["SqliteConversations"]
+
+
+class SqliteConversations:
+    """See `Conversations` for what the methods do. Every change is durable on return."""
+
+    def __init__(self, writer: Writer, reader: Reader, presence: Presence) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._presence = presence
+
+    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
+        """Keep a new conversation. Raise ValueError if its id is taken."""
+        rows = encode_new_items(items)
+        run = partial(statements.create, owner=owner, conversation=conversation, items=rows)
+        await self._writer.call(run, sum(len(row.body) for row in rows))
+
+    async def get(self, owner: str, conversation_id: str) -> Conversation | None:
+        """Return the conversation without its items."""
+        if not is_storable(conversation_id):
+            return None
+        run = partial(statements.get, owner=owner, conversation_id=conversation_id)
+        return await self._reader.call(run)
+
+    async def update(
+        self, owner: str, conversation_id: str, metadata: dict[str, Any]
+    ) -> Conversation | None:
+        """Replace the metadata."""
+        if not is_storable(conversation_id):
+            return None
+        return await self._writer.call(
+            partial(
+                statements.update, owner=owner, conversation_id=conversation_id, metadata=metadata
+            )
+        )
+
+    async def delete(self, owner: str, conversation_id: str) -> bool:
+        """Remove a conversation and its items from the file."""
+        if not is_storable(conversation_id):
+            return False
+        run = partial(
+            statements.delete,
+            owner=owner,
+            conversation_id=conversation_id,
+            is_alive=self._presence.is_alive,
+        )
+        return await self._writer.remove(run)
+
+    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
+        """Return every item in order."""
+        if not is_storable(conversation_id):
+            return None
+        run = partial(statements.items, owner=owner, conversation_id=conversation_id)
+        return await self._reader.call(run)
+
+    async def page(
+        self,
+        owner: str,
+        conversation_id: str,
+        *,
+        after: str | None,
+        limit: int,
+        is_descending: bool,
+    ) -> ItemPage | None:
+        """Return at most `limit` items behind the item `after` in the given order."""
+        if not is_storable(conversation_id):
+            return None
+        if after is not None and not is_storable(after):
+            raise KeyError(after)
+        run = partial(
+            statements.page,
+            owner=owner,
+            conversation_id=conversation_id,
+            after=after,
+            limit=limit,
+            is_descending=is_descending,
+        )
+        return await self._reader.call(run)
+
+    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
+        """Add items at the end."""
+        if not is_storable(conversation_id):
+            return False
+        rows = encode_new_items(items)
+        run = partial(
+            statements.add,
+            owner=owner,
+            conversation_id=conversation_id,
+            items=rows,
+            is_alive=self._presence.is_alive,
+        )
+        return await self._writer.call(run, sum(len(row.body) for row in rows))
+
+    async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:
+        """Return one item."""
+        if not (is_storable(conversation_id) and is_storable(item_id)):
+            return None
+        run = partial(
+            statements.find, owner=owner, conversation_id=conversation_id, item_id=item_id
+        )
+        return await self._reader.call(run)
+
+    async def remove(self, owner: str, conversation_id: str, item_id: str) -> bool:
+        """Remove one item from the file."""
+        if not (is_storable(conversation_id) and is_storable(item_id)):
+            return False
+        run = partial(
+            statements.remove,
+            owner=owner,
+            conversation_id=conversation_id,
+            item_id=item_id,
+            is_alive=self._presence.is_alive,
+        )
+        return await self._writer.remove(run)
+
+    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+        """Become the writer."""
+        if not is_storable(conversation_id):
+            return None
+        run = partial(
+            statements.lock,
+            owner=owner,
+            conversation_id=conversation_id,
+            response_id=response_id,
+            writer=self._presence.name,
+            is_alive=self._presence.is_alive,
+        )
+        return await self._writer.call(run)
+
+    async def unlock(
+        self,
+        owner: str,
+        conversation_id: str,
+        response_id: str,
+        said: Sequence[Item] = (),
+    ) -> bool:
+        """Add what was said and let go, if this response holds the lock; say whether it did."""
+        if not is_storable(conversation_id):
+            return False
+        rows = encode_items(said)
+        run = partial(
+            statements.unlock,
+            owner=owner,
+            conversation_id=conversation_id,
+            response_id=response_id,
+            said=rows,
+        )
+        return await self._writer.call(run, sum(len(row.body) for row in rows))

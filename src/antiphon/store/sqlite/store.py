@@ -1,0 +1,300 @@
+"""Responses, their logs and keys in one SQLite file, which several processes may share.
+
+One thread writes, all that is waiting in one durable transaction; another reads and never
+waits for it. A turn can be read as soon as `begin` has returned: a miss while writes are
+under way is asked again behind them. What other processes append is seen by looking again.
+This module joins the parts; the SQL is in `statements` and its neighbours, the threads are in
+`worker`, the shape of the file is in `migrations`, who is alive in `presence`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.store.base import Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.encoding import (
+    StoredItem,
+    check_final,
+    encode_items,
+    encode_turn,
+    is_storable,
+)
+from antiphon.store.sqlite import claim_statements, log_statements, statements
+from antiphon.store.sqlite.claims import SqliteClaims, SqliteNotices
+from antiphon.store.sqlite.connection import connect, unavailable
+from antiphon.store.sqlite.conversations import SqliteConversations
+from antiphon.store.sqlite.erasure import Eraser
+from antiphon.store.sqlite.presence import Presence
+from antiphon.store.sqlite.worker import Reader, Writer
+from antiphon.store.waiting import Waiters
+
+__all__ = ["SqliteStore"]
+
+# SQLite itself waits this long for a lock; the writer asks again until `patience` is over.
+_LOCK_WAIT: Final = 0.1
+# What another process did to a response is found out this often.
+_LOOK_AGAIN: Final = 0.1
+
+_T = TypeVar("_T")
+
+
+class SqliteStore:
+    """A store in a file. See `Store` for what the methods do.
+
+    `patience` is how long a caller waits for a database that another process has locked.
+    `max_bytes` caps the size of the file; over it, writes fail as on a full disk.
+    Raises StoreUnavailable if the file cannot be opened or belongs to a newer antiphon.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, patience: float = 5.0, max_bytes: int | None = None
+    ) -> None:
+        self.path = Path(path).absolute()
+        try:
+            connect(self.path, patience=patience).close()
+            self._presence = Presence(self.path)
+            self._presence.clean()
+            self._eraser = Eraser(self.path)
+        except (sqlite3.Error, OSError, StoreUnavailable) as error:
+            raise StoreUnavailable(f"{self.path}: {unavailable(error).message}") from error
+        lock_wait = min(_LOCK_WAIT, patience)
+        self._writer = Writer(
+            partial(connect, self.path, patience=lock_wait, max_bytes=max_bytes),
+            patience,
+            self._eraser,
+        )
+        self._reader = Reader(partial(connect, self.path, patience=patience), patience)
+        self._waiters = Waiters()
+        self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
+        self.claims = SqliteClaims(self._writer, self._reader, self._presence)
+        self.notices = SqliteNotices(self._writer)
+
+    async def begin(
+        self,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        *,
+        batch: Batch | None = None,
+        request: bytes | None = None,
+    ) -> None:
+        """Queue the turn to be written. If writing failed last, wait: better a 503 now."""
+        body, rows = encode_turn(response), encode_items(items)
+        row = statements.Beginning(
+            response.id,
+            response.previous_response_id,
+            response.status,
+            self._presence.name,
+            response.created_at,
+            body,
+        )
+        run = partial(
+            statements.begin, owner=owner, response=row, items=rows, batch=batch, request=request
+        )
+        size = len(body) + _size(rows) + _weigh(batch) + len(request or b"")
+        if batch is not None or self._writer.is_ailing:
+            await self._writer.call(run, size)
+            self._waiters.wake(response.id)
+        else:
+            self._writer.post(run, size)
+
+    async def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> bool:
+        """Return when the batch is on the disk; shares its commit with other streams."""
+        run = partial(
+            log_statements.append,
+            owner=owner,
+            response_id=response_id,
+            writer=self._presence.name,
+            batch=batch,
+            status=status,
+        )
+        is_cancelled = await self._writer.share(run, len(batch.body))
+        self._waiters.wake(response_id)
+        return is_cancelled
+
+    async def finish(
+        self,
+        owner: str,
+        response: Response,
+        *,
+        batch: Batch | None = None,
+        said: Sequence[Item] = (),
+        notices: Sequence[Notice] = (),
+    ) -> None:
+        """Return when the final state and all that goes with it is on the disk."""
+        check_final(response)
+        ending = statements.Ending(
+            response.id,
+            response.status,
+            encode_turn(response),
+            encode_items(response.output),
+            batch,
+            encode_items(said),
+            notices,
+        )
+        run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
+        size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
+        await self._writer.call(run, size)
+        self._waiters.wake(response.id)
+
+    async def get(self, owner: str, response_id: str) -> Response | None:
+        """Return a response with its output, finished or not."""
+        return await self._read(statements.get, owner, response_id)
+
+    async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
+        """Return every batch that has an event behind the sequence number `after`."""
+        return await self._read(partial(statements.read_log, after=after), owner, response_id)
+
+    async def wait(self, response_id: str, seconds: float) -> None:
+        """Return when we did something to the response, or it is time to look again."""
+        await self._waiters.wait(response_id, min(seconds, _LOOK_AGAIN))
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """Remove a response, its items and its log from the file; say whether there was one."""
+        if not is_storable(response_id):
+            return False
+        found = await self._writer.remove(
+            partial(statements.delete, owner=owner, response_id=response_id)
+        )
+        self._waiters.wake(response_id)
+        return found
+
+    async def history(self, owner: str, response_id: str) -> History | None:
+        """Return the items of the whole chain that ends in this response."""
+        return await self._read(statements.history, owner, response_id)
+
+    async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
+        """Return the turn's own input items in order."""
+        return await self._read(statements.input_items, owner, response_id)
+
+    async def find_item(self, owner: str, item_id: str) -> Item | None:
+        """Return the newest item with this id that is on the disk."""
+        return await self._read(statements.find_item, owner, item_id)
+
+    async def ask_cancel(self, owner: str, response_id: str) -> bool:
+        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        if not is_storable(response_id):
+            return False
+        found = await self._writer.call(
+            partial(log_statements.ask_cancel, owner=owner, response_id=response_id)
+        )
+        self._waiters.wake(response_id)
+        return found
+
+    async def asked_cancels(self) -> list[tuple[str, str]]:
+        """Return owner and id of those responses of this store that somebody asked to cancel."""
+        return await self._reader.call(
+            partial(log_statements.asked_cancels, writer=self._presence.name)
+        )
+
+    async def claim_orphans(self, limit: int) -> list[Orphan]:
+        """Become the writer of unfinished responses whose writer is gone, oldest first."""
+        # Asked often, and mostly in vain: looking does not hold up those who write.
+        is_alive = self._presence.is_alive
+        if not await self._reader.call(partial(log_statements.has_orphans, is_alive=is_alive)):
+            return []
+        claim = partial(
+            log_statements.claim_orphans,
+            writer=self._presence.name,
+            is_alive=is_alive,
+            limit=limit,
+        )
+        return await self._writer.call(claim)
+
+    async def sweep(self, before: int, claims_before: int) -> int:
+        """Remove what is older, in steps that let others write."""
+        removed = await self._in_steps(partial(statements.sweep, before=before))
+        await self._writer.call(partial(claim_statements.sweep_notices, before=before))
+        limit = statements.SWEEP_SIZE
+        await self._in_steps(
+            partial(claim_statements.sweep_claims, before=claims_before, limit=limit)
+        )
+        if removed:
+            await self._writer.remove(_do_nothing)
+        return removed
+
+    async def secret(self, name: str, value: bytes) -> bytes:
+        """Return the secret of this name; if there is none, keep and return this value."""
+        return await self._writer.call(
+            partial(claim_statements.keep_secret, name=name, value=value)
+        )
+
+    async def add_key(self, key: KeyRecord) -> None:
+        """Keep a new key. Raise ValueError if its id is taken."""
+        if not await self._writer.call(partial(statements.add_key, key=key)):
+            raise ValueError(f"there already is a key {key.id!r}")
+
+    async def find_key(self, key_id: str) -> KeyRecord | None:
+        """Return the key with this id, revoked or not."""
+        if not is_storable(key_id):
+            return None
+        return await self._reader.call(partial(statements.find_key, key_id=key_id))
+
+    async def list_keys(self) -> list[KeyRecord]:
+        """Return every key, oldest first."""
+        return await self._reader.call(statements.list_keys)
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
+        if not is_storable(key_id):
+            return False
+        return await self._writer.call(partial(statements.revoke_key, key_id=key_id, now=now))
+
+    async def ping(self) -> None:
+        """Return if the file can be read and written now."""
+        await self._writer.call(statements.touch)
+        await self._reader.call(statements.look)
+
+    async def close(self) -> None:
+        """Write what is queued and let go of files and threads."""
+        await self._reader.close()
+        await self._writer.close()
+        self._eraser.close()
+        self._presence.close()
+
+    async def _in_steps(self, remove: Callable[[sqlite3.Connection], int]) -> int:
+        removed = step = await self._writer.call(remove)
+        while step == statements.SWEEP_SIZE:
+            step = await self._writer.call(remove)
+            removed += step
+        return removed
+
+    async def _read(
+        self, ask: Callable[[sqlite3.Connection, str, str], _T | None], owner: str, name: str
+    ) -> _T | None:
+        if not is_storable(name):
+            return None
+
+        def run(connection: sqlite3.Connection) -> _T | None:
+            return ask(connection, owner, name)
+
+        # Asked first: what was queued may be written while we read, and still be missed.
+        is_writing = self._writer.is_busy
+        found = await self._reader.call(run)
+        if found is None and is_writing:
+            await self._writer.call(_do_nothing)
+            found = await self._reader.call(run)
+        return found
+
+
+def _size(items: Sequence[StoredItem]) -> int:
+    return sum(len(item.body) for item in items)
+
+
+def _weigh(batch: Batch | None) -> int:
+    return 0 if batch is None else len(batch.body)
+
+
+def _do_nothing(_: sqlite3.Connection) -> bool:
+    """Wait for the transaction that everything queued before is part of."""
+    return True

@@ -1,0 +1,323 @@
+"""Who touches a connection, and when do callers hear of it?
+
+A connection belongs to one thread, and jobs reach it through a backlog. The writer does all
+that is waiting in one transaction (group commit) and tells the callers after the commit, with
+one wake-up per event loop. Rules:
+
+- A job that fails takes no other with it: a failed batch is tried again in halves.
+- A job that returns an error has changed nothing: its caller gets it, the others go on.
+- A connection that failed is closed, and the next job opens a new one.
+- Nobody waits for a locked database longer than `patience`.
+- A job nobody waits for lingers a moment, so that it shares a commit with others.
+- Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
+- What a job removed is erased from the files too before its caller hears of it, unless that
+  takes longer than `patience`, because a reader is in the way: then it is done afterwards.
+- What another process removed and did not erase before it was killed is erased here as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.sqlite.backlog import Backlog, Job, Run, Watch, deliver
+from antiphon.store.sqlite.connection import is_locked, unavailable
+from antiphon.store.sqlite.erasure import Progress
+
+__all__ = ["Reader", "Writer"]
+
+_LINGER: Final = 0.01
+# Between commits that are made for shared jobs alone: many streams then make 100 commits a
+# second, not as many as the disk can bear, and a single one hardly ever waits.
+_SHARE: Final = 0.01
+# Between attempts to erase while somebody is in the way; doubled each time. An attempt may
+# hold up others, so they become rare when nobody waits for it.
+_FIRST_PAUSE: Final = 0.01
+_LAST_PAUSE: Final = 1.0
+_LAST_IDLE_PAUSE: Final = 60.0
+# How often we look whether somebody else has left something to erase.
+_LOOK: Final = 60.0
+# Erasing goes through the whole file. Where that takes long, it is a tenth of what we do.
+_LONG: Final = 0.05
+_REST: Final = 9
+# Beyond `patience`, for a slow disk: a thread that has gone wrong is a 503, not a hang.
+_GRACE: Final = 25.0
+_LOCK_PAUSE: Final = 0.01
+
+_T = TypeVar("_T")
+
+
+class _Worker:
+    """A thread with a connection of its own."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], patience: float) -> None:
+        self._connect = connect
+        self._patience = patience
+        self._open: sqlite3.Connection | None = None
+        self._backlog = Backlog()
+        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._thread = threading.Thread(target=self._live, name=type(self).__name__, daemon=True)
+        self._thread.start()
+
+    async def call(self, run: Run[_T], size: int = 0) -> _T:
+        """Run this on the connection and return its result when it is done for good."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
+        self._backlog.ring()
+        return await self._answer(future)
+
+    async def _answer(self, future: asyncio.Future[_T]) -> _T:
+        loop = future.get_loop()
+        watch = self._watches.get(loop)
+        if watch is None:
+            watch = self._watch(loop)
+        return await watch.answer(future)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
+        """Return the watch of a loop that is new here; forget those that are gone."""
+        for other in list(self._watches):
+            if other.is_closed():
+                self._watches.pop(other, None)
+        return self._watches.setdefault(loop, Watch(loop, self._patience + _GRACE))
+
+    async def close(self) -> None:
+        """Do what is waiting, then end the thread. Closing twice is fine."""
+        self._backlog.close()
+        await asyncio.to_thread(self._thread.join)
+
+    def _live(self) -> None:
+        while (jobs := self._backlog.take()) is not None:
+            self._do(jobs)
+        self._drop()
+
+    def _do(self, jobs: list[Job]) -> None:
+        raise NotImplementedError
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._open is None:
+            self._open = self._connect()
+        return self._open
+
+    def _drop(self) -> None:
+        connection, self._open = self._open, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+
+class Reader(_Worker):
+    """Does jobs one by one; each sees one state of the database."""
+
+    def _do(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            try:
+                job.result = self._read(job)
+            except Exception as error:  # noqa: BLE001 # outermost frame of the thread
+                self._drop()
+                job.error = unavailable(error)
+            deliver([job])
+
+    def _read(self, job: Job) -> object:
+        if time.monotonic() > job.deadline:
+            raise StoreUnavailable("the database did not answer in time; try again")
+        connection = self._connection()
+        connection.execute("BEGIN")
+        result = job.run(connection)
+        connection.execute("COMMIT")
+        return result
+
+
+class _Eraser(Protocol):
+    def is_due(self, connection: sqlite3.Connection) -> bool: ...
+
+    def step(self, connection: sqlite3.Connection) -> Progress: ...
+
+
+class Writer(_Worker):
+    """Does all waiting jobs in one transaction, in order."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        patience: float,
+        eraser: _Eraser | None = None,
+    ) -> None:
+        self.is_ailing = False
+        self._eraser = eraser
+        # Whether a pass through the file is under way, and whether one has to follow.
+        self._is_erasing = False
+        self._is_due = False
+        # Who waits for this pass, and who for the next.
+        self._erasing: list[Job] = []
+        self._removed: list[Job] = []
+        self._next_look = 0.0
+        self._pause = _FIRST_PAUSE
+        self._next_step = 0.0
+        self._spent = 0.0
+        super().__init__(connect, patience)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is waiting or being written."""
+        return self._backlog.is_busy
+
+    def post(self, run: Run[object], size: int) -> None:
+        """Run this before any later job, some time soon. Nobody hears whether it worked."""
+        if self._backlog.put(Job(run, time.monotonic() + self._patience, None), size):
+            asyncio.get_running_loop().call_later(_LINGER, self._backlog.ring)
+
+    async def share(self, run: Run[_T], size: int) -> _T:
+        """Like `call`, but wait a moment for others if there was a commit just now."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
+        if not self._backlog.is_coming:
+            self._backlog.ring()
+        return await self._answer(future)
+
+    async def remove(self, run: Run[_T]) -> _T:
+        """Like `call`, for what removes something: the result True waits until it is erased."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        job = Job(run, time.monotonic() + self._patience, future)
+        job.is_removal = True
+        self._backlog.put(job, 0)
+        self._backlog.ring()
+        return await self._answer(future)
+
+    def _live(self) -> None:
+        while (jobs := self._backlog.take(self._rest(), _SHARE)) is not None:
+            self._do(jobs)
+            self._erase_some(time.monotonic())
+        self._erase_last()
+        self._drop()
+
+    def _do(self, jobs: list[Job]) -> None:
+        while jobs:
+            try:
+                connection = self._connection()
+                connection.execute("BEGIN IMMEDIATE")
+            except Exception as error:  # noqa: BLE001 # outermost frame of the thread
+                jobs = self._give_up(jobs, error)
+            else:
+                self._commit(connection, jobs)
+                return
+
+    def _commit(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        try:
+            for job in jobs:
+                job.result = job.run(connection)
+            connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 # outermost frame of the thread
+            self._drop()
+            if len(jobs) == 1:
+                self._fail(jobs, error)
+            else:
+                self._do(jobs[: len(jobs) // 2])
+                self._do(jobs[len(jobs) // 2 :])
+        else:
+            self.is_ailing = False
+            if self._eraser is not None:
+                jobs = self._keep_removals(jobs)
+            deliver(jobs)
+
+    def _keep_removals(self, jobs: list[Job]) -> list[Job]:
+        """Let those who removed something wait until it is erased; return the others."""
+        removed = [job for job in jobs if job.is_removed]
+        if not removed:
+            return jobs
+        self._removed += removed
+        self._is_due = True
+        if self._pause > _LAST_PAUSE:
+            self._pause, self._next_step = _FIRST_PAUSE, 0.0
+        return [job for job in jobs if not job.is_removed]
+
+    def _rest(self) -> float | None:
+        """Return how long the thread may sleep."""
+        if self._eraser is None:
+            return None
+        end = self._next_step if self._is_erasing or self._is_due else self._next_look
+        return max(0.0, end - time.monotonic())
+
+    def _look(self, eraser: _Eraser, now: float) -> None:
+        """Find out whether there is something to erase that we do not know of."""
+        self._next_look = now + _LOOK
+        try:
+            self._is_due = eraser.is_due(self._connection())
+        except (sqlite3.Error, OSError, StoreUnavailable):
+            self._drop()
+
+    def _erase_some(self, now: float) -> None:
+        """Erase a piece of what was removed, and tell those whose removal is all gone."""
+        if self._eraser is None:
+            return
+        if not (self._is_erasing or self._is_due) and now >= self._next_look:
+            self._look(self._eraser, now)
+        if self._is_due and not self._is_erasing:
+            self._is_erasing, self._is_due = True, False
+            self._erasing, self._removed = self._removed, []
+        if self._is_erasing and now >= self._next_step:
+            self._take_step(self._eraser, now)
+        self._erasing = _tell_late(self._erasing, now)
+        self._removed = _tell_late(self._removed, now)
+
+    def _take_step(self, eraser: _Eraser, now: float) -> None:
+        progress = self._step(eraser)
+        if progress is Progress.BLOCKED:
+            self._next_step = now + self._pause
+            is_awaited = self._erasing or self._removed
+            self._pause = min(self._pause * 2, _LAST_PAUSE if is_awaited else _LAST_IDLE_PAUSE)
+            return
+        self._pause = _FIRST_PAUSE
+        self._spent += time.monotonic() - now
+        if progress is Progress.DONE:
+            deliver(self._erasing)
+            self._is_erasing, self._erasing = False, []
+            self._next_step = time.monotonic() + max(0.0, self._spent - _LONG) * _REST
+            self._spent = 0.0
+
+    def _step(self, eraser: _Eraser) -> Progress:
+        try:
+            return eraser.step(self._connection())
+        except (sqlite3.Error, OSError, StoreUnavailable):
+            return Progress.BLOCKED
+        finally:
+            self._drop()
+
+    def _erase_last(self) -> None:
+        """Erase what is left if nobody is in the way, then let everybody go."""
+        end = time.monotonic() + self._patience
+        while (now := time.monotonic()) < end and (self._is_erasing or self._is_due):
+            self._next_step = 0.0
+            self._erase_some(now)
+            if self._pause > _FIRST_PAUSE:
+                break
+        deliver(self._erasing + self._removed)
+
+    def _give_up(self, jobs: list[Job], error: Exception) -> list[Job]:
+        """Fail what cannot wait any longer for the transaction to begin; return the rest."""
+        if not is_locked(error):
+            self._drop()
+            self._fail(jobs, error)
+            return []
+        now = time.monotonic()
+        self._fail([job for job in jobs if job.deadline <= now], error)
+        time.sleep(_LOCK_PAUSE)
+        return [job for job in jobs if job.deadline > now]
+
+    def _fail(self, jobs: list[Job], error: Exception) -> None:
+        self.is_ailing = True
+        for job in jobs:
+            job.error = unavailable(error)
+        deliver(jobs)
+
+
+def _tell_late(jobs: list[Job], now: float) -> list[Job]:
+    """Tell those whose time is over; return the others."""
+    late = [job for job in jobs if job.deadline <= now]
+    deliver(late)
+    return [job for job in jobs if job.deadline > now] if late else jobs

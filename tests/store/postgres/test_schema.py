@@ -1,0 +1,102 @@
+"""Migrations on PostgreSQL: from any older version, by many at once, and never backwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.postgres import PostgresStore
+from antiphon.store.postgres.schema import MIGRATIONS, TakenNames, migrate
+from antiphon.store.sqlite.migrations import NewerDatabase
+from tests.postgres import fresh_database
+
+LATER = (*MIGRATIONS, ("CREATE TABLE later (x INTEGER)", "INSERT INTO later VALUES (1)"))
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with fresh_database() as made:
+        yield made
+
+
+@pytest.fixture
+async def connection(url: str) -> AsyncIterator[Any]:
+    made = await asyncpg.connect(url)
+    yield made
+    await made.close()
+
+
+async def test_an_empty_database_becomes_ours(connection: Any) -> None:
+    await migrate(connection)
+    await migrate(connection)
+    rows = await connection.fetch("SELECT number FROM antiphon_migrations ORDER BY number")
+    assert [number for (number,) in rows] == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_an_older_database_gets_what_is_missing(connection: Any) -> None:
+    await migrate(connection)
+    await migrate(connection, LATER)
+    assert await connection.fetchval("SELECT x FROM later") == 1
+
+
+async def test_many_may_migrate_at_once(url: str) -> None:
+    async def one() -> None:
+        connection = await asyncpg.connect(url)
+        await migrate(connection, LATER)
+        await connection.close()
+
+    await asyncio.gather(*(one() for _ in range(6)))
+    connection = await asyncpg.connect(url)
+    assert await connection.fetchval("SELECT count(*) FROM later") == 1
+    await connection.close()
+
+
+async def test_a_newer_database_is_refused_untouched(url: str, connection: Any) -> None:
+    await migrate(connection, LATER)
+    store = PostgresStore(url)
+    with pytest.raises(NewerDatabase, match="upgrade antiphon"):
+        await store.list_keys()
+    await store.close()
+    assert await connection.fetchval("SELECT count(*) FROM nodes") == 0
+
+
+async def test_tables_of_another_program_are_left_alone(url: str, connection: Any) -> None:
+    await connection.execute("CREATE TABLE keys (mine TEXT)")
+    store = PostgresStore(url)
+    with pytest.raises(TakenNames, match="of its own"):
+        await store.ping()
+    await store.close()
+    tables = await connection.fetch(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+    )
+    assert [name for (name,) in tables] == ["keys"]
+
+
+async def test_a_migration_that_fails_leaves_the_old_version(connection: Any) -> None:
+    await migrate(connection)
+    with pytest.raises(asyncpg.PostgresError):
+        await migrate(connection, (*MIGRATIONS, ("CREATE TABLE later (x INT)", "nonsense")))
+    assert await connection.fetchval("SELECT to_regclass('later')") is None
+    await migrate(connection)
+
+
+async def test_a_user_without_rights_is_told_so(url: str, connection: Any) -> None:
+    await migrate(connection)
+    schema = await connection.fetchval("SELECT current_schema()")
+    role = f"{schema}_reader"
+    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    try:
+        scheme, _, place = url.partition("://")
+        store = PostgresStore(f"{scheme}://{role}:x@{place.partition('@')[2]}")
+        with pytest.raises(StoreUnavailable, match="does not let this gateway's user do that"):
+            await store.list_keys()
+        await store.close()
+    finally:
+        await connection.execute(f"DROP OWNED BY {role}")
+        await connection.execute(f"DROP ROLE {role}")

@@ -1,0 +1,150 @@
+"""Migrations: from every version upward, never from a newer one, all or nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.response import Response
+from antiphon.store import SqliteStore
+from antiphon.store.base import Batch, KeyRecord
+from antiphon.store.sqlite.migrations import MIGRATIONS, ForeignDatabase, NewerDatabase, migrate
+from tests.store.samples import OWNER, ids, run_turn
+
+NEXT = ("ALTER TABLE responses ADD COLUMN colour TEXT", "CREATE TABLE extra (id INTEGER)")
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        yield made
+
+
+def version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+@pytest.mark.parametrize("old", range(1, len(MIGRATIONS) + 1))
+async def test_every_old_version_becomes_the_newest(old: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, MIGRATIONS[:old])
+        assert version(connection) == old
+    store = SqliteStore(path)
+    ended = await run_turn(store, "r1")
+    assert await store.get(OWNER, "r1") == ended
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert version(connection) == len(MIGRATIONS)
+
+
+async def test_rows_survive_a_migration(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = SqliteStore(path)
+    await run_turn(store, "r1")
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, (*MIGRATIONS, NEXT))
+        assert connection.execute("SELECT id, colour FROM responses").fetchall() == [("r1", None)]
+        assert version(connection) == len(MIGRATIONS) + 1
+
+
+VERSION_1 = """
+CREATE TABLE responses (
+    key INTEGER PRIMARY KEY, owner TEXT NOT NULL, id TEXT NOT NULL, parent TEXT,
+    status TEXT NOT NULL, writer TEXT, created_at INTEGER NOT NULL, body BLOB NOT NULL,
+    UNIQUE (owner, id));
+CREATE INDEX responses_by_time ON responses (created_at);
+CREATE INDEX responses_by_writer ON responses (writer) WHERE writer IS NOT NULL;
+CREATE TABLE items (
+    response INTEGER NOT NULL, kind INTEGER NOT NULL, position INTEGER NOT NULL,
+    owner TEXT NOT NULL, id TEXT, body BLOB NOT NULL,
+    PRIMARY KEY (response, kind, position)) WITHOUT ROWID;
+CREATE INDEX items_by_id ON items (owner, id);
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, digest BLOB NOT NULL, created_at INTEGER NOT NULL,
+    expires_at INTEGER, revoked_at INTEGER, name TEXT NOT NULL);
+PRAGMA application_id = 1634628713;
+PRAGMA user_version = 1;
+INSERT INTO responses VALUES
+    (1, 'alice', 'r1', NULL, 'completed', NULL, 1000, '{"id":"r1","status":"completed"}'),
+    (2, 'alice', 'r2', 'r1', 'in_progress', 'a-store-that-is-gone', 1001, '{"id":"r2"}');
+INSERT INTO items VALUES
+    (1, 0, 0, 'alice', 'in-r1', '{"type":"message","id":"in-r1"}'),
+    (1, 1, 0, 'alice', 'out-r1', '{"type":"message","id":"out-r1"}'),
+    (2, 0, 0, 'alice', 'in-r2', '{"type":"message","id":"in-r2"}');
+INSERT INTO keys VALUES ('k1', 'alice', x'00ff', 1, NULL, NULL, 'laptop');
+"""
+
+
+async def test_a_file_of_version_1_loses_nothing(tmp_path: Path) -> None:
+    """As that version wrote it, whatever becomes of our statements."""
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(VERSION_1)
+    store = SqliteStore(path)
+    history = await store.history(OWNER, "r2")
+    assert history is not None
+    assert (ids(history.items), history.missing) == (["in-r1", "out-r1", "in-r2"], None)
+    assert await store.find_key("k1") == KeyRecord("k1", OWNER, b"\x00\xff", 1, name="laptop")
+    log = await store.read_log(OWNER, "r1")
+    assert log is not None
+    assert (log.response.status, log.is_kept) == ("completed", False)
+    assert [orphan.response.id for orphan in await store.claim_orphans(10)] == ["r2"]
+    await store.append(OWNER, "r2", Batch(0, 0, b"x"))
+    await store.finish(OWNER, Response(id="r2", status="failed"))
+    assert await store.delete(OWNER, "r1") is True
+    assert await store.find_item(OWNER, "out-r1") is None
+    await store.close()
+
+
+@pytest.mark.parametrize(("rows", "due"), [("", 0), (VERSION_1, 1)])
+def test_what_an_old_version_deleted_is_still_to_be_erased(
+    connection: sqlite3.Connection, rows: str, due: int
+) -> None:
+    connection.executescript(rows)
+    migrate(connection)
+    assert connection.execute("SELECT due, done FROM erasure").fetchall() == [(due, 0)]
+
+
+def test_the_newest_version_is_left_alone(connection: sqlite3.Connection) -> None:
+    migrate(connection)
+    before = connection.total_changes
+    migrate(connection)
+    assert connection.total_changes == before
+
+
+def test_a_migration_that_fails_leaves_the_old_version(connection: sqlite3.Connection) -> None:
+    migrate(connection)
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, (*MIGRATIONS, (*NEXT, "CREATE NONSENSE")))
+    assert version(connection) == len(MIGRATIONS)
+    assert not connection.in_transaction
+    assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'extra'").fetchall()
+
+
+def test_a_newer_version_is_refused(connection: sqlite3.Connection) -> None:
+    migrate(connection, (*MIGRATIONS, NEXT))
+    with pytest.raises(NewerDatabase, match="upgrade antiphon") as caught:
+        migrate(connection)
+    assert (caught.value.version, caught.value.known) == (len(MIGRATIONS) + 1, len(MIGRATIONS))
+
+
+def test_a_database_of_another_program_is_refused(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    with pytest.raises(ForeignDatabase, match="another program"):
+        migrate(connection)
+    assert version(connection) == 0
+
+
+async def test_the_store_names_the_file_it_refuses(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, (*MIGRATIONS, NEXT))
+    with pytest.raises(StoreUnavailable, match=r"a\.db: the database has version .* upgrade"):
+        SqliteStore(path)

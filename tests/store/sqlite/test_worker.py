@@ -1,0 +1,540 @@
+"""The threads behind the SQLite store: one bad job harms no other, and everything has a cap."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.sqlite import backlog, worker
+from antiphon.store.sqlite.backlog import Job
+from antiphon.store.sqlite.erasure import Progress
+from antiphon.store.sqlite.worker import Reader, Writer
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Callable[[], sqlite3.Connection]:
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            tmp_path / "a.db", timeout=0.1, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT UNIQUE)")
+        return connection
+
+    return connect
+
+
+@pytest.fixture
+async def writer(connect: Callable[[], sqlite3.Connection]) -> AsyncIterator[Writer]:
+    made = Writer(connect, patience=1.0)
+    yield made
+    await made.close()
+
+
+def note(text: str) -> Callable[[sqlite3.Connection], str]:
+    def run(connection: sqlite3.Connection) -> str:
+        connection.execute("INSERT INTO notes VALUES (?)", (text,))
+        return text
+
+    return run
+
+
+def notes(connection: sqlite3.Connection) -> list[str]:
+    return [text for (text,) in connection.execute("SELECT text FROM notes ORDER BY rowid")]
+
+
+class Gate:
+    """A job that holds the thread until the gate is opened."""
+
+    def __init__(self) -> None:
+        self.is_reached = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        self.is_reached.set()
+        assert self.open.wait(10)
+
+
+async def held(writer: Writer) -> tuple[Gate, asyncio.Task[None]]:
+    gate = Gate()
+    task = asyncio.create_task(writer.call(gate))
+    await asyncio.to_thread(gate.is_reached.wait, 10)
+    return gate, task
+
+
+async def test_what_waits_together_is_one_transaction(writer: Writer) -> None:
+    gate, first = await held(writer)
+    changes: list[bool] = []
+
+    def look(connection: sqlite3.Connection) -> None:
+        changes.append(connection.in_transaction)
+        changes.append(notes(connection) == ["a", "b"])
+
+    tasks = [asyncio.create_task(writer.call(run)) for run in (note("a"), note("b"), look)]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await asyncio.gather(first, *tasks)
+    assert changes == [True, True]
+
+
+@pytest.mark.parametrize("bad", [0, 1, 3, 6])
+async def test_a_bad_job_fails_alone_and_order_is_kept(writer: Writer, bad: int) -> None:
+    gate, first = await held(writer)
+    names = [f"{number}" for number in range(7)]
+    jobs = [note(name) for name in names]
+    jobs[bad] = note("\ud83d")
+    tasks = [asyncio.create_task(writer.call(job)) for job in jobs]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await first
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results.pop(bad), StoreUnavailable)
+    del names[bad]
+    assert results == names
+    assert await writer.call(notes) == names
+
+
+async def test_nothing_is_acknowledged_before_the_commit(
+    writer: Writer, connect: Callable[[], sqlite3.Connection]
+) -> None:
+    task = asyncio.create_task(writer.call(note("a")))
+    await asyncio.sleep(0)
+    gate = Gate()
+    second = asyncio.create_task(writer.call(gate))
+    await asyncio.to_thread(gate.is_reached.wait, 10)
+    reader = Reader(connect, patience=1.0)
+    assert task.done() == (await reader.call(notes) == ["a"])
+    gate.open.set()
+    await asyncio.gather(task, second)
+    assert await reader.call(notes) == ["a"]
+    await reader.close()
+
+
+async def test_a_connection_that_cannot_be_opened_is_tried_again(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    obstacles = [OSError("no such disk"), sqlite3.OperationalError("unable to open")]
+
+    def sometimes() -> sqlite3.Connection:
+        if obstacles:
+            raise obstacles.pop()
+        return connect()
+
+    for kind in (Writer, Reader):
+        obstacles[:] = [OSError("no such disk"), sqlite3.OperationalError("unable to open")]
+        made = kind(sometimes, patience=1.0)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="nothing was stored"):
+                await made.call(notes)
+        assert await made.call(notes) == []
+        await made.close()
+
+
+async def test_a_connection_that_broke_is_replaced(
+    writer: Writer, connect: Callable[[], sqlite3.Connection]
+) -> None:
+    reader = Reader(connect, patience=1.0)
+    for made in (writer, reader):
+        with pytest.raises(StoreUnavailable):
+            await made.call(lambda connection: connection.close())
+        assert await made.call(notes) == []
+    await reader.close()
+
+
+async def test_the_backlog_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "MAX_WAITING", 2)
+    monkeypatch.setattr(backlog, "MAX_WAITING_BYTES", 100)
+    gate, first = await held(writer)
+    writer.post(note("a"), size=60)
+    with pytest.raises(StoreUnavailable, match="too much is waiting"):
+        writer.post(note("b"), size=60)
+    writer.post(note("c"), size=40)
+    with pytest.raises(StoreUnavailable, match="too much is waiting"):
+        await writer.call(notes)
+    gate.open.set()
+    await first
+    while writer.is_busy:  # noqa: ASYNC110 # the thread has no event to offer
+        await asyncio.sleep(0.01)
+    assert await writer.call(notes) == ["a", "c"]
+    writer.post(note("d"), size=60)
+    assert await writer.call(notes) == ["a", "c", "d"]
+
+
+async def test_a_posted_job_is_done_without_being_asked_for(
+    writer: Writer, connect: Callable[[], sqlite3.Connection]
+) -> None:
+    writer.post(note("a"), size=1)
+    reader = Reader(connect, patience=1.0)
+    async with asyncio.timeout(5):
+        while await reader.call(notes) != ["a"]:
+            pass
+    await reader.close()
+
+
+async def test_close_does_what_is_waiting(
+    writer: Writer, connect: Callable[[], sqlite3.Connection]
+) -> None:
+    gate, first = await held(writer)
+    task = asyncio.create_task(writer.call(note("a")))
+    await asyncio.sleep(0)
+    writer.post(note("b"), size=1)
+    gate.open.set()
+    await writer.close()
+    await first
+    assert await task == "a"
+    reader = Reader(connect, patience=1.0)
+    assert await reader.call(notes) == ["a", "b"]
+    await reader.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        writer.post(note("c"), size=1)
+
+
+async def test_a_loop_that_went_away_disturbs_nobody(writer: Writer) -> None:
+    gate, first = await held(writer)
+
+    def leave() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(writer.call(note("left")))
+        loop.call_later(0.05, task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        loop.close()
+
+    await asyncio.to_thread(leave)
+    gate.open.set()
+    await first
+    assert await writer.call(notes) == ["left"]
+
+
+async def test_an_error_that_is_returned_is_raised_and_undoes_nothing(writer: Writer) -> None:
+    gate, first = await held(writer)
+
+    def refuse(_: sqlite3.Connection) -> str | KeyError:
+        return KeyError("no")
+
+    runs = (note("a"), refuse, note("b"))
+    tasks = [asyncio.create_task(writer.call(run)) for run in runs]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await first
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [results[0], results[2]] == ["a", "b"]
+    assert isinstance(results[1], KeyError)
+    assert await writer.call(notes) == ["a", "b"]
+
+
+# Shared commits
+
+
+def commits(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of jobs of every commit."""
+    sizes: list[int] = []
+    commit = writer._commit
+
+    def count(connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        sizes.append(len(jobs))
+        commit(connection, jobs)
+
+    monkeypatch.setattr(writer, "_commit", count)
+    return sizes
+
+
+async def test_jobs_that_come_often_share_commits(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 0.2)
+    sizes = commits(writer, monkeypatch)
+    assert await writer.share(note("first"), 1) == "first"
+    names = [f"{number}" for number in range(50)]
+    assert await asyncio.gather(*(writer.share(note(name), 1) for name in names)) == names
+    assert sizes == [1, 50]
+    assert await writer.call(notes) == ["first", *names]
+
+
+async def test_a_shared_job_does_not_wait_without_need(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 600.0)
+    async with asyncio.timeout(20):
+        assert await writer.share(note("a"), 1) == "a"
+
+
+async def test_a_call_takes_the_shared_jobs_along(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 600.0)
+    await writer.call(notes)
+    waiting = asyncio.create_task(writer.share(note("a"), 1))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        assert await writer.call(notes) == ["a"]
+        assert await waiting == "a"
+
+
+async def test_a_shared_job_waits_while_a_commit_is_under_way(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = commits(writer, monkeypatch)
+    gate, first = await held(writer)
+    tasks = [asyncio.create_task(writer.share(note(f"{n}"), 1)) for n in range(5)]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await asyncio.gather(first, *tasks)
+    assert sizes == [1, 5]
+
+
+async def test_a_timer_of_a_loop_that_went_away_is_not_relied_on(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SHARE", 0.3)
+    await writer.call(notes)
+
+    def leave() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(writer.share(note("left"), 1))
+        loop.call_later(0.01, task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        loop.close()
+
+    await asyncio.to_thread(leave)
+    async with asyncio.timeout(20):
+        assert await writer.share(note("stayed"), 1) == "stayed"
+    assert await writer.call(notes) == ["left", "stayed"]
+
+
+async def test_what_is_posted_behind_a_commit_is_done_soon(writer: Writer) -> None:
+    is_done = threading.Event()
+    await writer.call(note("a"))
+    writer.post(lambda _: is_done.set(), size=1)
+    assert await asyncio.to_thread(is_done.wait, 10)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.009, 0.01, 0.011])
+async def test_no_shared_job_is_forgotten_when_the_thread_falls_asleep(
+    writer: Writer, pause: float
+) -> None:
+    async with asyncio.timeout(30):
+        for number in range(50):
+            assert await writer.share(note(f"{number}"), 1) == f"{number}"
+            await asyncio.sleep(pause)
+
+
+# Answers that do not come
+
+
+async def test_callers_give_up_in_the_order_they_came(
+    connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_GRACE", 0.1)
+    writer = Writer(connect, 0.2, None)
+    gate, first = await held(writer)
+    second = asyncio.create_task(writer.call(note("a")))
+    left = asyncio.create_task(writer.call(note("b")))
+    await asyncio.sleep(0.05)
+    left.cancel()
+    third = asyncio.create_task(writer.call(note("c")))
+    for task in (first, second, third):
+        with pytest.raises(StoreUnavailable, match="in time"):
+            await asyncio.wait_for(task, 10)
+        if task is second:
+            assert not third.done()
+    gate.open.set()
+    assert await writer.call(notes) == ["a", "b", "c"]
+    gate, first = await held(writer)
+    with pytest.raises(StoreUnavailable, match="in time"):
+        await first
+    gate.open.set()
+    await writer.close()
+
+
+async def test_loops_that_went_away_are_forgotten(writer: Writer) -> None:
+    for _ in range(5):
+        await asyncio.to_thread(asyncio.run, writer.call(notes))
+    assert len(writer._watches) == 1
+
+
+# Erasing
+
+
+class Erasing:
+    """An eraser that does as it is told, and as it was last told from then on."""
+
+    def __init__(self, *answers: Progress | Exception) -> None:
+        self.answers = list(answers)
+        self.count = 0
+        self.is_called = threading.Event()
+        self.left: list[bool | Exception] = []
+        self.has_looked = threading.Event()
+
+    def is_due(self, connection: sqlite3.Connection) -> bool:
+        """Say what is `left`, False at the end of that."""
+        assert not connection.in_transaction
+        answer = self.left.pop(0) if self.left else False
+        self.has_looked.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def step(self, connection: sqlite3.Connection) -> Progress:
+        assert not connection.in_transaction
+        answer = self.answers[min(self.count, len(self.answers) - 1)]
+        self.count += 1
+        self.is_called.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def removed(_: sqlite3.Connection) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [Progress.DONE],
+        [Progress.MORE, Progress.MORE, Progress.DONE],
+        [Progress.BLOCKED, Progress.BLOCKED, Progress.MORE, Progress.DONE],
+        [sqlite3.OperationalError("disk"), OSError("disk"), Progress.DONE],
+    ],
+)
+async def test_a_removal_waits_until_it_is_erased(
+    connect: Callable[[], sqlite3.Connection], answers: list[Progress | Exception]
+) -> None:
+    erasing = Erasing(*answers)
+    writer = Writer(connect, 60.0, erasing)
+    assert await writer.remove(removed) is True
+    assert erasing.count == len(answers)
+    assert await writer.remove(lambda _: False) is False
+    assert await writer.call(note("a")) == "a"
+    assert erasing.count == len(answers)
+    await writer.close()
+
+
+async def test_a_removal_does_not_wait_for_ever(connect: Callable[[], sqlite3.Connection]) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 0.2, erasing)
+    async with asyncio.timeout(10):
+        assert await writer.remove(removed) is True
+    erasing.answers = [Progress.DONE]
+    count = erasing.count
+    erasing.is_called.clear()
+    assert await asyncio.to_thread(erasing.is_called.wait, 10)
+    assert erasing.count == count + 1
+    await writer.close()
+
+
+async def test_what_is_removed_meanwhile_is_erased_after_that(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 60.0, erasing)
+    first = asyncio.create_task(writer.remove(removed))
+    await asyncio.to_thread(erasing.is_called.wait, 10)
+    second = asyncio.create_task(writer.remove(removed))
+    await asyncio.sleep(0)
+    assert await writer.call(note("a")) == "a"
+    erasing.answers, erasing.count = [Progress.MORE, Progress.DONE], 0
+    assert all(await asyncio.gather(first, second))
+    assert erasing.count == 3
+    await writer.close()
+
+
+@pytest.mark.parametrize(
+    ("last", "steps"), [(Progress.BLOCKED, 1), (Progress.DONE, 2), (Progress.MORE, None)]
+)
+async def test_close_erases_what_it_can(
+    connect: Callable[[], sqlite3.Connection], last: Progress, steps: int | None
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 0.5 if last is Progress.MORE else 60.0, erasing)
+    first = asyncio.create_task(writer.remove(removed))
+    await asyncio.to_thread(erasing.is_called.wait, 10)
+    second = asyncio.create_task(writer.remove(removed))
+    await asyncio.sleep(0)
+    assert await writer.call(note("a")) == "a"
+    erasing.answers, erasing.count = [last], 0
+    async with asyncio.timeout(20):
+        await writer.close()
+        assert all(await asyncio.gather(first, second))
+    assert erasing.count >= 1 if steps is None else erasing.count <= steps + 1
+
+
+async def test_what_is_removed_meanwhile_is_erased_even_if_nobody_waits_any_more(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 0.2, erasing)
+    first = asyncio.create_task(writer.remove(removed))
+    await asyncio.to_thread(erasing.is_called.wait, 10)
+    assert await writer.remove(removed) is True
+    assert await first is True
+    erasing.answers, erasing.count = [Progress.MORE, Progress.DONE], 0
+    async with asyncio.timeout(20):
+        while erasing.count < 3:
+            erasing.is_called.clear()
+            await asyncio.to_thread(erasing.is_called.wait, 10)
+    await writer.close()
+
+
+async def test_what_another_process_left_is_erased_at_opening(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED, Progress.MORE, Progress.DONE)
+    erasing.left = [True]
+    writer = Writer(connect, 60.0, erasing)
+    async with asyncio.timeout(20):
+        while erasing.count < 3:
+            erasing.is_called.clear()
+            await asyncio.to_thread(erasing.is_called.wait, 10)
+    await writer.close()
+    assert erasing.count == 3
+
+
+async def test_what_another_process_leaves_is_looked_for_again_and_again(
+    connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_LOOK", 0.01)
+    erasing = Erasing(Progress.DONE)
+    erasing.left = [False, False, sqlite3.OperationalError("disk"), True]
+    writer = Writer(connect, 60.0, erasing)
+    assert await asyncio.to_thread(erasing.is_called.wait, 20)
+    assert erasing.left == []
+    await writer.close()
+
+
+async def test_a_removal_does_not_wait_for_the_next_attempt_of_an_idle_thread(
+    connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(worker, "_LAST_PAUSE", 0.0)
+    erasing = Erasing(Progress.BLOCKED)
+    writer = Writer(connect, 60.0, erasing)
+    assert await asyncio.to_thread(erasing.has_looked.wait, 10)
+    # As after many attempts to erase what somebody else left.
+    monkeypatch.setattr(writer, "_is_erasing", True)
+    monkeypatch.setattr(writer, "_pause", 600.0)
+    monkeypatch.setattr(writer, "_next_step", time.monotonic() + 600.0)
+    erasing.answers = [Progress.DONE]
+    async with asyncio.timeout(20):
+        assert await writer.remove(removed) is True
+    assert erasing.count == 2
+    await writer.close()
+
+
+async def test_close_leaves_to_others_what_it_cannot_erase(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    erasing = Erasing(Progress.BLOCKED)
+    erasing.left = [True]
+    writer = Writer(connect, 60.0, erasing)
+    assert await asyncio.to_thread(erasing.is_called.wait, 10)
+    async with asyncio.timeout(20):
+        await writer.close()
