@@ -13,9 +13,12 @@ import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.errors import ContextOverflow, StoreUnavailable
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Response
+from antiphon.server.limits import ServerLimits
+from antiphon.server.run import ServerSettings
+from antiphon.store.base import Orphan
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -281,3 +284,113 @@ async def test_a_stream_deleted_in_the_middle_ends_as_failed() -> None:
     error = terminal(events).error
     assert error is not None and error.code == "response_deleted"
     assert terminal(events).output_text == "a"
+
+
+async def test_a_client_that_leaves_an_overflow_behind_leaves_nothing_stuck() -> None:
+    store, begun, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
+    begin = store.begin
+
+    async def slow(*args: Any, **more: Any) -> None:
+        await begin(*args, **more)
+        begun.set()
+        await go_on.wait()
+
+    store.begin = slow  # type: ignore[method-assign]
+    backend = ScriptedBackend(lambda _: [ContextOverflow("too long")])
+    async with serve_gateway(backend, store=store) as gateway:
+        asking = asyncio.create_task(ask(gateway, input="x", stream=True))
+        await begun.wait()
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        go_on.set()
+        (turn,) = store._turns
+        await until(lambda: _is(status_of(gateway, turn[1]), "cancelled"))
+
+
+async def test_an_overflow_whose_beginning_is_in_doubt_comes_to_an_end() -> None:
+    store = MemoryStore()
+    store.begin = Failing(store.begin, is_done=True)  # type: ignore[method-assign]
+    backend = ScriptedBackend(lambda _: [ContextOverflow("too long")])
+    async with serve_gateway(backend, store=store) as gateway:
+        refused = await ask(gateway, input="x", stream=True)
+        (turn,) = store._turns
+        await until(lambda: _is(status_of(gateway, turn[1]), "failed"))
+
+    assert refused.status == 503
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_turn_that_is_ending_anyway_is_not_interrupted(is_streamed: bool) -> None:
+    store, ending, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
+    finish = store.finish
+
+    async def slow(*args: Any, **more: Any) -> None:
+        ending.set()
+        await go_on.wait()
+        await finish(*args, **more)
+
+    store.finish = slow  # type: ignore[method-assign]
+    settings = ServerSettings(limits=ServerLimits(drain_seconds=0.01))
+    async with serve_gateway(ScriptedBackend(), store=store, settings=settings) as gateway:
+        asking = asyncio.create_task(ask(gateway, input="hello", stream=is_streamed))
+        await ending.wait()
+        draining = asyncio.create_task(gateway.app.drain())
+        await until(lambda: _is_draining(gateway))
+        go_on.set()
+        answer = await asking
+        await draining
+
+    assert answer.status == 200
+    if is_streamed:
+        assert terminal(events_of(answer.body)).status == "completed"
+    else:
+        assert answer.json["status"] == "completed"
+
+
+async def _is_draining(gateway: Gateway) -> bool:
+    return gateway.app.is_draining
+
+
+async def test_a_key_of_a_background_turn_is_kept_when_following_it_fails() -> None:
+    store, go_on = MemoryStore(), asyncio.Event()
+    store.read_log = Failing(store.read_log)  # type: ignore[method-assign]
+    backend = ScriptedBackend(lambda _: [TextGrew("a"), go_on, STOP])
+    async with serve_gateway(backend, store=store) as gateway:
+        headers = {"Idempotency-Key": "k1"}
+        body = {"input": "x", "background": True, "stream": True}
+        with suppress(aiohttp.ClientPayloadError):
+            await ask(gateway, headers, **body)
+        go_on.set()
+        again = await ask(gateway, headers, **body)
+
+    assert terminal(events_of(again.body)).output_text == "a"
+    assert len(backend.plans) == 1
+
+
+async def test_a_turn_that_runs_here_is_not_taken_over_from_ourselves() -> None:
+    store, said, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
+
+    def talk(_: Plan) -> Script:
+        yield TextGrew("a")
+        said.set()
+        yield go_on
+        yield STOP
+
+    backend = ScriptedBackend(talk)
+    async with serve_gateway(backend, store=store) as gateway:
+        queued = (await ask(gateway, input="x", background=True)).json
+        await said.wait()
+        running = await store.get(OWNER, queued["id"])
+        assert running is not None
+        claimed = [[Orphan(OWNER, running, [])], []]
+        store.claim_orphans = lambda _: _give(claimed)  # type: ignore[method-assign,assignment]
+        assert await gateway.app.engine.recovery.run() == 1
+        go_on.set()
+        await until(lambda: _is(status_of(gateway, queued["id"]), "completed"))
+
+    assert len(backend.plans) == 1
+
+
+async def _give(claimed: list[list[Orphan]]) -> list[Orphan]:
+    return claimed.pop(0) if claimed else []

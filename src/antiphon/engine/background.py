@@ -97,8 +97,9 @@ class Background:
                 "close its connection",
                 code="response_not_cancellable",
             )
-        if not self.interrupt(owner, response_id, TurnCancelled("the response was cancelled")):
-            await store.ask_cancel(owner, response_id)
+        # Also if it runs here: another process may have taken it over meanwhile.
+        await store.ask_cancel(owner, response_id)
+        self.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
         return await self._ended(owner, response_id)
 
     def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> bool:
@@ -138,16 +139,19 @@ class Background:
     def _forget(self, key: tuple[str, str], turn: Turn, task: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)
         if task.cancelled():
-            if turn.interruption and not turn.is_running:
+            if _is_interrupted(turn) and not turn.is_running:
                 self._start(turn)  # cancelled before its first step: it has yet to say so
         elif (error := task.exception()) is not None:
             _log.error("background response %s broke", key[1], exc_info=error)
 
     async def _run(self, turn: Turn) -> None:
+        if _is_interrupted(turn):
+            await turn.run_queued()  # it only has to say so
+            return
         try:
             await self._room.acquire()
         except asyncio.CancelledError:
-            if turn.interruption is None:
+            if not _is_interrupted(turn):
                 raise  # the process ends: whoever claims the turn runs it
             await turn.run_queued()
             return
@@ -170,3 +174,8 @@ class Background:
         if response is None:
             raise no_response(response_id)
         return response
+
+
+def _is_interrupted(turn: Turn) -> bool:
+    """Say whether the turn was told to end; that may change at every wait."""
+    return turn.interruption is not None

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+import msgspec
+
 from antiphon.backends.base import Backend
 from antiphon.engine.background import Background
 from antiphon.engine.catalog import Catalog, Route
@@ -112,7 +114,7 @@ class Engine:
         """Return the turn of a queued response once more, as another process had made it."""
         checked = validate(request, can_seal=self.sealer is not None)
         route = await self.catalog.route(request.model)
-        response.status = "in_progress"
+        response = msgspec.structs.replace(response, status="in_progress")
         return await self._make(request, owner, checked, route, response, strict, None)
 
     def follow(

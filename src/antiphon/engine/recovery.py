@@ -90,6 +90,8 @@ class Recovery:
         response = msgspec.structs.replace(orphan.response, status="failed", error=_RESTARTED)
         try:
             await self._engine.store.finish(orphan.owner, response)
+        except TurnLost:
+            return
         except StoreUnavailable:
             self._orphans.append(orphan)
 
@@ -100,6 +102,8 @@ class Recovery:
 
 
 async def _settle(engine: Engine, orphan: Orphan) -> None:
+    if engine.live.find(orphan.owner, orphan.response.id) is not None:
+        return  # it never left us: we were taken for dead, and so was who took it over
     is_queued = orphan.response.status == "queued" and not orphan.is_cancelled
     if not is_queued or orphan.request is None:
         await _end(engine, orphan, _RESTARTED)

@@ -7,7 +7,8 @@ What a caller of `Turn.events` can rely on:
 - an error before the model has said anything is raised, so that it can be an HTTP error;
 - after the first batch nothing is raised: the stream ends in exactly one terminal event,
   and everything the model said before a fault is in it, with usage;
-- with `store` on, every event is durable before it is handed out;
+- with `store` on, every event is durable before it is handed out; only when the store fails
+  is what was said told all the same, with a failure, and owed to the store;
 - closing the iterator, or cancelling its reader, stops the model at once and keeps what
   there is as `cancelled`.
 
@@ -95,6 +96,7 @@ class Turn:
         self._store_error: StoreUnavailable | None = None
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
+        self._is_ending = False
         self.is_running = False
         """A queued turn runs when there is room for it."""
 
@@ -141,8 +143,11 @@ class Turn:
                 pass
 
     def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
-        """End the turn now, run by `task`, as failed: its reader still gets a last event."""
-        if self.interruption is None:
+        """End the turn now, run by `task`, as failed: its reader still gets a last event.
+
+        One that is about to end anyway is let be.
+        """
+        if self.interruption is None and not self._is_ending:
             self.interruption = error
             task.cancel()
 
@@ -253,7 +258,8 @@ class Turn:
                 raise
             except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
                 trouble = await self._fault_to_tell(self._own_up())
-        # From here on the turn has ended, whoever leaves while that is written down.
+        # From here on the turn has ended, whoever leaves or interrupts while that is written down.
+        self._is_ending = True
         yield self._opening + await asyncio.shield(self._conclude(trouble))
 
     async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
@@ -265,7 +271,14 @@ class Turn:
         # Codex knows an overflow only as a failed stream, never as an HTTP error.
         if not isinstance(fault, ContextOverflow) or not self.plan.stream:
             raise fault
-        self._opening = await self._record.add(self._builder.start())
+        try:
+            self._opening = await self._record.add(self._builder.start())
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+        except StoreUnavailable as error:
+            self._owe_failure(error)
+            raise
         return fault
 
     async def _leave(self) -> None:

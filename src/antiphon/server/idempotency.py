@@ -13,8 +13,10 @@ of the same body, if that is recent.
     | completed, incomplete  | the same answer   | the same answer                       |
     | failed by the model    | the same answer   | runs anew                             |
     | failed by the gateway  | runs anew         | runs anew                             |
-    | cancelled              | runs anew         | runs anew                             |
+    | cancelled              | runs anew (1)     | runs anew                             |
     | never began            | runs anew         | runs anew                             |
+
+(1) A background response was cancelled on purpose, and is the answer.
 
 What is stored is answered from the store, by any process. What must not be stored is
 remembered by this process only, for a short while (see `recent`), and nothing of it is
@@ -34,7 +36,6 @@ import msgspec
 
 from antiphon.engine.engine import Engine
 from antiphon.protocol.errors import (
-    AntiphonError,
     CallerError,
     Conflict,
     InvalidRequest,
@@ -159,7 +160,7 @@ class Run:
         if self._entry is not None:
             self._once.close_entry(ask, self._entry, self._response, error)
         if error is not None and ask.is_stored:
-            await asyncio.shield(self._once.let_go(ask, self.response_id, error))
+            await asyncio.shield(self._once.let_go(ask, self.response_id))
 
     def events(self, turn: Runs) -> AsyncGenerator[list[Event], None]:
         """Run the turn; yield its events and remember how it ends, if nobody else does."""
@@ -223,25 +224,23 @@ class Once:
         keep = response is not None and not ask.is_stored and _is_answer(response, ask.has_key)
         self.recent.end(ask.owner, ask.token, entry, response if keep else None, now)
 
-    async def let_go(self, ask: _Ask, response_id: str, error: BaseException) -> None:
+    async def let_go(self, ask: _Ask, response_id: str) -> None:
         """Release the claim of a run that broke off, unless there is something to answer with.
 
         A client that leaves may have been answered in the store before it left, and what runs
         in the background goes on without it.
         """
-        let_go = partial(self._let_go, ask, response_id, is_ours=isinstance(error, AntiphonError))
+        let_go = partial(self._let_go, ask, response_id)
         try:
             await let_go()
         except StoreUnavailable:
             self._engine.debts.owe(let_go)
 
-    async def _let_go(self, ask: _Ask, response_id: str, *, is_ours: bool) -> None:
+    async def _let_go(self, ask: _Ask, response_id: str) -> None:
         store = self._engine.store
-        if not is_ours:
-            response = await store.get(ask.owner, response_id)
-            if response is not None and response.status not in _CAME_TO_NOTHING:
-                return
-        await store.claims.release(ask.owner, ask.token, response_id)
+        response = await store.get(ask.owner, response_id)
+        if response is None or response.status in _CAME_TO_NOTHING:
+            await store.claims.release(ask.owner, ask.token, response_id)
 
     async def _by_memory(self, ask: _Ask) -> Run:
         """Answer what must not be stored from memory, or run it."""
@@ -285,13 +284,18 @@ class Once:
         claims = self._engine.store.claims
         try:
             return await claims.take(ask.owner, ask.token, ask.digest, response_id, now)
-        except asyncio.CancelledError as error:
-            await asyncio.shield(self.let_go(ask, response_id, error))
-            raise
         except StoreUnavailable:
-            release = partial(claims.release, ask.owner, ask.token, response_id)
-            self._engine.debts.owe(release, is_in_doubt=True)
+            self._doubt(ask, response_id)
             raise
+        except asyncio.CancelledError:
+            self._doubt(ask, response_id)
+            await asyncio.shield(self.let_go(ask, response_id))
+            raise
+
+    def _doubt(self, ask: _Ask, response_id: str) -> None:
+        """Release a claim of which nobody knows whether it was made, or is about to be."""
+        release = partial(self._engine.store.claims.release, ask.owner, ask.token, response_id)
+        self._engine.debts.owe(release, is_in_doubt=True)
 
     async def _by_retry(self, ask: _Ask) -> Run:
         """Join the recent run of the same body, or run it."""
@@ -300,9 +304,13 @@ class Once:
             return self._again(ask, first)
         run = self._new(ask)
         assert run.response_id is not None
-        await self._engine.store.claims.note(
-            ask.owner, ask.token, ask.digest, run.response_id, self._engine.now()
-        )
+        try:
+            await self._engine.store.claims.note(
+                ask.owner, ask.token, ask.digest, run.response_id, self._engine.now()
+            )
+        except (asyncio.CancelledError, StoreUnavailable):
+            self._doubt(ask, run.response_id)
+            raise
         return run
 
     async def _join(self, ask: _Ask) -> Response | None:

@@ -60,6 +60,7 @@ class Node:
         self._beating = asyncio.Lock()
         self._ensuring = asyncio.Lock()
         self._lost = asyncio.Event()
+        self._is_closed = False
 
     async def ensure(self) -> str:
         """Return the name, with a lease that is good as far as we know.
@@ -87,22 +88,29 @@ class Node:
         except FAULTS as error:
             self._drop()
             raise unavailable(error) from error
-        if self._task is None:
+        if self._task is None and not self._is_closed:
             self._task = asyncio.create_task(self._live())
 
     async def close(self) -> None:
         """Be gone: what is unfinished may be taken over at once."""
+        self._is_closed = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        with suppress(TimeoutError):
+            # A beat that is under way would insert the lease again.
+            async with asyncio.timeout(_BEAT_LIMIT), self._beating:
+                await self._leave()
+        self._drop()
+
+    async def _leave(self) -> None:
         self._good_until = 0.0
         connection = self._connection
         if connection is not None:
             with suppress(*FAULTS):
                 async with asyncio.timeout(_BEAT_LIMIT):
                     await connection.execute("DELETE FROM nodes WHERE name = $1", self.name)
-        self._drop()
 
     def _is_good(self) -> bool:
         return time.monotonic() < self._good_until
@@ -123,6 +131,8 @@ class Node:
 
     async def _beat(self) -> None:
         async with self._beating, asyncio.timeout(_BEAT_LIMIT):
+            if self._is_closed:
+                raise StoreUnavailable("the store is closed")
             start = time.monotonic()
             if self._connection is None or self._connection.is_closed():
                 await self._connect()

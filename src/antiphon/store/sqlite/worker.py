@@ -11,7 +11,8 @@ one wake-up per event loop. Rules:
 - A job nobody waits for lingers a moment, so that it shares a commit with others.
 - Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
 - What a job removed is erased from the files too before its caller hears of it, unless that
-  takes longer than `patience`, because a reader is in the way: then it is done afterwards.
+  takes longer than `patience`, because a reader is in the way or the file is large: then it is
+  done afterwards.
 - What another process removed and did not erase before it was killed is erased here as well.
 """
 
@@ -241,7 +242,8 @@ class Writer(_Worker):
         if self._eraser is None:
             return None
         end = self._next_step if self._is_erasing or self._is_due else self._next_look
-        return max(0.0, end - time.monotonic())
+        waiting = [job.deadline for job in (*self._erasing, *self._removed)]
+        return max(0.0, min([end, *waiting]) - time.monotonic())
 
     def _look(self, eraser: _Eraser, now: float) -> None:
         """Find out whether there is something to erase that we do not know of."""
