@@ -134,10 +134,15 @@ def _times(seconds: list[float]) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=100, help="how many kills (100)")
+    parser.add_argument(
+        "--store",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="one node on SQLite, or two on PostgreSQL",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the load and the moments (1)")
+    parser.add_argument("--quick", action="store_true", help=f"at most {_QUICK_ROUNDS} kills")
     options = parser.parse_args()
     count = min(options.rounds, _QUICK_ROUNDS) if options.quick else options.rounds
     try:
