@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import asyncpg
 import pytest
 
+from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Orphan
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres import node as postgres_node
@@ -125,3 +126,15 @@ async def test_turns_of_a_node_that_was_killed_are_claimed_by_a_fresh_one_in_tim
             found = await store.claim_orphans(10)
     assert [orphan.response.id for orphan in found] == ["r1"]
     await store.close()
+
+
+async def test_a_node_that_was_closed_does_not_beat_again(url: str, node: Node) -> None:
+    await node.renew()
+    await node.close()
+    with pytest.raises(StoreUnavailable):
+        await node.renew()
+    connection = await asyncpg.connect(url)
+    leases = await connection.fetchval("SELECT count(*) FROM nodes")
+    await connection.close()
+
+    assert leases == 0

@@ -403,6 +403,7 @@ def removed(_: sqlite3.Connection) -> bool:
         [Progress.MORE, Progress.MORE, Progress.DONE],
         [Progress.BLOCKED, Progress.BLOCKED, Progress.MORE, Progress.DONE],
         [sqlite3.OperationalError("disk"), OSError("disk"), Progress.DONE],
+        [ValueError("a bug of ours"), Progress.DONE],
     ],
 )
 async def test_a_removal_waits_until_it_is_erased(
@@ -428,6 +429,18 @@ async def test_a_removal_does_not_wait_for_ever(connect: Callable[[], sqlite3.Co
     erasing.is_called.clear()
     assert await asyncio.to_thread(erasing.is_called.wait, 10)
     assert erasing.count == count + 1
+    await writer.close()
+
+
+async def test_a_removal_does_not_wait_for_the_rest_after_a_long_pass(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    writer = Writer(connect, 0.2, Erasing(Progress.DONE))
+    assert await writer.remove(removed) is True
+    writer._next_step = time.monotonic() + 3600  # as after a pass that took long
+    async with asyncio.timeout(10):
+        assert await writer.remove(removed) is True
+    writer._next_step = 0.0
     await writer.close()
 
 

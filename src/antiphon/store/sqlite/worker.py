@@ -19,6 +19,7 @@ one wake-up per event loop. Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -51,6 +52,7 @@ _REST: Final = 9
 _GRACE: Final = 25.0
 _LOCK_PAUSE: Final = 0.01
 
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -286,6 +288,9 @@ class Writer(_Worker):
         try:
             return eraser.step(self._connection())
         except (sqlite3.Error, OSError, StoreUnavailable):
+            return Progress.BLOCKED
+        except Exception:  # noqa: BLE001 # what breaks erasing must not stop the writer
+            _log.exception("erasing what was deleted broke")
             return Progress.BLOCKED
         finally:
             self._drop()
