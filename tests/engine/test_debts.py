@@ -48,6 +48,31 @@ class Failing:
         raise StoreUnavailable("the disk is tired; nothing was stored")
 
 
+class Held:
+    """Stands for a method that does its work and does not return until it is let."""
+
+    def __init__(self, method: Callable[..., Awaitable[Any]]) -> None:
+        self._method = method
+        self.is_reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, *args: Any, **more: Any) -> Any:
+        result = await self._method(*args, **more)
+        self.is_reached.set()
+        await self.go_on.wait()
+        return result
+
+
+async def leave_at(held: Held, asking: Awaitable[object]) -> None:
+    """Ask, leave when the held method has done its work, and only then let it return."""
+    task = asyncio.ensure_future(asking)
+    await held.is_reached.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    held.go_on.set()
+
+
 async def until(question: Callable[[], Awaitable[bool]]) -> None:
     """Ask until the answer is yes: the debts are paid once a second."""
     async with asyncio.timeout(30):
@@ -180,24 +205,12 @@ async def test_a_claim_in_doubt_does_not_stay() -> None:
 
 
 async def test_a_client_that_leaves_while_its_turn_begins_leaves_nothing_stuck() -> None:
-    store, begun, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
-    begin = store.begin
-
-    async def slow(*args: Any, **more: Any) -> None:
-        await begin(*args, **more)
-        begun.set()
-        await go_on.wait()
-
-    store.begin = slow  # type: ignore[method-assign]
+    store = MemoryStore()
+    store.begin = held = Held(store.begin)  # type: ignore[method-assign]
     backend = ScriptedBackend(lambda _: [TextGrew("a"), asyncio.Event(), STOP])
     async with serve_gateway(backend, store=store) as gateway:
         name = (await request(gateway, "POST", "/conversations")).json["id"]
-        asking = asyncio.create_task(ask(gateway, input="x", stream=True, conversation=name))
-        await begun.wait()
-        asking.cancel()
-        with suppress(asyncio.CancelledError):
-            await asking
-        go_on.set()
+        await leave_at(held, ask(gateway, input="x", stream=True, conversation=name))
         (turn,) = store._turns
         await until(lambda: _is(status_of(gateway, turn[1]), "cancelled"))
         await until(lambda: _is_free(gateway, name))
@@ -287,23 +300,11 @@ async def test_a_stream_deleted_in_the_middle_ends_as_failed() -> None:
 
 
 async def test_a_client_that_leaves_an_overflow_behind_leaves_nothing_stuck() -> None:
-    store, begun, go_on = MemoryStore(), asyncio.Event(), asyncio.Event()
-    begin = store.begin
-
-    async def slow(*args: Any, **more: Any) -> None:
-        await begin(*args, **more)
-        begun.set()
-        await go_on.wait()
-
-    store.begin = slow  # type: ignore[method-assign]
+    store = MemoryStore()
+    store.begin = held = Held(store.begin)  # type: ignore[method-assign]
     backend = ScriptedBackend(lambda _: [ContextOverflow("too long")])
     async with serve_gateway(backend, store=store) as gateway:
-        asking = asyncio.create_task(ask(gateway, input="x", stream=True))
-        await begun.wait()
-        asking.cancel()
-        with suppress(asyncio.CancelledError):
-            await asking
-        go_on.set()
+        await leave_at(held, ask(gateway, input="x", stream=True))
         (turn,) = store._turns
         await until(lambda: _is(status_of(gateway, turn[1]), "cancelled"))
 

@@ -142,10 +142,10 @@ async def test_the_queue_is_bounded_also_when_all_come_at_once() -> None:
     async with serve_gateway(backend, settings=ServerSettings(limits=limits)) as gateway:
         asked = (ask(gateway, input="hi", background=True) for _ in range(12))
         answers = await asyncio.gather(*asked)
-        count = gateway.app.engine.background.count
+        metrics = await request(gateway, "GET", "/../metrics")
 
     assert sorted(answer.status for answer in answers) == [200] * 2 + [429] * 10
     assert {answer.error["type"] for answer in answers if answer.status == 429} == {
         "rate_limit_error"
     }
-    assert count == 2
+    assert b'antiphon_background_turns{worker="0"} 2.0' in metrics.body

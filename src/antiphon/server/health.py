@@ -29,6 +29,7 @@ async def readyz(call: Call) -> web.StreamResponse:
 
 async def metrics(call: Call) -> web.StreamResponse:
     """Return the counts in Prometheus' text format."""
+    call.app.metrics.background = call.app.engine.background.count
     return web.Response(
         body=call.app.metrics.render(),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},

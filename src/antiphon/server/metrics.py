@@ -32,7 +32,8 @@ class Metrics:
         self._buckets = [0] * (len(_BUCKETS) + 1)
         self._seconds = 0.0
         self.turns = 0
-        """Turns that run right now."""
+        """Turns that run right now, and background ones that run or wait."""
+        self.background = 0
 
     def note_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -97,6 +98,13 @@ class Metrics:
         turns = GaugeMetricFamily("antiphon_turns", "Turns that run now.", labels=["worker"])
         turns.add_metric(mine, self.turns)
         yield turns
+        background = GaugeMetricFamily(
+            "antiphon_background_turns",
+            "Background turns that run or wait now.",
+            labels=["worker"],
+        )
+        background.add_metric(mine, self.background)
+        yield background
         seconds = HistogramMetricFamily(
             "antiphon_request_seconds",
             "Time from request to the end of the answer.",

@@ -15,6 +15,7 @@ from antiphon.protocol.codec import Dialect, encode_response
 from antiphon.protocol.errors import InvalidRequest, ResponseDeleted, no_response
 from antiphon.protocol.events import Event
 from antiphon.protocol.request import CreateResponse, read_request
+from antiphon.protocol.response import Response
 from antiphon.server.app import Call, Route, note_degraded
 from antiphon.server.body import read_data, read_json
 from antiphon.server.idempotency import First, Run
@@ -46,9 +47,7 @@ async def create(call: Call) -> web.StreamResponse:
                 if request.stream:
                     return await _stream_turn(call, turn, run, dialect)
                 response = await run.response(turn)
-    answer = call.json(encode_response(response, dialect))
-    note_degraded(answer, turn.degraded)
-    return answer
+    return _whole(call, response, turn.degraded, dialect)
 
 
 async def retrieve(call: Call) -> web.StreamResponse:
@@ -62,7 +61,7 @@ async def retrieve(call: Call) -> web.StreamResponse:
         raise no_response(call.path_id)
     if not is_streamed:
         return call.json(encode_response(response, dialect))
-    return await stream_log(call, call.path_id, dialect, after)
+    return await _stream_log(call, call.path_id, dialect, after)
 
 
 async def cancel(call: Call) -> web.StreamResponse:
@@ -100,10 +99,8 @@ async def _create_in_background(
         kept = keep_request(await read_data(call), is_strict=call.is_strict)
         response = await background.submit(turn, kept)
     if request.stream:
-        return await stream_log(call, response.id, dialect, degraded=turn.degraded)
-    answer = call.json(encode_response(response, dialect))
-    note_degraded(answer, turn.degraded)
-    return answer
+        return await _stream_log(call, response.id, dialect, degraded=turn.degraded)
+    return _whole(call, response, turn.degraded, dialect)
 
 
 async def _repeat(
@@ -113,8 +110,7 @@ async def _repeat(
     notes = first.response.antiphon
     degraded = notes.degraded if notes else ()
     if not request.stream:
-        answer = call.json(encode_response(first.response, dialect))
-        note_degraded(answer, degraded)
+        answer = _whole(call, first.response, degraded, dialect)
         answer.headers[_REPLAYED] = "1"
         return answer
     stream = _event_stream(call, degraded)
@@ -126,22 +122,16 @@ async def _stream_turn(call: Call, turn: Turn, run: Run, dialect: Dialect) -> we
     async with aclosing(run.events(turn)) as batches:
         first = await anext(batches)  # until here, a fault is an HTTP error
         answer = _event_stream(call, turn.degraded)
-        async with SseWriter(call.request, answer, dialect, call.app.limits) as writer:
-            await writer.write(first)
-            async for batch in batches:
-                await writer.write(batch)
-            await writer.end()
-    return answer
+        return await _write_events(call, answer, batches, dialect, first)
 
 
-async def stream_log(
+async def _stream_log(
     call: Call,
     response_id: str,
     dialect: Dialect,
     after: int = -1,
     degraded: tuple[str, ...] = (),
 ) -> web.StreamResponse:
-    """Answer with the events of a stored response behind `after`, until it has ended."""
     answer = _event_stream(call, degraded)
     batches = call.app.engine.follow(call.owner, response_id, after)
     return await _write_events(call, answer, batches, dialect)
@@ -152,14 +142,25 @@ async def _write_events(
     answer: web.StreamResponse,
     batches: AsyncGenerator[list[Event], None],
     dialect: Dialect,
+    first: list[Event] | None = None,
 ) -> web.StreamResponse:
     async with (
         aclosing(batches),
         SseWriter(call.request, answer, dialect, call.app.limits) as writer,
     ):
+        if first is not None:
+            await writer.write(first)
         async for batch in batches:
             await writer.write(batch)
         await writer.end()
+    return answer
+
+
+def _whole(
+    call: Call, response: Response, degraded: tuple[str, ...], dialect: Dialect
+) -> web.Response:
+    answer = call.json(encode_response(response, dialect))
+    note_degraded(answer, degraded)
     return answer
 
 
