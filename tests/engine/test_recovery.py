@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.engine.follow import events_of as unpacked_events
 from antiphon.engine.recovery import keep_request
 from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, ReasoningGrew, TextGrew
@@ -20,8 +21,9 @@ from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.log import pack_events
 from antiphon.protocol.plan import Plan
+from antiphon.protocol.rebuild import rebuild
 from antiphon.protocol.response import Response
-from antiphon.store.base import Batch, Conversation
+from antiphon.store.base import Batch, Conversation, Log, Orphan
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, events_of, request, terminal
@@ -260,3 +262,28 @@ async def test_a_log_that_cannot_be_read_still_comes_to_an_end(tmp_path: Path) -
     await store.close()
 
     assert (stored["status"], stored["error"]["code"]) == ("failed", "server_restarted")
+
+
+async def test_a_background_turn_that_had_begun_is_not_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    response_id = await leave_queued(path)
+    first = SqliteStore(path)
+    (orphan,) = await first.claim_orphans(10)
+    builder = rebuild(orphan.response, events_of_log(orphan), counting_mint())
+    events = builder.go_on() + builder.feed(TextGrew("So far"))
+    await first.append(OWNER, response_id, batch_of(events), status="in_progress")
+    await first.close()
+    store = SqliteStore(path)
+    backend = ScriptedBackend()
+    async with serve_gateway(backend, store=store) as gateway:
+        log = await log_of(gateway, response_id)
+    await store.close()
+
+    assert backend.plans == []
+    assert terminal(log).status == "failed"
+    assert terminal(log).output_text == "So far"
+
+
+def events_of_log(orphan: Orphan) -> list[Event]:
+    log = Log(orphan.response, orphan.batches, is_kept=True)
+    return list(unpacked_events(log))

@@ -123,7 +123,8 @@ async def test_a_background_answer_is_taken_from_the_upstream_as_it_comes() -> N
         queued = await ask(house.gateway, input="hi", background=True)
         received = await house.upstream.received()
         engine = house.gateway.app.engine
-        async with aclosing(engine.follow("local", queued.json["id"])) as batches:
+        follower = engine.follow("local", queued.json["id"])
+        async with asyncio.timeout(30), aclosing(follower) as batches:
             async for batch in batches:
                 if any(isinstance(event, OutputTextDelta) for event in batch):
                     break
@@ -149,3 +150,14 @@ async def test_the_queue_is_bounded_also_when_all_come_at_once() -> None:
         "rate_limit_error"
     }
     assert b'antiphon_background_turns{worker="0"} 2.0' in metrics.body
+
+
+async def test_a_request_that_is_refused_does_not_keep_its_conversation() -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        conversation = (await request(gateway, "POST", "/conversations")).json["id"]
+        missing = [{"type": "item_reference", "id": "msg_none"}]
+        refused = await ask(gateway, input=missing, conversation=conversation)
+        after = await ask(gateway, input="hi", conversation=conversation)
+
+    assert (refused.status, refused.error["code"]) == (404, "item_not_found")
+    assert after.status == 200
