@@ -17,6 +17,7 @@ from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallClosed,
     CallGrew,
+    CallMade,
     CallOpened,
     Delta,
     ItemPassed,
@@ -29,6 +30,7 @@ from antiphon.protocol.deltas import (
     TierUsed,
     UsageKnown,
 )
+from antiphon.protocol.families import Kind
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "broken_turns",
     "citations",
     "deltas",
+    "interleaved",
     "passed_items",
     "prose",
     "texts",
@@ -118,8 +121,29 @@ def prose() -> st.SearchStrategy[Delta]:
     )
 
 
+@cache
+def _made() -> st.SearchStrategy[tuple[Kind, str]]:
+    """A call that is told whole: of which kind, and what it says."""
+    patch = '{"operation":{"type":"update_file","path":"a.py","diff":"@@"}}'
+    run = '{"command":["ls"],"env":{"A":"b"}}'
+    return st.one_of(
+        st.tuples(st.just("custom"), texts()),
+        st.tuples(st.just("function"), st.sampled_from(["", "{}", '{"a":1}'])),
+        st.sampled_from(
+            [
+                ("shell", '{"commands":["ls","pwd"],"timeout_ms":9}'),
+                ("local_shell", run),
+                ("apply_patch", patch),
+                ("apply_patch", '{"operation":{"type":"delete_file","path":"a.py"}}'),
+                ("tool_search", '{"paths":["a"]}'),
+                ("tool_search", "{}"),
+            ]
+        ),
+    )
+
+
 @st.composite
-def _calls(draw: st.DrawFn, first_key: int) -> list[list[Delta]]:
+def _calls(draw: st.DrawFn, first_key: int, *, families: bool) -> list[list[Delta]]:
     """Some calls side by side, each as its own list of deltas, not yet interleaved.
 
     A call_id may be missing, or taken already: some backends repeat them.
@@ -127,6 +151,11 @@ def _calls(draw: st.DrawFn, first_key: int) -> list[list[Delta]]:
     calls: list[list[Delta]] = []
     for key in range(first_key, first_key + draw(st.integers(1, 3))):
         call_id = draw(st.sampled_from([None, f"theirs_{key}", f"theirs_{key}", "theirs"]))
+        if families and draw(st.booleans()):
+            kind, said = draw(_made())
+            space = draw(st.sampled_from([None, "n"])) if kind in ("function", "custom") else None
+            calls.append([CallMade(kind, said, call_id, kind, space)])
+            continue
         told: list[Delta] = [CallOpened(key, draw(st.sampled_from(["find", "go"])), call_id)]
         rest = draw(arguments())
         while rest:
@@ -140,7 +169,7 @@ def _calls(draw: st.DrawFn, first_key: int) -> list[list[Delta]]:
 
 
 @st.composite
-def _interleaved(draw: st.DrawFn, lists: list[list[Delta]]) -> list[Delta]:
+def interleaved(draw: st.DrawFn, lists: list[list[Delta]]) -> list[Delta]:
     """The lists merged into one; each keeps its own order."""
     waiting = [list(deltas) for deltas in lists if deltas]
     merged: list[Delta] = []
@@ -152,20 +181,21 @@ def _interleaved(draw: st.DrawFn, lists: list[list[Delta]]) -> list[Delta]:
 
 
 @st.composite
-def deltas(draw: st.DrawFn) -> list[Delta]:
+def deltas(draw: st.DrawFn, *, families: bool = False) -> list[Delta]:
     """What a model said, without an end: prose and groups of calls in turn.
 
-    Prose may fall between the pieces of a call's arguments, as it does with some models.
+    With `families` they are calls of all families. Prose may fall between the pieces of a
+    call's arguments, as it does with some models.
     """
     said: list[Delta] = []
     key = 0
     for _ in range(draw(st.integers(0, 3))):
         said += draw(st.lists(prose(), max_size=4))
         if draw(st.booleans()):
-            calls = draw(_calls(key))
+            calls = draw(_calls(key, families=families))
             key += len(calls)
             beside = draw(st.lists(prose(), max_size=2))
-            said += draw(_interleaved([*calls, beside]))
+            said += draw(interleaved([*calls, beside]))
     counted: list[Delta] = [UsageKnown(draw(usages())), TierUsed("flex")]
     for delta in draw(st.lists(st.sampled_from(counted), max_size=2)):
         said.insert(draw(st.integers(0, len(said))), delta)
@@ -173,17 +203,17 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
 
 
 @st.composite
-def whole_turns(draw: st.DrawFn) -> list[Delta]:
+def whole_turns(draw: st.DrawFn, *, families: bool = False) -> list[Delta]:
     """Deltas that end in `Stopped`, for whatever reason."""
     reasons: list[StopReason] = ["stop", "stop", "length", "content_filter"]
-    return [*draw(deltas()), Stopped(draw(st.sampled_from(reasons)))]
+    return [*draw(deltas(families=families)), Stopped(draw(st.sampled_from(reasons)))]
 
 
-def broken_turns() -> st.SearchStrategy[list[Delta]]:
+def broken_turns(*, families: bool = False) -> st.SearchStrategy[list[Delta]]:
     """Deltas that do not end: the model broke off, maybe in the middle of a call."""
-    return deltas()
+    return deltas(families=families)
 
 
-def turns() -> st.SearchStrategy[list[Delta]]:
+def turns(*, families: bool = False) -> st.SearchStrategy[list[Delta]]:
     """Any turn, whole or broken."""
-    return st.one_of(whole_turns(), broken_turns())
+    return st.one_of(whole_turns(families=families), broken_turns(families=families))

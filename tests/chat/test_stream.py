@@ -13,6 +13,7 @@ import pytest
 from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import (
     AnnotationAdded,
+    CallClosed,
     CallGrew,
     CallOpened,
     Delta,
@@ -378,3 +379,53 @@ def test_an_index_that_is_no_number_is_another_choice() -> None:
     reader = ChatStream()
     reader.feed(event(_choices(0, "b", ["c"])) + chunk("stop") + DONE)
     assert reader.skipped_choices == 1
+
+
+# Calls in the text.
+
+FENCED = '```json\n{"name": "shell", "arguments": {"command": "ls"}}\n```'
+FOUND = [CallOpened(1 << 20, "shell"), CallGrew(1 << 20, '{"command": "ls"}'), CallClosed(1 << 20)]
+
+
+def test_a_call_in_the_text_is_found_streamed_and_whole() -> None:
+    pieces = ["I will look.", "\n\n```", "json\n", *FENCED[8:]]
+    data = b"".join(chunk(content=piece) for piece in pieces) + chunk("stop") + DONE
+    wanted = [TextGrew("I will look."), *FOUND, Stopped("stop")]
+    assert read(data, names={"shell"}) == wanted
+    reader = ChatStream(names={"shell"})
+    assert reader.whole(completion({"content": f"I will look.\n\n{FENCED}"})) == wanted
+
+
+def test_a_call_in_the_text_stays_there_if_it_was_not_offered() -> None:
+    for names in (set(), {"other"}):
+        said = read(chunk("stop", content=FENCED) + DONE, names=names)
+        assert said == [TextGrew(FENCED), Stopped("stop")]
+
+
+def test_a_call_in_the_text_that_is_cut_short_is_text() -> None:
+    cut = "<function=shell><parameter=command>ls</parameter>"
+    said = read(chunk("length", content=cut) + DONE, names={"shell"})
+    assert said == [TextGrew(cut), Stopped("length")]
+    said = read(chunk("stop", content=cut) + DONE, names={"shell"})
+    assert [type(delta) for delta in said[:-1]] == [CallOpened, CallGrew, CallClosed]
+
+
+def test_text_is_text_once_the_server_sends_a_call_itself() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "shell", "arguments": "{}"}}
+    data = chunk(content="a\n```json\n{") + chunk(tool_calls=[call]) + chunk("stop", content=FENCED)
+    assert read(data + DONE, names={"shell"}) == [
+        TextGrew("a"),
+        TextGrew("\n```json\n{"),
+        CallOpened(0, "shell", "c"),
+        CallGrew(0, "{}"),
+        TextGrew(FENCED),
+        Stopped("stop"),
+    ]
+
+
+def test_what_may_be_a_call_is_text_when_reasoning_or_a_fault_comes() -> None:
+    reader = ChatStream(names={"shell"})
+    data = chunk(content="```json\n{") + chunk(reasoning_content="hm") + chunk(content="[sh")
+    assert reader.feed(data) == [TextGrew("```json\n{"), ReasoningGrew("hm")]
+    assert reader.end() == [TextGrew("[sh")]
+    assert reader.fault is not None and reader.fault.code == "upstream_closed"

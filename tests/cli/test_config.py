@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.config import SCALARS, TABLES, Settings, load, variable
+from antiphon.cli.config import SCALARS, TABLES, Model, Settings, load, variable
 from antiphon.cli.errors import BadSettings
 from antiphon.server.limits import ServerLimits
 from antiphon.transport.http import Limits
@@ -85,6 +85,18 @@ def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
         ("[upstream_limits]\nidle = nan", "idle must be above 0, not nan"),
         ("limits = 1", "[limits] must be a table"),
         ("providers = 1", "[providers] must be a table"),
+        ("models = 1", "[models] must be a table"),
+        ("[models]\nx = 1", '[models."x"] must be a table'),
+        (
+            "[models.'a/b:7b']\nctx = 1",
+            """[models."a/b:7b"]: there is no key 'ctx'; the keys are""",
+        ),
+        ("[models.m]\ncontext_len = 1", "did you mean context_length?"),
+        ("[models.m]\ncontext_length = 0", "context_length must be a whole number >= 1, not 0"),
+        ("[models.m]\ncontext_length = '8k'", "context_length must be a whole number, not '8k'"),
+        ("[models.m]\nmodalities = ['pictures']", "must be a list of text, image, audio, video, f"),
+        ("[models.m]\nreasoning_levels = 'low'", "reasoning_levels must be a list of words, not"),
+        ("[models.m]\nsupports_tools = 'no'", "supports_tools must be true or false, not 'no'"),
         ("port =", "is not TOML"),
         ("webhooks = 1", "[[webhooks]] must be tables, each under a heading of its own"),
         ("[webhooks]\nurl = 'x'", "[[webhooks]] must be tables, each under a heading of its own"),
@@ -101,6 +113,17 @@ def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, text: str, compla
     assert caught.value.message.startswith(str(path))
     assert complaint in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_models_are_told_of_by_name(tmp_path: Path) -> None:
+    _file(
+        tmp_path,
+        '[models."qwen3:8b"]\ncontext_length = 40960\nmodalities = ["text", "image"]\n'
+        '[models."up/m"]\nreasoning_levels = []\nsupports_tools = false\ndisplay_name = "M"\n',
+    )
+    models = load({}, {}, tmp_path).settings.models
+    assert models["qwen3:8b"] == Model(context_length=40960, modalities=("text", "image"))
+    assert models["up/m"] == Model(reasoning_levels=(), supports_tools=False, display_name="M")
 
 
 def test_webhooks_come_one_after_the_other(tmp_path: Path) -> None:
@@ -147,6 +170,7 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[limits]`"] == list(TABLES["limits"].__struct_fields__)
     assert listed["`[upstream_limits]`"] == list(TABLES["upstream_limits"].__struct_fields__)
     assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
+    assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
 

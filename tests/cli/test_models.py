@@ -40,6 +40,13 @@ def test_a_list_that_cannot_be_had_is_an_error(
     assert complaint in result.stderr
 
 
+def test_a_server_without_models_is_told(runner: CliRunner) -> None:
+    with canned_server(lambda *_: Canned(200, b'{"data": []}')) as base_url:
+        result = runner.invoke(main, ["models", "list", "--base-url", base_url])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "The server lists no models.\n"
+
+
 def test_nobody_there_is_told_in_the_words_of_the_other_commands(runner: CliRunner) -> None:
     with closed_port() as port:
         base_url = f"http://127.0.0.1:{port}/v1"

@@ -145,6 +145,13 @@ async def test_the_environment_reaches_the_server(tmp_path: Path) -> None:
     assert response["model"] == "echo"
 
 
+async def test_what_the_file_says_of_a_model_reaches_clients(tmp_path: Path) -> None:
+    told = '[models."echo"]\ncontext_length = 4096\n'
+    with serve("--store", "memory:", home=tmp_path, config=ECHO + told) as served:
+        _, model = await _get(served.base_url, "/models/echo")
+    assert model["context_length"] == 4096
+
+
 async def test_the_default_store_outlives_the_process(tmp_path: Path) -> None:
     with serve(home=tmp_path) as served:
         _, response = await _post(served.base_url, {"input": "hi"})

@@ -9,6 +9,7 @@ import pytest
 from antiphon.backends.base import ModelInfo
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.engine.catalog import Catalog
+from antiphon.engine.describe import ModelSettings
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
 
 
@@ -107,6 +108,13 @@ async def test_without_a_name_the_default_is_taken_else_the_first() -> None:
     assert (await chosen.route(None)).model == "second"
 
 
+async def test_without_a_name_no_model_is_taken_that_cannot_chat() -> None:
+    listing = Listing("nomic-embed-text:latest", "qwen3")
+    assert (await Catalog({"one": listing}, Clock()).route(None)).model == "qwen3"
+    listing = Listing("nomic-embed-text:latest")
+    assert (await Catalog({"one": listing}, Clock()).route(None)).model == "nomic-embed-text:latest"
+
+
 async def test_without_any_model_the_caller_must_name_one() -> None:
     with pytest.raises(InvalidRequest):
         await Catalog({"one": Listing()}, Clock()).route(None)
@@ -117,3 +125,20 @@ async def test_if_no_provider_says_anything_the_failure_is_told() -> None:
     backend.names = None
     with pytest.raises(BackendError, match="no list"):
         await Catalog({"one": backend}, Clock()).models()
+
+
+async def test_models_are_listed_with_what_config_says_of_them() -> None:
+    told = {
+        "m": ModelSettings(context_length=1000),
+        "two/m": ModelSettings(context_length=2000),
+        "ghost": ModelSettings(context_length=3000),
+    }
+    catalog = Catalog({"one": Listing("m"), "two": Listing("m")}, Clock(), models=told)
+
+    found = {model.id: model.context_length for model in await catalog.models()}
+    assert found == {"m": 1000, "two/m": 2000}
+
+
+async def test_the_default_model_can_be_asked_for() -> None:
+    assert Catalog({}, Clock(), default_model="m").default_model == "m"
+    assert Catalog({}, Clock()).default_model is None

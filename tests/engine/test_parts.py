@@ -8,7 +8,8 @@ import pytest
 
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.truncate import drop_oldest
-from antiphon.engine.validate import refuse_degraded, validate
+from antiphon.engine.validate import refuse_degraded, refuse_impossible
+from antiphon.protocol.checked import check_request
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request
@@ -119,13 +120,15 @@ def test_what_would_make_the_answer_wrong_is_refused(
     body: dict[str, Any], error: type[InvalidRequest], param: str
 ) -> None:
     with pytest.raises(error) as caught:
-        validate(read_request({"input": "x"} | body))
+        request = read_request({"input": "x"} | body)
+        refuse_impossible(request)
+        check_request(request)
     assert caught.value.param == param
 
 
 def test_a_request_without_input_names_it() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        validate(read_request({}))
+        refuse_impossible(read_request({}))
     assert caught.value.param == "input"
 
 

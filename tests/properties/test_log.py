@@ -70,7 +70,9 @@ def streams(draw: st.DrawFn) -> Stream:
         "reasoning_as": draw(st.sampled_from(["content", "summary"])),
         "seal": draw(st.sampled_from([None, seal])),
     }
-    events = play(draw(turns()), draw(ENDS), is_queued=draw(st.booleans()), options=options)
+    events = play(
+        draw(turns(families=True)), draw(ENDS), is_queued=draw(st.booleans()), options=options
+    )
     return Stream(events, options)
 
 

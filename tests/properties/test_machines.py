@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import Dialect, decode_event, encode_sse, response_object
-from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, TextGrew
+from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, Delta, TextGrew
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
     ArgumentsDelta,
+    CustomInputDelta,
     Event,
     OutputItemDone,
     OutputTextDelta,
@@ -22,6 +23,7 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseIncomplete,
 )
+from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_of
 from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -51,12 +53,12 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
-@given(turns(), CHANNELS)
+@given(turns(families=True), CHANNELS)
 def test_the_referee_accepts_whatever_the_builder_builds(turn: list[Delta], channel: Any) -> None:
     assert judge_stream(build(turn, reasoning_as=channel)) == []
 
 
-@given(turns(), DIALECTS, CHANNELS, st.lists(st.integers(0, 2**32), max_size=12))
+@given(turns(families=True), DIALECTS, CHANNELS, st.lists(st.integers(0, 2**32), max_size=12))
 def test_bytes_in_any_split_come_back_as_the_same_response(
     turn: list[Delta], dialect: Dialect, channel: Any, cuts: list[int]
 ) -> None:
@@ -74,43 +76,52 @@ def test_bytes_in_any_split_come_back_as_the_same_response(
     )
 
 
-@given(turns())
+@given(turns(families=True))
 def test_nothing_the_model_said_is_lost_or_doubled(turn: list[Delta]) -> None:
     events = build(turn)
     said = [event.delta for event in events if isinstance(event, OutputTextDelta)]
     meant = [delta.text for delta in turn if isinstance(delta, TextGrew) and delta.text]
-    calls = [delta for delta in turn if isinstance(delta, CallOpened)]
-    made = [item for item in terminal(events).output if item["type"] == "function_call"]
+    calls = [delta for delta in turn if isinstance(delta, CallOpened | CallMade)]
+    made = [family for item in terminal(events).output if (family := call_family(item))]
 
     if terminal(events).status != "failed":
         assert "".join(said) == "".join(meant)
-        assert [item["name"] for item in made] == [call.name for call in calls]
+        assert [family.kind for family in made] == [call.kind for call in calls]
     assert terminal(events).output_text == "".join(said)
 
 
-@given(whole_turns())
-def test_every_call_has_exactly_its_own_arguments(turn: list[Delta]) -> None:
-    events = build(turn)
-    made = [item for item in terminal(events).output if item["type"] == "function_call"]
-    keys = [delta.key for delta in turn if isinstance(delta, CallOpened)]
-    meant = {
-        key: "".join(d.arguments for d in turn if isinstance(d, CallGrew) and d.key == key)
-        for key in keys
-    }
-    empty = {"completed": "{}", "incomplete": ""}
-    assert [item["arguments"] for item in made] == [
-        meant[key] or empty[item["status"]] for key, item in zip(keys, made, strict=True)
-    ]
+def said_by(turn: list[Delta], call: CallOpened | CallMade) -> str:
+    if isinstance(call, CallMade):
+        return call.said
+    grown = [d.arguments for d in turn if isinstance(d, CallGrew) and d.key == call.key]
+    return "".join(grown)
 
 
-def calls_of(response: Response) -> list[tuple[str, str, str]]:
-    def call(item: Item) -> tuple[str, str, str]:
-        return item["call_id"], item["name"], item["arguments"]
+def payload(call: CallOpened | CallMade, said: str, status: str) -> Any:
+    if call.kind == "custom":
+        return said
+    if call.kind == "function":
+        return said or {"completed": "{}", "incomplete": ""}[status]
+    return payload_of(call.kind, said)
 
-    return [call(item) for item in response.output if item["type"] == "function_call"]
+
+@given(whole_turns(families=True))
+def test_every_call_says_exactly_what_is_its_own(turn: list[Delta]) -> None:
+    made = [item for item in terminal(build(turn)).output if is_call(item)]
+    calls = [delta for delta in turn if isinstance(delta, CallOpened | CallMade)]
+    assert len(made) == len(calls)
+    for call, item in zip(calls, made, strict=True):
+        meant = payload(call, said_by(turn, call), item["status"])
+        assert item[FAMILIES[call.kind].payload] == meant
+        assert item.get("namespace") == call.namespace
+        assert item.get("name", call.name) == call.name
 
 
-@given(whole_turns(), st.data())
+def calls_of(response: Response) -> list[Item]:
+    return [item for item in response.output if is_call(item)]
+
+
+@given(whole_turns(families=True), st.data())
 def test_on_a_damaged_stream_each_call_arrives_exactly_once(
     turn: list[Delta], data: st.DataObject
 ) -> None:
@@ -127,7 +138,7 @@ def test_on_a_damaged_stream_each_call_arrives_exactly_once(
     assert calls_of(accumulate(damaged).finish()) == calls_of(terminal(events))
 
 
-@given(whole_turns(), st.data())
+@given(whole_turns(families=True), st.data())
 def test_a_terminal_event_without_output_is_filled_from_what_was_streamed(
     turn: list[Delta], data: st.DataObject
 ) -> None:
@@ -142,7 +153,7 @@ def test_a_terminal_event_without_output_is_filled_from_what_was_streamed(
     deltas = [
         index
         for index, event in enumerate(events)
-        if isinstance(event, OutputTextDelta | ArgumentsDelta)
+        if isinstance(event, OutputTextDelta | ArgumentsDelta | CustomInputDelta)
     ]
     # The deltas may be lost too: the done events carry what they said.
     lost = data.draw(st.sets(st.sampled_from(deltas))) if deltas else set()
@@ -182,7 +193,7 @@ def test_new_call_ids_make_no_new_calls(
     assert len({id(draft) for draft in drafts if draft}) == len(output)
 
 
-@given(turns(), st.integers(0, 200))
+@given(turns(families=True), st.integers(0, 200))
 def test_a_stream_without_its_end_is_never_taken_for_whole(turn: list[Delta], cut: int) -> None:
     events = build(turn)
     accumulator = accumulate(events[: min(cut, len(events) - 1)])
@@ -193,7 +204,10 @@ def test_a_stream_without_its_end_is_never_taken_for_whole(turn: list[Delta], cu
     raise AssertionError("a cut stream was taken for a whole one")
 
 
-@given(turn=turns(), faults=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=6))
+@given(
+    turn=turns(families=True),
+    faults=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=6),
+)
 def test_events_in_one_batch_are_the_events_one_by_one(
     turn: list[Delta], faults: list[tuple[int, int]]
 ) -> None:

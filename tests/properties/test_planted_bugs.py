@@ -73,7 +73,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "pass",
     ),
     "a call is done without having been added": (
-        'self._emit(OutputItemAdded, output_index=call.index, item=call.item("in_progress", ""))',
+        "self._emit(OutputItemAdded, output_index=call.index, item=call.opening(said))",
         "pass",
     ),
     "the added item is the one that changes later": (
@@ -107,12 +107,12 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "self._emit(OutputItemDone, output_index=prose.index, item=item)",
     ),
     "the id changes between added and done": (
-        "self._end_item(call.index, call.item(status, arguments))",
-        'self._end_item(call.index, call.item(status, arguments) | {"id": self._mint("fc")})',
+        "self._end_item(call.index, call.item(status, said))",
+        'self._end_item(call.index, call.item(status, said) | {"id": self._mint("fc")})',
     ),
     "the call id changes between added and done": (
-        "self._end_item(call.index, call.item(status, arguments))",
-        'self._end_item(call.index, call.item(status, arguments) | {"call_id": "call_other"})',
+        "self._end_item(call.index, call.item(status, said))",
+        'self._end_item(call.index, call.item(status, said) | {"call_id": "call_other"})',
     ),
     "deltas speak of another item": ("item_id=prose.id,", 'item_id="msg_other",'),
     "an item is told twice": (
@@ -120,8 +120,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "self._output.extend([item] * 2)",
     ),
     "a call is done twice": (
-        "self._end_item(call.index, call.item(status, arguments))",
-        "[self._end_item(call.index, call.item(status, arguments)) for _ in range(2)]",
+        "self._end_item(call.index, call.item(status, said))",
+        "[self._end_item(call.index, call.item(status, said)) for _ in range(2)]",
     ),
     "two calls share an id": ("and wished not in self._call_ids", ""),
     "interleaved calls mix their arguments": (
@@ -134,8 +134,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "pass",
     ),
     "arguments.done is never sent": (
-        "self._emit(\n            ArgumentsDone,",
-        "(lambda *_, **__: None)(\n            ArgumentsDone,",
+        "self._emit(ArgumentsDone, arguments=said, name=call.name, **place)",
+        "pass",
     ),
     "a sequence number is used twice": (
         "self._events.append(event(sequence_number=self._sequence, **fields))\n"

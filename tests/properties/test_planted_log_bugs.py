@@ -153,7 +153,10 @@ REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
         "if event.output_index not in self._calls:",
     ),
     "a text is told whole twice": ("self._end_part(*self._open_text())", "pass"),
-    "arguments are told whole twice": ("self._mend_call(last)", "pass"),
+    "arguments are told whole twice": (
+        "self._mend_call(last.output_index, last.arguments)",
+        "pass",
+    ),
     "a passed item is never done": (
         "self._end_item(last.output_index, copy_json(last.item))",
         "pass",

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from antiphon.protocol.builder import ResponseBuilder
+from antiphon.protocol.codec import encode_event
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallClosed,
     CallGrew,
+    CallMade,
     CallOpened,
     Degraded,
     Delta,
     ItemPassed,
     ReasoningGrew,
     RefusalGrew,
+    Repaired,
     Stopped,
     SummaryGrew,
     TextGrew,
@@ -37,9 +44,10 @@ from antiphon.protocol.events import (
     SummaryTextDelta,
     event_type,
 )
+from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Failure, IncompleteDetails, Response, Usage
+from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 from tests.building import COUNTED, STOP, build, counting_mint
 
 Lifecycle = ResponseCreated | ResponseQueued | ResponseInProgress
@@ -470,3 +478,146 @@ def test_arguments_nested_beyond_reason_are_not_whole_and_break_nothing() -> Non
 
     assert response.output[0]["arguments"] == deep
     assert response.output_text == "x"
+
+
+# Calls of all families.
+
+SAID: dict[Kind, str] = {
+    "function": '{"a":1}',
+    "custom": "*** Begin Patch",
+    "shell": '{"commands":["ls"],"timeout_ms":5}',
+    "local_shell": '{"command":["ls"],"working_directory":"/x"}',
+    "apply_patch": '{"operation":{"type":"update_file","path":"a.py","diff":"@@"}}',
+    "tool_search": '{"paths":["a"]}',
+}
+HELD: dict[Kind, Any] = {
+    "function": '{"a":1}',
+    "custom": "*** Begin Patch",
+    "shell": {"commands": ["ls"], "timeout_ms": 5, "max_output_length": None},
+    "local_shell": {"type": "exec", "command": ["ls"], "env": {}, "working_directory": "/x"},
+    "apply_patch": {"type": "update_file", "path": "a.py", "diff": "@@"},
+    "tool_search": {"paths": ["a"]},
+}
+
+
+def made(kind: Kind, call_id: str = "c", namespace: str | None = None) -> CallMade:
+    return CallMade("t", SAID[kind], call_id, kind, namespace)
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_a_call_of_any_family_is_told_from_its_opening_to_its_end(kind: Kind) -> None:
+    events = accepted(made(kind), COUNTED, STOP)
+    family = FAMILIES[kind]
+    (item,) = final(events).output
+    assert (item["type"], item["call_id"], item["status"]) == (family.call, "c", "completed")
+    assert item[family.payload] == HELD[kind]
+    grows = {
+        "function": ["function_call_arguments.delta", "function_call_arguments.done"],
+        "custom": ["custom_tool_call_input.delta", "custom_tool_call_input.done"],
+    }
+    assert kinds(events)[2:-1] == [
+        "output_item.added",
+        *grows.get(kind, []),
+        "output_item.done",
+    ]
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_the_official_types_take_every_event_of_a_call(kind: Kind) -> None:
+    events = accepted(TextGrew("x"), made(kind, namespace="n"), COUNTED, STOP)
+    known: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+    for event in events[2:-1]:  # a response of the tests lacks fields that a real one has
+        assert known.validate_json(encode_event(event)).type == event_type(event)
+    items: TypeAdapter[Any] = TypeAdapter(ResponseOutputItem)
+    for item in final(events).output:
+        assert items.validate_python(item).type == item["type"]
+
+
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_namespace_stands_on_the_call_that_has_one(kind: Kind) -> None:
+    inside, outside = accepted(made(kind, "1", "n"), made(kind, "2"), COUNTED, STOP)[
+        -1
+    ].response.output  # type: ignore[union-attr]  # the end
+    assert inside["namespace"] == "n"
+    assert "namespace" not in outside
+
+
+def test_a_patch_opens_with_its_file_and_a_shell_with_nothing() -> None:
+    events = accepted(made("apply_patch", "1"), made("shell", "2"), COUNTED, STOP)
+    patch, shell = [event.item for event in events if isinstance(event, OutputItemAdded)]
+    assert patch["operation"] == {"type": "update_file", "path": "a.py", "diff": ""}
+    assert shell["action"]["commands"] == []
+
+
+def test_a_custom_call_without_input_has_an_empty_one() -> None:
+    (item,) = final(accepted(CallMade("t", "", "c", "custom"), COUNTED, STOP)).output
+    assert item["input"] == ""
+
+
+def test_a_made_function_without_arguments_gets_an_empty_object() -> None:
+    (item,) = final(accepted(CallMade("t", "", "c"), COUNTED, STOP)).output
+    assert item["arguments"] == "{}"
+
+
+def test_a_call_that_is_made_waits_for_those_that_are_open_before_it() -> None:
+    events = accepted(
+        CallOpened(0, "f", "c0"),
+        CallGrew(0, '{"a":'),
+        made("shell", "c1"),
+        made("custom", "c2"),
+        CallGrew(0, "1}"),
+        TextGrew("after"),
+        COUNTED,
+        STOP,
+    )
+    done = [event.item["type"] for event in events if isinstance(event, OutputItemDone)]
+    assert done == ["function_call", "shell_call", "custom_tool_call", "message"]
+
+
+def test_a_call_that_is_made_closes_the_text_before_it() -> None:
+    events = accepted(TextGrew("x"), made("custom"), TextGrew("y"), COUNTED, STOP)
+    assert [item["type"] for item in final(events).output] == [
+        "message",
+        "custom_tool_call",
+        "message",
+    ]
+
+
+def test_a_call_id_that_is_taken_is_not_given_to_another_family() -> None:
+    output = final(accepted(made("shell"), made("custom"), COUNTED, STOP)).output
+    assert output[0]["call_id"] != output[1]["call_id"]
+
+
+def test_a_call_that_can_be_none_of_its_family_fails_the_response() -> None:
+    events = accepted(CallMade("shell", "{}", "c", "shell"))
+    assert final(events).status == "failed"
+    assert final(events).output == []
+
+
+def test_a_custom_call_that_looks_like_json_goes_on_all_the_same() -> None:
+    events = accepted(
+        CallOpened(0, "t", "c", "custom"),
+        CallGrew(0, "1"),
+        TextGrew("x"),
+        CallGrew(0, "2"),
+        CallClosed(0),
+        COUNTED,
+        STOP,
+    )
+    assert [item.get("input") for item in final(events).output] == ["12", None]
+
+
+def test_calls_behind_one_that_was_cut_are_incomplete_too() -> None:
+    events = accepted(
+        CallOpened(0, "f", "c0"),
+        CallGrew(0, '{"a":'),
+        made("shell", "c1"),
+        COUNTED,
+        Stopped("length"),
+    )
+    assert [item["status"] for item in final(events).output] == ["incomplete", "incomplete"]
+
+
+def test_what_was_repaired_stands_in_the_notes() -> None:
+    events = accepted(Repaired("a"), Repaired("b"), COUNTED, STOP)
+    assert final(events).antiphon == Notes(repaired=("a", "b"))

@@ -1,4 +1,4 @@
-"""What of a request can be done where only functions are run."""
+"""What of a request can be done where the only tools are those that the caller runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_tools_nobody_can_run_are_reported() -> None:
         read_request({"input": "x", "tools": [{"type": "web_search"}, _FUNCTION]})
     )
 
-    assert checked.tools == [_FUNCTION]
+    assert [offer.tool for offer in checked.toolbox.offers] == [_FUNCTION]
     assert checked.degraded == ["tools[0] (web_search): nobody here can run it"]
 
 
@@ -29,7 +29,7 @@ def test_what_a_function_asks_for_beyond_its_schema_is_reported() -> None:
     tool = {**_FUNCTION, "defer_loading": True, "output_schema": None}
 
     assert check_request(read_request({"input": "x", "tools": [tool]})).degraded == [
-        "tools[0].defer_loading"
+        "tools[0].defer_loading: nothing here could load it later"
     ]
 
 
@@ -108,4 +108,27 @@ def test_context_management_that_cannot_be_done_is_reported(entry: dict[str, Any
 def test_a_request_that_only_compacts_calls_no_tool() -> None:
     trigger = {"type": "compaction_trigger"}
     body = {"input": [trigger], "tools": [_FUNCTION], "tool_choice": "required"}
+    assert check_request(read_request(body)).policy == ToolPolicy("none")
+
+
+def test_tools_of_the_whole_context_count() -> None:
+    carrier = {"type": "additional_tools", "role": "developer", "tools": [_FUNCTION, _SEARCH]}
+    request = read_request({"input": "x", "tool_choice": {"type": "function", "name": "f"}})
+
+    checked = check_request(request, [carrier, *request.items])
+
+    assert [offer.where for offer in checked.toolbox.offers] == ["input[0].tools[0]"]
+    assert checked.policy == ToolPolicy("required", frozenset({"f"}))
+    assert checked.degraded == ["input[0].tools[1] (web_search): nobody here can run it"]
+
+
+def test_a_choice_holds_for_the_names_that_the_model_knows() -> None:
+    space = {"type": "namespace", "name": "a.b", "tools": [_FUNCTION]}
+    choice = {"type": "namespace", "name": "a.b"}
+    request = read_request({"input": "x", "tools": [space], "tool_choice": choice})
+    assert check_request(request).policy == ToolPolicy("required", frozenset({"a_b__f"}))
+
+
+def test_a_request_that_generates_nothing_calls_no_tool() -> None:
+    body = {"input": "x", "tools": [_FUNCTION], "generate": False}
     assert check_request(read_request(body)).policy == ToolPolicy("none")

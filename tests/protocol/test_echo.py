@@ -14,7 +14,7 @@ from antiphon.protocol.response import Notes, Reasoning, Response
 
 def begun(**fields: Any) -> Response:
     request = read_request({"input": "x", **fields})
-    return first_response(request, check_request(request), "resp_1", "m", 7)
+    return first_response(request, check_request(request).degraded, "resp_1", "m", 7)
 
 
 def test_what_was_not_asked_for_is_echoed_as_its_default() -> None:

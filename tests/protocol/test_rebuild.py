@@ -11,6 +11,7 @@ from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
+    CallMade,
     CallOpened,
     Delta,
     ItemPassed,
@@ -24,6 +25,7 @@ from antiphon.protocol.events import (
     ArgumentsDone,
     ContentPartAdded,
     CustomInputDelta,
+    CustomInputDone,
     ErrorEvent,
     Event,
     OutputItemAdded,
@@ -296,3 +298,90 @@ def test_done_items_are_kept_as_they_were_told() -> None:
     assert isinstance(event, OutputItemDone)
     events[done] = msgspec.structs.replace(event, item=event.item | {"phase": "commentary"})
     assert final(again(events).fail(GONE)).output[0]["phase"] == "commentary"
+
+
+# Calls of all families.
+
+PATCH = '{"operation":{"type":"update_file","path":"a.py","diff":"@@"}}'
+CALLS: list[Delta] = [
+    CallMade("c", "text", "c0", "custom", "n"),
+    CallMade("shell", '{"commands":["ls"]}', "c1", "shell"),
+    TextGrew("between"),
+    CallOpened(0, "f", "c2", "function", "n"),
+    CallGrew(0, '{"a":'),
+    CallMade("apply_patch", PATCH, "c3", "apply_patch"),
+    CallMade("c", "more text", "c4", "custom"),
+    CallMade("local_shell", '{"command":["ls"]}', "c5", "local_shell"),
+    CallGrew(0, "1}"),
+    CallMade("tool_search", '{"paths":["a"]}', "c6", "tool_search"),
+    TextGrew("end"),
+]
+
+
+def test_a_log_of_any_calls_torn_after_any_event_is_brought_to_a_right_end() -> None:
+    _, events = running(*CALLS)
+    for cut in range(1, len(events) + 1):
+        assert judge_stream(events[:cut] + again(events[:cut]).fail(GONE)) == []
+        assert judge_stream(events[:cut] + again(events[:cut]).cancel()) == []
+
+
+def test_items_that_were_done_are_not_touched_by_a_tear() -> None:
+    _, events = running(*CALLS)
+    for cut in range(1, len(events) + 1):
+        done = [event.item for event in events[:cut] if isinstance(event, OutputItemDone)]
+        output = final(again(events[:cut]).fail(GONE)).output
+        assert output[: len(done)] == done
+
+
+@pytest.mark.parametrize(
+    ("delta", "field", "told"),
+    [
+        (CALLS[1], "action", []),
+        (CALLS[5], "operation", {"type": "update_file", "path": "a.py", "diff": ""}),
+    ],
+)
+def test_a_call_of_which_only_the_opening_was_told_is_never_complete(
+    delta: Delta, field: str, told: Any
+) -> None:
+    """What it was to do is lost: nobody may run what is left of it."""
+    for before in ([], [CallOpened(0, "f", "c"), CallGrew(0, '{"a":1}')]):
+        for after in ([], [CallMade("c", "text", "c9", "custom")]):
+            _, events = running(*before, delta, *after)
+            added = [n for n, event in enumerate(events) if isinstance(event, OutputItemAdded)]
+            torn = events[: added[len(before) // 2] + 1]
+            whole = torn + again(torn).fail(GONE)
+            assert judge_stream(whole) == []
+            item = final(whole).output[-1]
+            assert item["status"] == "incomplete"
+            assert (item[field]["commands"] if field == "action" else item[field]) == told
+
+
+def test_a_whole_call_behind_an_open_one_stays_behind_it() -> None:
+    _, events = running(CallOpened(0, "f", "c0"), CallGrew(0, "{"), CALLS[1], CallGrew(0, "}"))
+    output = final(again(events).fail(GONE)).output
+    assert [item["type"] for item in output] == ["function_call", "shell_call"]
+    assert output[1]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("said", ["text", "", "{}"])
+def test_a_custom_call_whose_input_was_told_is_not_known_to_be_whole(said: str) -> None:
+    events = up_to(build([CallMade("c", said, "x", "custom"), COUNTED, STOP]), CustomInputDone)
+    rest = again(events).fail(GONE)
+    assert kinds(rest) == ["output_item.done", "error", "failed"]
+    assert final(rest).output[0] | {"id": ""} == {
+        "id": "",
+        "type": "custom_tool_call",
+        "status": "incomplete",
+        "call_id": "x",
+        "name": "c",
+        "input": said,
+    }
+
+
+def test_a_custom_call_goes_on_with_its_namespace() -> None:
+    _, events = running(CallOpened(0, "c", "x", "custom", "n"), CallGrew(0, "te"))
+    builder = again(events)
+    rest = builder.feed(CallGrew(0, "xt")) + builder.fail(GONE)
+    assert judge_stream(events + rest) == []
+    (item,) = final(rest).output
+    assert (item["namespace"], item["input"]) == ("n", "text")

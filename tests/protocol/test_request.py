@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from antiphon.protocol.errors import InvalidRequest
-from antiphon.protocol.request import read_policy, read_request
-from antiphon.protocol.tools import ToolPolicy
+from antiphon.protocol.request import read_request
+from antiphon.protocol.tools import Choice, Meant, read_choice
 
 
 def test_explicit_nulls_mean_nothing_was_said() -> None:
@@ -39,6 +39,17 @@ def test_explicit_nulls_mean_nothing_was_said() -> None:
         {"input": "x", "tools": [{"type": "function", "name": "f", "description": None}]},
         {"input": "x", "tools": [{"type": "web_search", "filters": None}]},
         {"input": "x", "text": {"format": {"type": "json_object"}}},
+        {"input": "x", "tools": [{"type": "function", "name": "größe.x y"}]},
+        {"input": "x", "tools": [{"type": "function", "name": "n" * 256}]},
+        {"input": "x", "tools": [{"type": "custom", "name": "c", "format": {"type": "text"}}]},
+        {"input": "x", "tools": [{"type": "custom", "name": "c", "format": None}]},
+        {"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": None}]},
+        {
+            "input": "x",
+            "tools": [{"type": "acme", "format": "png", "parameters": "any", "name": 3}],
+        },
+        {"input": [{"type": "additional_tools", "role": "developer", "tools": [{"type": "new"}]}]},
+        {"input": [{"type": "tool_search_call", "call_id": None, "arguments": {}}]},
     ],
 )
 def test_what_real_clients_send_is_taken(body: dict[str, Any]) -> None:
@@ -95,12 +106,89 @@ def test_a_string_is_a_user_message() -> None:
         ({"input": "x", "metadata": {str(n): "v" for n in range(17)}}, "metadata"),
         ({"input": "x", "tools": [{}]}, "tools[0].type"),
         ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name"),
-        ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+        ({"input": "x", "tools": [{"type": "function", "name": "a\n"}]}, "tools[0].name"),
         (
             {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": 1}]},
             "tools[0].parameters",
         ),
         ({"input": "x", "tools": [{"type": "web_search"}] * 129}, "tools"),
+        ({"input": "x", "tools": [{"type": "custom"}]}, "tools[0].name"),
+        ({"input": "x", "tools": [{"type": "function", "name": "n" * 257}]}, "tools[0].name"),
+        (
+            {"input": "x", "tools": [{"type": "custom", "name": "c", "format": "lark"}]},
+            "tools[0].format",
+        ),
+        (
+            {"input": "x", "tools": [{"type": "custom", "name": "c", "format": {}}]},
+            "tools[0].format.type",
+        ),
+        (
+            {
+                "input": "x",
+                "tools": [
+                    {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "b"}}
+                ],
+            },
+            "tools[0].format.syntax",
+        ),
+        (
+            {
+                "input": "x",
+                "tools": [
+                    {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "lark"}}
+                ],
+            },
+            "tools[0].format.definition",
+        ),
+        ({"input": "x", "tools": [{"type": "namespace"}]}, "tools[0].name"),
+        (
+            {"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": 3}]},
+            "tools[0].tools",
+        ),
+        (
+            {"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [3]}]},
+            "tools[0].tools[0]",
+        ),
+        (
+            {
+                "input": "x",
+                "tools": [
+                    {
+                        "type": "namespace",
+                        "name": "n",
+                        "tools": [{"type": "namespace", "name": "m"}],
+                    }
+                ],
+            },
+            "tools[0].tools[0]",
+        ),
+        (
+            {
+                "input": "x",
+                "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}],
+            },
+            "tools[0].tools[0].name",
+        ),
+        (
+            {
+                "input": "x",
+                "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "x"}] * 1025}],
+            },
+            "tools[0].tools",
+        ),
+        (
+            {"input": "x", "tools": [{"type": "tool_search", "parameters": []}]},
+            "tools[0].parameters",
+        ),
+        ({"input": "x", "tool_choice": {"type": "custom"}}, "tool_choice.name"),
+        ({"input": "x", "tool_choice": {}}, "tool_choice.type"),
+        ({"input": "x", "tool_choice": {"type": "allowed_tools", "tools": [3]}}, "tool_choice"),
+        ({"input": [{"type": "shell_call", "call_id": "c", "action": "ls"}]}, "input[0].action"),
+        (
+            {"input": [{"type": "custom_tool_call", "call_id": "c", "name": "n"}]},
+            "input[0].input",
+        ),
+        ({"input": [{"type": "additional_tools"}]}, "input[0].tools"),
         ({"input": "x", "tool_choice": "maybe"}, "tool_choice"),
         ({"input": "x", "tool_choice": {"type": "function"}}, "tool_choice.name"),
         (
@@ -132,6 +220,11 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
     form = {"type": "json_schema", "name": "n", "schema": schema}
     for body, param in (
         ({"tools": [tool]}, "tools[0].parameters"),
+        (
+            {"tools": [{"type": "namespace", "name": "n", "tools": [tool]}]},
+            "tools[0].tools[0].parameters",
+        ),
+        ({"tools": [{"type": "tool_search", "parameters": schema}]}, "tools[0].parameters"),
         ({"text": {"format": form}}, "text.format.schema"),
     ):
         with pytest.raises(InvalidRequest) as caught:
@@ -143,16 +236,20 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
     "003-tool-choice-1", "003-tool-choice-2", "003-tool-choice-3", "003-tool-choice-4"
 )
 @pytest.mark.parametrize(
-    ("choice", "policy"),
+    ("choice", "plain"),
     [
-        (None, ToolPolicy()),
-        ("none", ToolPolicy("none")),
-        ("required", ToolPolicy("required")),
-        ({"type": "function", "name": "f"}, ToolPolicy("required", frozenset({"f"}))),
-        ({"type": "web_search"}, ToolPolicy("required", frozenset({"web_search"}))),
+        (None, Choice()),
+        ("none", Choice("none")),
+        ("required", Choice("required")),
+        ({"type": "function", "name": "f"}, Choice("required", (Meant("function", "f"),))),
+        (
+            {"type": "custom", "name": "f", "namespace": "n"},
+            Choice("required", (Meant("custom", "f", "n"),)),
+        ),
+        ({"type": "web_search"}, Choice("required", (Meant("web_search"),))),
         (
             {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]},
-            ToolPolicy("auto", frozenset({"f"})),
+            Choice("auto", (Meant("function", "f"),)),
         ),
         (
             {
@@ -160,12 +257,12 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
                 "mode": "required",
                 "tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}],
             },
-            ToolPolicy("required", frozenset({"f", "g"})),
+            Choice("required", (Meant("function", "f"), Meant("function", "g"))),
         ),
     ],
 )
-def test_every_form_of_tool_choice_is_a_policy(choice: Any, policy: ToolPolicy) -> None:
-    assert read_policy(choice) == policy
+def test_every_form_of_tool_choice_is_made_plain(choice: Any, plain: Choice) -> None:
+    assert read_choice(choice) == plain
 
 
 _TRIGGER = {"type": "compaction_trigger"}

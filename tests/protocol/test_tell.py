@@ -8,6 +8,7 @@ from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
+    CallMade,
     CallOpened,
     Degraded,
     Delta,
@@ -149,7 +150,10 @@ def test_a_response_that_has_not_ended_cannot_be_told(status: str) -> None:
         {"id": "m", "type": "message", "role": "assistant", "content": ["no part"]},
         {"type": "message", "role": "assistant", "content": []},
         {"id": "f", "type": "function_call", "call_id": "c", "name": "f"},
-        {"id": "c", "type": "custom_tool_call", "call_id": "c", "name": "f", "input": "ls"},
+        {"id": "c", "type": "custom_tool_call", "call_id": "c", "name": "f"},
+        {"id": "s", "type": "shell_call", "call_id": "c", "action": "ls"},
+        {"id": "t", "type": "tool_search_call", "call_id": None, "arguments": "text"},
+        {"type": "apply_patch_call", "call_id": "c", "operation": {}},
         {"id": "x"},
     ],
 )
@@ -171,3 +175,26 @@ def test_the_stream_shares_nothing_with_the_response() -> None:
     response = final(build([TextGrew("x"), COUNTED, STOP]))
     final(tell_response(response)).output[0]["content"][0]["text"] = "changed"
     assert response.output_text == "x"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        CallMade("c", "text", "x", "custom", "n"),
+        CallMade("c", "", "x", "custom"),
+        CallMade("g", "{}", "x", "function", "n"),
+        CallMade("shell", '{"commands":["ls"]}', "x", "shell"),
+        CallMade("local_shell", '{"command":["ls"]}', "x", "local_shell"),
+        CallMade(
+            "apply_patch",
+            '{"operation":{"type":"create_file","path":"a","diff":"+x"}}',
+            "x",
+            "apply_patch",
+        ),
+        CallMade("tool_search", '{"paths":["a"]}', "x", "tool_search"),
+    ],
+)
+def test_a_call_of_any_family_is_told_as_the_builder_tells_it(call: CallMade) -> None:
+    events = build([call, TextGrew("x"), COUNTED, STOP])
+    # Only what the response has counted is not known yet when it begins.
+    assert told(final(events))[2:-1] == events[2:-1]

@@ -292,11 +292,12 @@ async def test_a_suppressed_call_leaves_no_trace_but_a_note() -> None:
 
 
 async def test_a_required_call_that_was_not_made_fails() -> None:
-    async with serve_gateway(ScriptedBackend([[TextGrew("no"), STOP]])) as gateway:
+    async with serve_gateway(ScriptedBackend([[TextGrew("no"), STOP]] * 2)) as gateway:
         events = await ask_stream(gateway, tools=[FUNCTION], tool_choice="required")
 
     assert terminal(events).error is not None
     assert terminal(events).error.code == "tool_choice_violated"  # type: ignore[union-attr] # see above
+    assert terminal(events).output_text == "no"
 
 
 def _schema(*, strict: bool) -> dict[str, Any]:

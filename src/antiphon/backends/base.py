@@ -15,16 +15,23 @@ import msgspec
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.plan import Plan
 
-__all__ = ["Backend", "Counter", "ModelInfo"]
+__all__ = ["Backend", "Counter", "Enforcer", "ModelInfo", "enforced"]
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """A model that a backend offers."""
+    """A model that a backend offers. What is None, nobody has said."""
 
     id: str
     created: int = 0
     owned_by: str = "antiphon"
     context_length: int | None = None
+    display_name: str | None = None
+    max_output_tokens: int | None = None
+    reasoning_levels: tuple[str, ...] | None = None
+    """How much it may be told to think, least first; empty: it cannot be told."""
+    modalities: tuple[str, ...] | None = None
+    """What it takes in: "text" and others."""
+    supports_tools: bool | None = None
 
 
 class Backend(Protocol):
@@ -34,8 +41,9 @@ class Backend(Protocol):
         """Run the model; yield what happens. Raise BackendError when it cannot go on.
 
         The first batch may hold `Degraded` deltas alone; it is yielded before anything is
-        sent to the model. The last delta of a whole answer is `Stopped`; `UsageKnown` comes
-        before it or in the same batch.
+        sent to the model. An empty batch says that the model speaks, and that nothing can be
+        told of it yet. The last delta of a whole answer is `Stopped`; `UsageKnown` comes before
+        it or in the same batch.
         """
         ...
 
@@ -58,3 +66,21 @@ class Counter(Protocol):
         None if that cannot be told, for this plan or just now.
         """
         ...
+
+
+@runtime_checkable
+class Enforcer(Protocol):
+    """A backend whose model can write nothing else than what some of a plan asks for."""
+
+    @property
+    def enforces(self) -> frozenset[str]:
+        """What need not be checked.
+
+        "format": a text that `plan.format` asks for; "arguments": those of strict functions.
+        """
+        ...
+
+
+def enforced(backend: Backend) -> frozenset[str]:
+    """Return what a backend sees to by itself; nothing, if it does not say."""
+    return backend.enforces if isinstance(backend, Enforcer) else frozenset()

@@ -12,15 +12,17 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from antiphon.backends.base import ModelInfo
 from antiphon.backends.counting import count_prompt
+from antiphon.backends.listing import read_models
+from antiphon.chat.emulation import emulate
 from antiphon.chat.faults import fault_from_body
 from antiphon.chat.profiles import Profile, profile_for
-from antiphon.chat.request import write_request
+from antiphon.chat.request import names_in_text, write_request
 from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError
@@ -33,10 +35,8 @@ __all__ = ["ChatBackend"]
 
 _EVENTS: Final = "text/event-stream"
 _MAX_ERROR: Final = 64 * 1024
-_MAX_MODELS: Final = 10_000
 # Usage and the end mark follow the finish_reason at once, or not at all.
 _AFTERWORD: Final = 5.0
-_CONTEXT_FIELDS: Final = ("context_length", "max_model_len", "context_window", "max_context_length")
 
 
 class ChatBackend:
@@ -68,17 +68,36 @@ class ChatBackend:
         self._jitter = jitter
         self._sleep = sleep
 
+    @property
+    def enforces(self) -> frozenset[str]:
+        """What the server holds its model to by itself."""
+        given = {"format": self._profile.json_schema, "arguments": self._profile.enforces_strict}
+        return frozenset(name for name, is_so in given.items() if is_so)
+
     async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Run the model; yield what happens. Raise BackendError when it cannot go on."""
-        body, report = write_request(plan, self._profile)
+        emulation = emulate(plan, self._profile)
+        asked = plan if emulation is None else emulation.plan
+        body, report = write_request(asked, self._profile)
         if report:
             yield [Degraded(what) for what in report]
         data = msgspec.json.encode(body)
+        async with aclosing(self._attempts(data, asked)) as batches:
+            try:
+                async for batch in batches:
+                    yield batch if emulation is None else emulation.feed(batch)
+            except BackendError:
+                if emulation is not None and (rest := emulation.release()):
+                    yield rest
+                raise
+
+    async def _attempts(self, data: bytes, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        """Ask until there is an answer, or no hope of one."""
         attempt, budget = 1, WAIT_BUDGET
         while True:
             has_spoken = False
             try:
-                async with aclosing(self._attempt(data, is_streamed=plan.stream)) as batches:
+                async with aclosing(self._attempt(data, plan)) as batches:
                     async for batch in batches:
                         has_spoken = True
                         yield batch
@@ -94,7 +113,8 @@ class ChatBackend:
 
     async def count(self, plan: Plan) -> int | None:
         """Return the tokens of the prompt if the server can count it."""
-        body, _ = write_request(plan, self._profile)
+        emulation = emulate(plan, self._profile)
+        body, _ = write_request(plan if emulation is None else emulation.plan, self._profile)
         return await count_prompt(self._client, self._base, body, self._profile)
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -104,16 +124,14 @@ class ChatBackend:
             error = fault_from_body(reply.head.status, reply.body, _retry_after(reply.head))
             self._redact(error)
             raise error
-        return _read_models(reply.body)
+        return read_models(reply.body)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _attempt(
-        self, data: bytes, *, is_streamed: bool
-    ) -> AsyncGenerator[Sequence[Delta], None]:
-        limits = self._client.limits
+    async def _attempt(self, data: bytes, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        limits, is_streamed = self._client.limits, plan.stream
         wire = await open_stream(
             self._client,
             f"{self._base}/chat/completions",
@@ -124,7 +142,11 @@ class ChatBackend:
         )
         async with wire:
             await _check_status(wire)
-            reader = ChatStream(think_tags=self._profile.think_tags, max_line=limits.line)
+            reader = ChatStream(
+                think_tags=self._profile.think_tags,
+                names=names_in_text(plan, self._profile),
+                max_line=limits.line,
+            )
             if _is_event_stream(wire.head, is_streamed):
                 async with aclosing(_read_events(wire, reader)) as batches:
                     async for batch in batches:
@@ -208,34 +230,3 @@ async def _next_piece(wire: ByteStream) -> bytes | BackendError:
 
 def _retry_after(head: Head) -> float | None:
     return read_retry_after(head.headers, time.time())
-
-
-def _read_models(body: bytes) -> list[ModelInfo]:
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = None
-    entries = value.get("data") if isinstance(value, dict) else value
-    if not isinstance(entries, list):
-        raise BackendError(
-            "the upstream's list of models cannot be read", code="upstream_invalid_response"
-        )
-    return [
-        _read_model(entry)
-        for entry in entries[:_MAX_MODELS]
-        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-    ]
-
-
-def _read_model(entry: dict[str, Any]) -> ModelInfo:
-    meta = entry.get("meta")
-    sizes = [entry.get(field) for field in _CONTEXT_FIELDS]
-    sizes.append(meta.get("n_ctx") or meta.get("n_ctx_train") if isinstance(meta, dict) else None)
-    created = entry.get("created")
-    owner = entry.get("owned_by")
-    return ModelInfo(
-        id=entry["id"],
-        created=created if isinstance(created, int) else 0,
-        owned_by=owner if isinstance(owner, str) else "upstream",
-        context_length=next((size for size in sizes if isinstance(size, int) and size > 0), None),
-    )

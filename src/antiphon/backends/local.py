@@ -44,7 +44,8 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.plan import Plan
+from antiphon.protocol.lower import lower_items
+from antiphon.protocol.plan import NO_TOOLS, Plan
 from antiphon.protocol.response import InputDetails, Usage
 from antiphon.protocol.tools import Tool
 from antiphon.transport.http import HttpClient
@@ -118,10 +119,16 @@ class LocalBackend:
         self._runs: set[_Run] = set()
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="antiphon-local")
 
+    @property
+    def enforces(self) -> frozenset[str]:
+        """What constrained decoding sees to."""
+        return frozenset({"format"})
+
     async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Run the model in a worker thread; closing the generator stops it."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
+        plan = _in_functions(plan)
         tools = candidates(plan)
         asked = plan_arguments(plan, tools[0]) if tools else plan_words(plan)
         body, degraded = self._request(asked)
@@ -143,6 +150,7 @@ class LocalBackend:
         """Return the tokens of the prompt; None if the model has to choose a tool first."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
+        plan = _in_functions(plan)
         tools = candidates(plan)
         if len(tools) > 1:
             return None
@@ -325,6 +333,12 @@ class _Run:
         except RuntimeError:  # the loop is closed
             return False
         return True
+
+
+def _in_functions(plan: Plan) -> Plan:
+    """Return the plan with every family of tools told as functions, history included."""
+    items = lower_items(plan.items, plan.toolbox)
+    return msgspec.structs.replace(plan, items=items, toolbox=NO_TOOLS)
 
 
 def _told(delta: Delta, *, is_call: bool, spent: Usage) -> Delta:

@@ -47,6 +47,7 @@ class ScriptedBackend:
         script: Callable[[Plan], Script] | Sequence[Script] | None = None,
         *,
         models: Sequence[str] = ("scripted", "echo"),
+        enforces: frozenset[str] = frozenset({"format", "arguments"}),
     ) -> None:
         self.plans: list[Plan] = []
         self.stopped_early = 0
@@ -54,6 +55,7 @@ class ScriptedBackend:
         self.is_closed = False
         self._script = echo if script is None else script
         self._models = models
+        self.enforces = enforces
 
     async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Play the next script."""

@@ -38,6 +38,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     strict_tools: bool = True
     enforces_required: bool = True
     """Whether `tool_choice` "required", or a named tool, binds the model."""
+    enforces_strict: bool = False
+    """Whether the arguments of a strict function always match its schema."""
+    grammar: Literal["none", "gbnf", "structured_outputs"] = "none"
+    """How a text is bound to a grammar, if it can be."""
     parallel_tool_calls: bool = True
     logprobs: bool = True
     verbosity: bool = False
@@ -46,6 +50,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     penalties: bool = True
     think_tags: bool = True
     """Whether an answer may begin with `<think>` that the server leaves in the text."""
+    text_calls: bool = True
+    """Whether the server may leave a tool call in the text (see `chat.recover`)."""
     counts_by: Literal["none", "template", "messages"] = "none"
     """How the server counts a prompt without running it (see `backends.counting`)."""
     extra_fields: frozenset[str] = _SAMPLERS | {"repetition_penalty"}
@@ -60,7 +66,9 @@ PROFILES: Final = {
         GENERIC,
         Profile(
             name="openai",
+            text_calls=False,
             max_tokens_field="max_completion_tokens",
+            enforces_strict=True,
             system_role="developer",
             late_system_role="developer",
             files=True,
@@ -72,6 +80,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="vllm",
+            grammar="structured_outputs",
             reasoning_replay="reasoning",
             counts_by="messages",
             extra_fields=_SAMPLERS
@@ -88,6 +97,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="llamacpp",
+            grammar="gbnf",
             reasoning_replay="reasoning_content",
             reasoning_effort=False,
             strict_tools=False,
@@ -116,6 +126,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="deepseek",
+            text_calls=False,
             images=False,
             reasoning_replay="reasoning_content",
             reasoning_effort=False,
@@ -126,6 +137,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="mistral",
+            text_calls=False,
             reasoning_effort=False,
             logprobs=False,
             stream_options=False,
@@ -133,13 +145,16 @@ PROFILES: Final = {
         ),
         Profile(
             name="openrouter",
+            text_calls=False,
             files=True,
             reasoning_replay="reasoning",
             verbosity=True,
             extra_fields=_SAMPLERS
             | {"repetition_penalty", "provider", "models", "plugins", "transforms", "top_a"},
         ),
-        Profile(name="groq", service_tier=True, images=True, extra_fields=_COMMON),
+        Profile(
+            name="groq", text_calls=False, service_tier=True, images=True, extra_fields=_COMMON
+        ),
     )
 }
 

@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
+from antiphon.chat.emulation import grammar_field
 from antiphon.chat.parts import ChatPart, PartWriter, join_text, only_text
 from antiphon.chat.profiles import Profile
 from antiphon.chat.turns import Call, Entry, Said, Turn, arrange
-from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.items import item_type, text_of
+from antiphon.protocol.lower import lower_items
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import Tool, ToolPolicy
 
-__all__ = ["write_request"]
+__all__ = ["names_in_text", "unenforced", "write_request"]
 
 # JSON objects in the words of the chat API.
 Body = dict[str, Any]
@@ -27,6 +31,7 @@ ChatMessage = dict[str, Any]
 _SYSTEM: Final = frozenset({"system", "developer"})
 _NO_OUTPUT: Final = "(no output was provided for this call)"
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
+_ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 # What means "as you like": leaving it out says the same.
 _ANY_TIER: Final = frozenset({"auto", "default"})
 
@@ -47,10 +52,12 @@ def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
 
 
 def _messages(plan: Plan, profile: Profile, report: list[str]) -> list[ChatMessage]:
-    turns, lost = arrange(plan.items)
+    turns, lost = arrange(lower_items(plan.items, plan.toolbox))
     report += lost
     writer = _MessageWriter(profile, report)
     writer.instruct(plan.instructions)
+    if _must_tell_schema(plan.format, profile):
+        writer.instruct(_ORDER + msgspec.json.encode((plan.format or {})["schema"]).decode())
     for turn in turns:
         if isinstance(turn, Turn):
             writer.act(turn)
@@ -98,7 +105,7 @@ class _MessageWriter:
         message: ChatMessage = {"role": "assistant", "content": text}
         if turn.calls:
             message["content"] = text or None
-            message["tool_calls"] = [_chat_call(call.item) for call in turn.calls]
+            message["tool_calls"] = [_chat_call(call, self._report) for call in turn.calls]
         self._add_reasoning(turn, message)
         if not turn.messages and not turn.calls:
             return
@@ -166,24 +173,36 @@ class _MessageWriter:
         return self._parts.write(item.get("output"), f"input[{index}].output")
 
 
-def _chat_call(item: Item) -> Body:
-    # A call without arguments is one with none: servers parse the string.
-    function = {"name": item["name"], "arguments": item.get("arguments") or "{}"}
-    return {"id": item["call_id"], "type": "function", "function": function}
+def _chat_call(call: Call, report: list[str]) -> Body:
+    """Return a call of an earlier turn. Servers parse the arguments, and refuse what is no object.
+
+    A call without arguments is one with none; one that was cut short is quoted.
+    """
+    arguments = call.item.get("arguments") or "{}"
+    if not _is_object(arguments):
+        report.append(f"input[{call.index}].arguments: no JSON object; sent as a text in one")
+        arguments = msgspec.json.encode({"arguments": arguments}).decode()
+    function = {"name": call.item["name"], "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:
     if not plan.tools:
         return
     body["tools"] = [
-        {"type": "function", "function": _chat_tool(tool, profile, f"tools[{index}]", report)}
-        for index, tool in enumerate(plan.tools)
+        {"type": "function", "function": _chat_tool(tool, profile)} for tool in plan.tools
     ]
     choice = _tool_choice(plan.policy)
     if choice is not None:
         body["tool_choice"] = choice
-    if plan.policy.mode == "required" and not profile.enforces_required:
-        report.append("tool_choice: this server does not force a tool call")
     if plan.parallel_tool_calls is None:
         return
     if profile.parallel_tool_calls:
@@ -192,16 +211,13 @@ def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> N
         report.append("parallel_tool_calls: this server may still call several at once")
 
 
-def _chat_tool(tool: Tool, profile: Profile, where: str, report: list[str]) -> Body:
+def _chat_tool(tool: Tool, profile: Profile) -> Body:
     function: Body = {"name": tool["name"]}
     if tool.get("description") is not None:
         function["description"] = tool["description"]
     function["parameters"] = tool.get("parameters") or _NO_PARAMETERS
-    if tool.get("strict") is not None:
-        if profile.strict_tools:
-            function["strict"] = tool["strict"]
-        elif tool["strict"]:
-            report.append(f"{where}.strict: this server does not hold arguments to the schema")
+    if tool.get("strict") is not None and profile.strict_tools:
+        function["strict"] = tool["strict"]
     return function
 
 
@@ -224,10 +240,38 @@ def _put_format(
         body["response_format"] = {"type": "json_schema", "json_schema": given}
     elif kind in {"json_schema", "json_object"}:
         body["response_format"] = {"type": "json_object"}
-        if kind == "json_schema":
-            report.append("text.format: this server knows JSON but no schema")
+    elif kind == "grammar" and (bound := grammar_field(dict(form), profile)) is not None:
+        body |= bound
     else:
         report.append(f"text.format ({kind}): this backend cannot send it")
+
+
+def _must_tell_schema(form: Mapping[str, Any] | None, profile: Profile) -> bool:
+    """Say whether the model learns of the schema only if it is told in words."""
+    return form is not None and form.get("type") == "json_schema" and not profile.json_schema
+
+
+def names_in_text(plan: Plan, profile: Profile) -> dict[str, Any]:
+    """Return the tools that a call left in the text may be of: name and schema of arguments."""
+    if not profile.text_calls or plan.policy.mode == "none":
+        return {}
+    return {tool["name"]: tool.get("parameters") for tool in plan.tools}
+
+
+def unenforced(plan: Plan, profile: Profile) -> list[str]:
+    """Return what the server does not hold its model to: whoever relies on it must check it."""
+    found = []
+    if plan.tools and plan.policy.mode == "required" and not profile.enforces_required:
+        found.append("tool_choice: this server does not force a tool call")
+    if not profile.strict_tools:
+        found += [
+            f"{offer.where}.strict: this server does not hold arguments to the schema"
+            for offer in plan.toolbox.offers
+            if offer.tool.get("strict")
+        ]
+    if _must_tell_schema(plan.format, profile):
+        found.append("text.format: this server knows JSON but no schema")
+    return found
 
 
 def _put_sampling(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:

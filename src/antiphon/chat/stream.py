@@ -16,13 +16,14 @@ do not know are passed over.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Collection
+from typing import Final, Literal
 
 import msgspec
 
 from antiphon.chat.calls import CallReader
 from antiphon.chat.faults import fault_from_json
-from antiphon.chat.think import ThinkSplitter
+from antiphon.chat.text import AnswerText
 from antiphon.chat.wire import (
     Choice,
     Chunk,
@@ -46,7 +47,6 @@ from antiphon.protocol.deltas import (
     RefusalGrew,
     Stopped,
     StopReason,
-    TextGrew,
     TierUsed,
     UsageKnown,
 )
@@ -68,22 +68,29 @@ _MAX_CHOICES: Final = 1024
 
 
 class ChatStream:
-    """The reader of one answer, streamed or whole."""
+    """The reader of one answer, streamed or whole.
+
+    `names` are the tools whose calls are looked for in the text; without any, nothing is.
+    """
 
     def __init__(
-        self, *, think_tags: bool = True, max_line: int = MAX_LINE, max_output: int = MAX_OUTPUT
+        self,
+        *,
+        names: Collection[str] = (),
+        think_tags: bool = True,
+        max_line: int = MAX_LINE,
+        max_output: int = MAX_OUTPUT,
     ) -> None:
         self.fault: BackendError | None = None
         self.is_done = False
         self._sse = SseDecoder(max_line)
-        self._think = ThinkSplitter() if think_tags else None
+        self._text = AnswerText(names, think_tags=think_tags)
         self._calls = CallReader()
         self._room = max_output
         self._reason: StopReason | None = None
         self._has_frames = False
         self._has_spoken = False
         self._out: list[Delta] = []
-        self._logprobs: list[dict[str, Any]] = []
         self._annotations: set[bytes] = set()
         self._other_choices: set[int] = set()
         self._usage: Usage | None = None
@@ -241,8 +248,7 @@ class ChatStream:
                 self._grow("refusal", part.get("refusal"))
 
     def _grow_calls(self, message: Message) -> None:
-        if self._think is not None:
-            self._say_split(self._think.release())
+        self._out += self._text.stop_finding()
         for call in message.tool_calls or ():
             self._grow_call(call.index, call.id, call.function)
         if message.function_call is not None:
@@ -294,43 +300,20 @@ class ChatStream:
     def _note_logprobs(self, logprobs: object) -> None:
         tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
         if isinstance(tokens, list):
-            self._logprobs += [read_token(token) for token in tokens if isinstance(token, dict)]
+            self._text.note_tokens(read_token(token) for token in tokens if isinstance(token, dict))
 
     # What is said.
 
     def _say(self, channel: _Channel, text: str) -> None:
         self._has_spoken = True
         if channel == "text":
-            if self._think is None:
-                self._say_plain(text)
-                return
-            self._say_split(self._think.feed(text))
-            if self._think.is_over:
-                self._think = None
+            self._out += self._text.feed(text)
         else:
-            # A server that separates reasoning itself leaves no tags for us to find.
-            self._stop_splitting()
+            self._release_text()
             self._out.append(ReasoningGrew(text) if channel == "reasoning" else RefusalGrew(text))
 
-    def _say_plain(self, text: str) -> None:
-        if self._logprobs:
-            self._out.append(TextGrew(text, tuple(self._logprobs)))
-            self._logprobs = []
-        else:
-            self._out.append(TextGrew(text))
-
-    def _say_split(self, deltas: list[TextGrew | ReasoningGrew]) -> None:
-        for delta in deltas:
-            if isinstance(delta, TextGrew):
-                self._say_plain(delta.text)
-            else:
-                self._logprobs = []
-                self._out.append(delta)
-
-    def _stop_splitting(self) -> None:
-        if self._think is not None:
-            self._say_split(self._think.release())
-            self._think = None
+    def _release_text(self) -> None:
+        self._out += self._text.release(is_cut=self._reason != "stop")
 
     def _mend(self, channel: _Channel | int, text: str) -> str:
         """Return the text with the halves of characters joined; the last half waits."""
@@ -360,7 +343,7 @@ class ChatStream:
             else:
                 self._say(channel, "\ufffd")
         self._halves = {}
-        self._stop_splitting()
+        self._release_text()
 
     def _break(self, error: BackendError | BrokenStream) -> None:
         self._flush()

@@ -100,7 +100,7 @@ class _Arranger:
             self._call(entry)
         elif kind == "function_call_output":
             self._answer(entry)
-        else:
+        elif kind != "additional_tools":  # those are among the tools
             self._report.append(f"input[{index}] ({kind}): this backend cannot send it")
 
     def report(self) -> list[str]:

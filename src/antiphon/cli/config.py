@@ -12,11 +12,13 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
 from antiphon.cli.errors import BadSettings
+from antiphon.engine.describe import ModelSettings
 from antiphon.engine.webhooks import EVENTS, EventType
 from antiphon.protocol.builder import ReasoningAs
 from antiphon.protocol.codec import Dialect
@@ -28,6 +30,7 @@ __all__ = [
     "TABLES",
     "Loaded",
     "LogLevel",
+    "Model",
     "Provider",
     "Settings",
     "UpstreamLimits",
@@ -58,6 +61,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     path: str | None = None
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None
+
+
+class Model(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a model, whatever the upstream and the bundled table say."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
     providers: dict[str, Provider] = {}
+    models: dict[str, Model] = {}
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -98,6 +106,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "limits": ServerLimits,
     "upstream_limits": UpstreamLimits,
     "providers": Provider,
+    "models": Model,
     "webhooks": Webhook,
 }
 SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)
@@ -186,9 +195,10 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
 
 def _check_inner_tables(key: str, value: object, where: str) -> None:
     struct = TABLES[key]
-    if key == "providers" and isinstance(value, dict):
-        for name, provider in value.items():
-            _check_inner(provider, struct, f"{where}, [providers.{name}]")
+    if key in ("providers", "models") and isinstance(value, dict):
+        for name, table in value.items():
+            heading = name if key == "providers" else f'"{name}"'
+            _check_inner(table, struct, f"{where}, [{key}.{heading}]")
     elif key == "webhooks":
         _check_list(value, struct, f"{where}, [[{key}]]")
     else:
@@ -222,10 +232,14 @@ def _convert(value: object, kind: Any, where: str, *, strict: bool = True) -> An
 
 def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
     """Say what a value of this type looks like."""
+    if NoneType in get_args(kind):
+        kind = next(member for member in get_args(kind) if member is not NoneType)
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
     if get_origin(kind) is tuple:
-        return f"a list of {', '.join(get_args(get_args(kind)[0]))}"
+        element = get_args(kind)[0]
+        choice = get_args(element) if get_origin(element) is Literal else ("words",)
+        return f"a list of {', '.join(choice)}"
     if kind is bool:
         return "true or false"
     # What is left are numbers and strings: "Expected `int` >= 1".

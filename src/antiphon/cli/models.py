@@ -55,6 +55,8 @@ def list_(base_url: str) -> None:
         names = asyncio.run(list_models(server))
     except ClientError as error:
         raise CliError(explain(error, server)) from error
+    if not names:
+        click.echo("The server lists no models.", err=True)
     for name in names:
         click.echo(harmless(name, sys.stdout))
 

@@ -165,7 +165,9 @@ async def _serve(
 
 def _catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
     backends = {source.name: build(source, settings.upstream_limits) for source in sources}
-    return Catalog(backends, time.monotonic, default_model=settings.default_model)
+    return Catalog(
+        backends, time.monotonic, default_model=settings.default_model, models=settings.models
+    )
 
 
 def _store_of(settings: Settings) -> str:

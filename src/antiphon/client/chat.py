@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.chat.emulation import emulate
 from antiphon.chat.profiles import Profile, profile_for
-from antiphon.chat.request import write_request
+from antiphon.chat.request import names_in_text, unenforced, write_request
 from antiphon.chat.stream import ChatStream
 from antiphon.client.errors import BadCall, error_from_transport
 from antiphon.protocol.builder import Mint, ResponseBuilder
@@ -34,6 +35,7 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.gate import gate_for
 from antiphon.protocol.items import item_type
 from antiphon.protocol.plan import Plan, make_plan
+from antiphon.protocol.raising import Raiser
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Failure
 from antiphon.protocol.sse import MAX_LINE
@@ -78,7 +80,7 @@ def read_call(body: dict[str, Any]) -> ChatCall:
     try:
         request = read_request(body)
         _refuse_kept(request)
-        checked = check_request(request)
+        checked = check_request(request, request.items)
     except InvalidRequest as error:
         raise BadCall(error.message, code=error.code, param=error.param) from None
     if not request.model:
@@ -141,9 +143,14 @@ class ChatRoad:
         self.is_done = False
         self._plan = call.plan
         self._clock = clock
-        chat_body, report = write_request(call.plan, profile)
+        self._emulation = emulate(call.plan, profile)
+        asked = call.plan if self._emulation is None else self._emulation.plan
+        chat_body, report = write_request(asked, profile)
+        report += unenforced(asked, profile)
         self._request = msgspec.json.encode(chat_body)
-        self._chat = ChatStream(think_tags=profile.think_tags, max_line=max_line)
+        names = names_in_text(asked, profile)
+        self._chat = ChatStream(think_tags=profile.think_tags, names=names, max_line=max_line)
+        self._raiser = Raiser(call.plan.toolbox)
         self._gate = gate_for(call.plan)
         self._builder = _builder(call, report, mint, int(clock()))
         self._has_begun = False
@@ -183,12 +190,22 @@ class ChatRoad:
             return []
         events: list[Event] = []
         try:
-            self._tell(deltas(), events)
+            self._tell(self._raise(deltas()), events)
             if self._chat.fault is not None:
                 raise self._chat.fault
         except BackendError as fault:
             return events + self._fail(fault)
         return events + self._finish() if self._chat.is_done else events
+
+    def _raise(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        """Return what the deltas are to the caller: calls of the tools that were offered."""
+        if self._emulation is not None:
+            deltas = self._emulation.feed(deltas)
+        deltas = self._raiser.feed(deltas)
+        if self._chat.fault is None:
+            return deltas
+        rest = self._emulation.release() if self._emulation is not None else []
+        return [*deltas, *self._raiser.feed(rest), *self._raiser.release()]
 
     def _tell(self, deltas: Sequence[Delta], events: list[Event]) -> None:
         """Add what the deltas cause to `events`, which keep it if one of them is a fault."""
@@ -232,7 +249,7 @@ class ChatRoad:
 def _builder(call: ChatCall, report: list[str], mint: Mint, now: int) -> ResponseBuilder:
     """Return the builder of the response, with what is known to be degraded."""
     request = call.request
-    response = first_response(request, call.checked, mint("resp"), call.plan.model, now)
+    response = first_response(request, call.checked.degraded, mint("resp"), call.plan.model, now)
     response.store = False
     summary = response.reasoning and response.reasoning.summary
     builder = ResponseBuilder(response, mint, reasoning_as="summary" if summary else "content")

@@ -4,7 +4,8 @@ Every provider's models are served under their own names; where two providers of
 name, the first one configured has it, and `provider/name` always reaches the other. A list
 that was learnt once is kept for a while, asked for again when a name is not in it, and kept
 beyond that when the provider cannot be asked. A provider that cannot list its models is taken
-at the caller's word.
+at the caller's word. What config and the bundled table know of a model is put to what the
+provider says of it; config about a model that nobody lists makes none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final
 import msgspec
 
 from antiphon.backends.base import Backend, ModelInfo
+from antiphon.backends.known_models import is_chat_model
+from antiphon.engine.describe import ModelSettings, describe
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
 
 __all__ = ["Catalog", "Route"]
@@ -30,14 +33,17 @@ class Route(msgspec.Struct, frozen=True):
 
     backend: Backend
     model: str
+    context_length: int | None = None
+    """How many tokens it takes, if anybody says so."""
 
 
 class _Provider:
     """A backend and what it said last about its models, or why it did not."""
 
-    def __init__(self, name: str, backend: Backend) -> None:
+    def __init__(self, name: str, backend: Backend, settings: Mapping[str, ModelSettings]) -> None:
         self.name = name
         self.backend = backend
+        self._settings = settings
         self._models: Sequence[ModelInfo] | None = None
         self._failure: BackendError | None = None
         self._asked_at = float("-inf")
@@ -63,14 +69,15 @@ class _Provider:
 
     async def _ask(self) -> None:
         try:
-            self._models = await self.backend.models()
+            models = await self.backend.models()
+            self._models = [describe(model, self.name, self._settings) for model in models]
             self._failure = None
         except BackendError as error:
             self._failure = error
 
 
 class Catalog:
-    """The providers of one gateway. `clock` is monotonic seconds."""
+    """The providers of one gateway. `clock` is monotonic seconds, `models` what config says."""
 
     def __init__(
         self,
@@ -78,10 +85,18 @@ class Catalog:
         clock: Callable[[], float],
         *,
         default_model: str | None = None,
+        models: Mapping[str, ModelSettings] | None = None,
     ) -> None:
-        self._providers = [_Provider(name, backend) for name, backend in providers.items()]
+        self._providers = [
+            _Provider(name, backend, models or {}) for name, backend in providers.items()
+        ]
         self._clock = clock
         self._default = default_model
+
+    @property
+    def default_model(self) -> str | None:
+        """The model of requests that name none, if config says which."""
+        return self._default
 
     async def models(self) -> list[ModelInfo]:
         """Return what can be asked for, each name once.
@@ -104,7 +119,7 @@ class Catalog:
         return list(found.values())
 
     async def route(self, model: str | None) -> Route:
-        """Return where this model is. Without a name: the default, else the first of all."""
+        """Return where this model is. Without a name: the default, else the first that chats."""
         model = model or self._default or await self._first_model()
         route = await self._find(model) or await self._find(model, max_age=_PATIENCE_SECONDS)
         if route is None:
@@ -128,7 +143,7 @@ class Catalog:
                 code="missing_required_parameter",
                 param="model",
             )
-        return models[0].id
+        return next((model.id for model in models if is_chat_model(model.id)), models[0].id)
 
     async def _find(self, model: str, *, max_age: float | None = None) -> Route | None:
         """Return who lists this model, else who lists nothing and may have it."""
@@ -140,8 +155,9 @@ class Catalog:
             except BackendError:
                 silent = silent or Route(provider.backend, name)
                 continue
-            if any(name == known.id for known in models):
-                return Route(provider.backend, name)
+            for known in models:
+                if name == known.id:
+                    return Route(provider.backend, name, known.context_length)
         return silent
 
     async def _learn(

@@ -31,8 +31,9 @@ from antiphon.engine.window import (
 )
 from antiphon.protocol.builder import Mint
 from antiphon.protocol.deltas import Degraded, Delta, ItemPassed, Stopped, UsageKnown
-from antiphon.protocol.errors import BackendError, InvalidRequest, NotBuilt
+from antiphon.protocol.errors import InvalidRequest, NotBuilt
 from antiphon.protocol.estimate import estimate_tokens, estimate_usage
+from antiphon.protocol.families import answers, is_call, is_output
 from antiphon.protocol.items import Item, Part, item_type, with_id
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.request import CreateResponse
@@ -72,14 +73,20 @@ class _Division(msgspec.Struct, frozen=True):
 
 
 async def compact(
-    backend: Backend, plan: Plan, owner: str, sealer: Sealer, mint: Mint
+    backend: Backend,
+    plan: Plan,
+    owner: str,
+    sealer: Sealer,
+    mint: Mint,
+    *,
+    context: int | None = None,
 ) -> Compacted:
     """Return the context of a plan in short, as items to begin the next request with.
 
+    `context` is how many tokens the model takes, if that is known.
     Raise InvalidRequest if there is nothing to compact, BackendError if the model gives no
     summary.
     """
-    context = await _context_length(backend, plan.model)
     division = _divide_whole(plan.items, _kept(context))
     writer = Summariser(backend, plan, context)
     summary = await writer.write(division.told)
@@ -95,30 +102,44 @@ async def compact(
 
 
 def compacting(
-    backend: Backend, request: CreateResponse, owner: str, sealer: Sealer | None
+    backend: Backend,
+    request: CreateResponse,
+    owner: str,
+    sealer: Sealer | None,
+    *,
+    context: int | None = None,
 ) -> Backend:
     """Return a backend that compacts when the request says so, or the same one if it does not.
 
+    `context` is how many tokens the model takes, if that is known.
     Raise NotBuilt if the request asks for nothing else and nothing can be sealed here.
     """
     if request.only_compacts:
         if sealer is None:
             raise NotBuilt(f"compaction is not possible here: {HOW_TO}", param="input")
-        return _Compacting(backend, owner, sealer, None)
+        return _Compacting(backend, owner, sealer, None, context)
     threshold = request.compact_threshold
     if threshold is None or sealer is None:
         return backend
-    return _Compacting(backend, owner, sealer, threshold)
+    return _Compacting(backend, owner, sealer, threshold, context)
 
 
 class _Compacting:
     """A backend around another one. Without a threshold it compacts and is done."""
 
-    def __init__(self, backend: Backend, owner: str, sealer: Sealer, threshold: int | None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        owner: str,
+        sealer: Sealer,
+        threshold: int | None,
+        context: int | None,
+    ) -> None:
         self._backend = backend
         self._owner = owner
         self._sealer = sealer
         self._threshold = threshold
+        self._context = context
 
     async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Compact if it is time to, then run the model on what is left."""
@@ -140,9 +161,8 @@ class _Compacting:
         """Leave the backend within open: others use it."""
 
     async def _only_compact(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        context = await _context_length(self._backend, plan.model)
-        division = _divide_whole(plan.items, _kept(context))
-        writer = Summariser(self._backend, plan, context)
+        division = _divide_whole(plan.items, _kept(self._context))
+        writer = Summariser(self._backend, plan, self._context)
         memory = _keep(await writer.write(division.told), division)
         yield [*map(Degraded, writer.notes), *self._pass(memory)]
         cost = () if writer.is_estimated else (UsageKnown(writer.usage),)
@@ -151,12 +171,11 @@ class _Compacting:
     async def _compact_first(
         self, plan: Plan, threshold: int
     ) -> AsyncGenerator[Sequence[Delta], None]:
-        context = await _context_length(self._backend, plan.model)
-        limit = min(threshold, context or threshold)
+        limit = min(threshold, self._context or threshold)
         division = _divide_for_answer(plan.items, _kept(limit), min(_MAX_KEPT_TOKENS, limit // 2))
         rest, spent = plan, None
         if _gain(division) >= max(1, threshold // 4):
-            writer = Summariser(self._backend, plan, context)
+            writer = Summariser(self._backend, plan, self._context)
             memory = _keep(await writer.write(division.told), division)
             yield [*map(Degraded, writer.notes), *self._pass(memory)]
             spent = writer
@@ -194,15 +213,6 @@ def _with_cost(batch: Sequence[Delta], spent: Summariser) -> list[Delta]:
         elif not spent.is_estimated:
             deltas.append(UsageKnown(add_usage(spent.usage, delta.usage)))
     return deltas
-
-
-async def _context_length(backend: Backend, model: str) -> int | None:
-    """Return how many tokens the model takes, if the backend says it."""
-    try:
-        models = await backend.models()
-    except BackendError:
-        return None
-    return next((info.context_length for info in models if info.id == model), None)
 
 
 def _kept(limit: int | None) -> int:
@@ -269,11 +279,11 @@ def _gain(division: _Division) -> int:
 
 def _open_calls(items: Sequence[Item]) -> set[int]:
     """Return the places of the calls whose output is not there."""
-    outputs = {item.get("call_id") for item in items if item_type(item) == "function_call_output"}
+    outputs = {answers(item) for item in items if is_output(item)}
     return {
         index
         for index, item in enumerate(items)
-        if item_type(item) == "function_call" and item.get("call_id") not in outputs
+        if is_call(item) and outputs.isdisjoint({answers(item), item.get("id")})
     }
 
 
@@ -285,11 +295,11 @@ def _last_user(items: Sequence[Item]) -> int | None:
 def _last_calls(items: Sequence[Item]) -> int | None:
     """Return where the calls begin whose outputs end the context, with the thought before them."""
     start = len(items)
-    while start and item_type(items[start - 1]) == "function_call_output":
+    while start and is_output(items[start - 1]):
         start -= 1
     if start == len(items):
         return None
-    while start and item_type(items[start - 1]) in ("function_call", "reasoning"):
+    while start and (is_call(items[start - 1]) or item_type(items[start - 1]) == "reasoning"):
         start -= 1
     return start
 

@@ -10,27 +10,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
 import msgspec
 
-from antiphon.backends.base import Backend
+from antiphon.backends.base import Backend, enforced
 from antiphon.engine.background import Background
 from antiphon.engine.catalog import Catalog, Route
+from antiphon.engine.checks import call_checks, has_grammars
 from antiphon.engine.compact import compacting
 from antiphon.engine.debts import Debts
 from antiphon.engine.follow import follow
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
 from antiphon.engine.live import Live
+from antiphon.engine.mending import Checks, Mending
 from antiphon.engine.record import Record, Terms
 from antiphon.engine.recovery import Recovery
-from antiphon.engine.seal import Sealer
+from antiphon.engine.seal import HOW_TO, Sealer
 from antiphon.engine.silence import Silence
 from antiphon.engine.turn import Parts, Turn
-from antiphon.engine.validate import refuse_degraded, validate
+from antiphon.engine.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.window import open_context, reasoning_seal
 from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
-from antiphon.protocol.checked import Checked
+from antiphon.protocol.checked import check_request
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
 from antiphon.protocol.events import Event
@@ -90,32 +93,29 @@ class Engine:
         strict: bool = False,
         recall: Recall | None = None,
         response_id: str | None = None,
+        tells_limits: bool = False,
     ) -> Turn:
         """Return a turn that is ready to run, or raise what is wrong with the request.
 
         `recall` knows responses that the store does not, `response_id` is the id to have.
+        `tells_limits`: see `Turn`.
         """
-        checked = validate(request, can_seal=self.sealer is not None)
-        if strict:
-            refuse_degraded(checked.degraded)
+        refuse_impossible(request)
         route = await self.catalog.route(request.model)
         response = first_response(
-            request,
-            checked,
-            response_id or self.mint("resp"),
-            request.model or route.model,
-            self.now(),
+            request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
         )
-        return await self._make(request, owner, checked, route, response, strict, recall)
+        turn = await self._make(request, owner, route, response, strict, recall)
+        turn.tells_limits = tells_limits
+        return turn
 
     async def revive(
         self, request: CreateResponse, owner: str, response: Response, *, strict: bool
     ) -> Turn:
         """Return the turn of a queued response once more, as another process had made it."""
-        checked = validate(request, can_seal=self.sealer is not None)
         route = await self.catalog.route(request.model)
         response = msgspec.structs.replace(response, status="in_progress")
-        return await self._make(request, owner, checked, route, response, strict, None)
+        return await self._make(request, owner, route, response, strict, None)
 
     def follow(
         self, owner: str, response_id: str, after: int = -1
@@ -135,7 +135,6 @@ class Engine:
         self,
         request: CreateResponse,
         owner: str,
-        checked: Checked,
         route: Route,
         response: Response,
         strict: bool,
@@ -153,11 +152,20 @@ class Engine:
         )
         record = self._record(request, owner, context, response)
         try:
-            backend = self._backend(request, route, owner)
-            items, notes = open_context(context.items, owner, self.sealer)
+            items, unopened = open_context(context.items, owner, self.sealer)
             refuse_orphans(items, context.own)
+            checked = check_request(
+                request, items, can_seal=self.sealer is not None, how_to_seal=HOW_TO
+            )
+            are_slow = has_grammars(checked.toolbox)
+            made = partial(call_checks, checked.toolbox, enforced(route.backend))
+            checks, unchecked = await asyncio.to_thread(made) if are_slow else made()
+            notes = [*checked.degraded, *unopened, *unchecked]
             if strict:
                 refuse_degraded(notes)
+            may_mend = bool(checked.toolbox.offers or form)
+            mending = Checks(checks, form, are_slow) if may_mend else None
+            backend = self._backend(request, route, owner, mending)
         except BaseException:
             await asyncio.shield(record.abandon())
             raise
@@ -193,10 +201,13 @@ class Engine:
         )
         return Record(self.store, self.live, terms, response, self.debts.owe)
 
-    def _backend(self, request: CreateResponse, route: Route, owner: str) -> Backend:
+    def _backend(
+        self, request: CreateResponse, route: Route, owner: str, checks: Checks | None
+    ) -> Backend:
         if request.generate is False:
             return Silence()
-        return compacting(route.backend, request, owner, self.sealer)
+        backend = route.backend if checks is None else Mending(route.backend, checks)
+        return compacting(backend, request, owner, self.sealer, context=route.context_length)
 
     def _seal(self, request: CreateResponse, owner: str) -> Callable[[Item], str] | None:
         wants = "reasoning.encrypted_content" in (request.include or ())

@@ -24,6 +24,7 @@ from antiphon.protocol.errors import (
     StoreUnavailable,
     no_conversation,
 )
+from antiphon.protocol.families import answers, is_output
 from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.request import CreateResponse
 from antiphon.store.base import History, Store
@@ -188,17 +189,23 @@ async def _find(store: Store, owner: str, item_id: str, param: str) -> Item:
 
 def refuse_orphans(shown: Sequence[Item], own: Sequence[Item]) -> None:
     """Refuse an output among the turn's own items whose call the model is not shown before it."""
-    outputs = {item["id"] for item in own if item_type(item) == "function_call_output"}
+    outputs = {item["id"] for item in own if is_output(item) and not _is_hosted(item)}
     if not outputs:
         return
     calls: set[str] = set()
     for item in shown:
-        call_id = item.get("call_id")
-        if item.get("id") in outputs and call_id not in calls:
+        call_id = answers(item)
+        if item.get("id") in outputs and is_output(item) and call_id not in calls:
             raise InvalidRequest(
                 f"No tool call found for function call output with call_id {call_id}.",
                 code="tool_call_not_found",
                 param="input",
             )
-        if isinstance(call_id, str) and not item_type(item).endswith("_output"):
-            calls.add(call_id)
+        if not is_output(item):
+            names = (item.get("call_id"), item.get("id"))
+            calls.update(name for name in names if isinstance(name, str))
+
+
+def _is_hosted(item: Item) -> bool:
+    """Say whether a server ran the search itself: then there is no call to answer."""
+    return item_type(item) == "tool_search_output" and item.get("call_id") is None

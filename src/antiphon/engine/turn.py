@@ -22,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -44,6 +44,7 @@ from antiphon.protocol.errors import (
 )
 from antiphon.protocol.estimate import estimate_usage
 from antiphon.protocol.events import Event, TerminalEvent
+from antiphon.protocol.families import is_call
 from antiphon.protocol.gate import gate_for
 from antiphon.protocol.items import Item
 from antiphon.protocol.plan import Plan
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "Turn", "TurnCancelled"]
 
 _log = logging.getLogger(__name__)
+_TOO_MANY: Final = 429
 
 
 class TurnCancelled(AntiphonError):
@@ -97,6 +99,8 @@ class Turn:
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
         self._is_ending = False
+        self.tells_limits = False
+        """Whether a rate limit of the upstream's is told as a failed response."""
         self.is_running = False
         """A queued turn runs when there is room for it."""
 
@@ -194,8 +198,9 @@ class Turn:
             try:
                 async with aclosing(self._parts.backend.stream(self.plan)) as batches:
                     async for batch in batches:
-                        real = self._note_degraded(batch)
-                        if real:
+                        real = self._note_degraded(batch, has_begun=has_begun)
+                        # An empty batch: the model speaks, and nothing can be told of it yet.
+                        if real or not batch:
                             has_begun = True
                             yield real
                 return
@@ -209,16 +214,21 @@ class Turn:
     def _note_truncation(self, dropped: int) -> None:
         self._builder.feed(Degraded(f"truncation: the {dropped} oldest items were left out"))
 
-    def _note_degraded(self, batch: Sequence[Delta]) -> Sequence[Delta]:
-        """Take out what only reports a degradation; refuse it when the caller is strict."""
+    def _note_degraded(self, batch: Sequence[Delta], *, has_begun: bool) -> Sequence[Delta]:
+        """Take out what only reports a degradation.
+
+        Refuse it when the caller is strict, but not if it is about what the model has said
+        itself: then it comes together with that.
+        """
         if not any(isinstance(delta, Degraded) for delta in batch):
             return batch
         notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
-        if self._parts.is_strict:
+        rest = [delta for delta in batch if not isinstance(delta, Degraded)]
+        if self._parts.is_strict and not (has_begun and rest):
             refuse_degraded(notes)
         for what in notes:
             self._builder.feed(Degraded(what))
-        return [delta for delta in batch if not isinstance(delta, Degraded)]
+        return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
         events: list[Event] = []
@@ -268,8 +278,7 @@ class Turn:
             return fault
         if self._record.is_in_doubt:
             self._owe_failure(fault)
-        # Codex knows an overflow only as a failed stream, never as an HTTP error.
-        if not isinstance(fault, ContextOverflow) or not self.plan.stream:
+        if not self._is_told_as_stream(fault):
             raise fault
         try:
             self._opening = await self._record.add(self._builder.start())
@@ -280,6 +289,16 @@ class Turn:
             self._owe_failure(error)
             raise
         return fault
+
+    def _is_told_as_stream(self, fault: AntiphonError) -> bool:
+        """Say whether a fault before the first word is a stream of its own, that failed.
+
+        Codex knows an overflow only so, and where there is no HTTP status, on a WebSocket, also
+        that it should come again later.
+        """
+        if isinstance(fault, ContextOverflow):
+            return self.plan.stream
+        return self.tells_limits and getattr(fault, "status", 0) == _TOO_MANY
 
     async def _leave(self) -> None:
         """Keep what there is of a turn whose reader has gone."""
@@ -293,6 +312,8 @@ class Turn:
         """Return the last events, once what they say is durable."""
         try:
             return await (self._finish() if error is None else self._fail(error))
+        except BackendError as fault:
+            return await self._fail(fault)
         except Exception:  # noqa: BLE001 - as in `_tell`
             return await self._fail(self._own_up())
 
@@ -311,9 +332,12 @@ class Turn:
         return await self._end(events + self._builder.finish(self._engine.now()))
 
     def _output_problem(self) -> BackendError | None:
-        """Hold the text against `text.format`; a miss that binds nobody is only noted."""
+        """Hold the text against `text.format`; a miss that binds nobody is only noted.
+
+        What is said beside a call is not the answer: that comes when the call has been run.
+        """
         form, text = self._parts.form, self._builder.answer_text
-        if form is None or text is None:
+        if form is None or text is None or any(map(is_call, self._builder.output)):
             return None
         unchecked = form.why_unchecked(text)
         problem = unchecked or form.problem(text)
@@ -371,7 +395,9 @@ class Turn:
 
 
 def _failure(error: AntiphonError) -> Failure:
-    return Failure(error.code or error.type, error.message)
+    wait = getattr(error, "retry_after", None)
+    later = f" Please try again in {wait:g}s." if wait is not None else ""
+    return Failure(error.code or error.type, error.message + later)
 
 
 def _before_the_end(events: list[Event]) -> list[Event]:

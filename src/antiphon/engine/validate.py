@@ -1,24 +1,16 @@
 """What must this gateway refuse?
 
-What any caller of functions could do with a request is decided in `protocol.checked`. Here it
-is held against what this gateway has; what is degraded is refused too when the caller asked
-for strictness.
+What can be done with the tools of a request is decided in `protocol.checked`, when its context
+is known. Here is what no context changes, and strictness: what is degraded is refused when the
+caller asked for that.
 """
 
 from __future__ import annotations
 
-from antiphon.engine.seal import HOW_TO
-from antiphon.protocol.checked import Checked, check_request
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import CreateResponse
 
-__all__ = ["refuse_degraded", "validate"]
-
-
-def validate(request: CreateResponse, *, can_seal: bool = False) -> Checked:
-    """Return what can be run of this request. Raise InvalidRequest otherwise."""
-    _refuse(request)
-    return check_request(request, can_seal=can_seal, how_to_seal=HOW_TO)
+__all__ = ["refuse_degraded", "refuse_impossible"]
 
 
 def refuse_degraded(degraded: list[str]) -> None:
@@ -32,7 +24,8 @@ def refuse_degraded(degraded: list[str]) -> None:
         )
 
 
-def _refuse(request: CreateResponse) -> None:
+def refuse_impossible(request: CreateResponse) -> None:
+    """Raise InvalidRequest for what cannot be done here at all."""
     if request.background and request.store is False:
         raise InvalidRequest(
             "a background response must be stored: leave store out, or set it to true",

@@ -85,6 +85,9 @@ def _is_shown(name: str, entry: _Entry) -> bool:
 
 
 def _read(entry: _Entry) -> ModelFacts:
+    assumed = entry.get("assumed")
+    if isinstance(assumed, list):  # what our gateway tells Codex for want of knowledge
+        entry = {key: value for key, value in entry.items() if key not in assumed}
     levels = _levels(entry)
     reasons = _ability(entry, _REASONS)
     return ModelFacts(

@@ -18,6 +18,7 @@ What opens and closes what:
     | reasoning        | goes on, or a new item   | JSON; is held back until they are, or the  |
     | annotation, item | goes on, or a new item   | end, if they are not: a tail may come      |
     | call opened      | prose closes             | one more is open                           |
+    | call made        | prose closes             | it is done when those before it are        |
 
 Nothing here knows the time or rolls dice: `mint` makes ids, and the times come in.
 """
@@ -33,12 +34,14 @@ from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallClosed,
     CallGrew,
+    CallMade,
     CallOpened,
     Degraded,
     Delta,
     ItemPassed,
     ReasoningGrew,
     RefusalGrew,
+    Repaired,
     Stopped,
     StopReason,
     SummaryGrew,
@@ -53,6 +56,8 @@ from antiphon.protocol.events import (
     ArgumentsDone,
     ContentPartAdded,
     ContentPartDone,
+    CustomInputDelta,
+    CustomInputDone,
     ErrorEvent,
     Event,
     KnownEvent,
@@ -75,6 +80,7 @@ from antiphon.protocol.events import (
     SummaryTextDelta,
     SummaryTextDone,
 )
+from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
 from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
@@ -127,6 +133,7 @@ class ResponseBuilder:
         self._events: list[Event] = []
         self._stop: StopReason | None = None
         self._end_number = 0
+        self._made = 0
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             TextGrew: self._tell_prose,
             RefusalGrew: self._tell_prose,
@@ -137,9 +144,11 @@ class ResponseBuilder:
             CallOpened: self._open_call,
             CallGrew: self._grow_call,
             CallClosed: self._end_call,
+            CallMade: self._make_call,
             UsageKnown: self._note_usage,
             TierUsed: self._note_tier,
             Degraded: self._note_degraded,
+            Repaired: self._note_repaired,
             Stopped: self._note_stop,
         }
 
@@ -255,6 +264,11 @@ class ResponseBuilder:
         if delta.what not in notes.degraded:
             degraded = (*notes.degraded, delta.what)
             self._response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
+
+    def _note_repaired(self, delta: Repaired) -> None:
+        notes = self._response.antiphon or Notes()
+        repaired = (*notes.repaired, delta.what)
+        self._response.antiphon = msgspec.structs.replace(notes, repaired=repaired)
 
     def _note_stop(self, delta: Stopped) -> None:
         self._stop = delta.reason
@@ -413,11 +427,30 @@ class ResponseBuilder:
             raise BackendError(
                 f"the model opened call {delta.key} twice", code="upstream_invalid_response"
             )
+        self._add_call(delta.key, delta, "")
+
+    def _make_call(self, delta: CallMade) -> None:
+        """Tell a call from its opening to its end, at once if nothing before it is open."""
+        if delta.kind in WHOLE and payload_of(delta.kind, delta.said) is None:
+            raise BackendError(
+                f"the model's call of {delta.name} is none", code="upstream_invalid_response"
+            )
+        self._made += 1
+        call = self._add_call(-self._made, delta, delta.said)
+        if delta.said:
+            self._add_arguments(call, delta.said)
+        self._end_call(CallClosed(-self._made))
+
+    def _add_call(self, key: int, delta: CallOpened | CallMade, said: str) -> OpenCall:
         self._close_prose("completed")
         call_id = self._claim_call_id(delta.call_id)
-        call = OpenCall(self._mint("fc"), self._next_index(), call_id, delta.name)
-        self._calls[delta.key] = call
-        self._emit(OutputItemAdded, output_index=call.index, item=call.item("in_progress", ""))
+        item_id = self._mint(item_prefix(FAMILIES[delta.kind].call))
+        call = OpenCall(
+            item_id, self._next_index(), call_id, delta.name, delta.kind, delta.namespace
+        )
+        self._calls[key] = call
+        self._emit(OutputItemAdded, output_index=call.index, item=call.opening(said))
+        return call
 
     def _claim_call_id(self, wished: str | None) -> str:
         """Return the backend's own id if it can serve, else a new one.
@@ -447,7 +480,11 @@ class ResponseBuilder:
 
     def _add_arguments(self, call: OpenCall, text: str) -> None:
         call.growing.add(text)
-        self._emit(ArgumentsDelta, item_id=call.id, output_index=call.index, delta=text)
+        place = {"item_id": call.id, "output_index": call.index}
+        if call.kind == "function":
+            self._emit(ArgumentsDelta, delta=text, **place)
+        elif call.kind == "custom":
+            self._emit(CustomInputDelta, delta=text, **place)
 
     def _end_call(self, delta: CallClosed) -> None:
         call = self._calls.get(delta.key)
@@ -475,18 +512,16 @@ class ResponseBuilder:
     def _close_call(self, key: int, status: _ItemStatus) -> None:
         call = self._calls.pop(key)
         status = self._after_a_cut(status)
-        if not call.growing.text() and status == "completed":
+        if call.kind == "function" and not call.growing.text() and status == "completed":
             # A call without arguments: clients parse the string, and "" is not JSON.
             self._add_arguments(call, "{}")
-        arguments = call.growing.text()
-        self._emit(
-            ArgumentsDone,
-            item_id=call.id,
-            output_index=call.index,
-            arguments=arguments,
-            name=call.name,
-        )
-        self._end_item(call.index, call.item(status, arguments))
+        said = call.growing.text()
+        place = {"item_id": call.id, "output_index": call.index}
+        if call.kind == "function":
+            self._emit(ArgumentsDone, arguments=said, name=call.name, **place)
+        elif call.kind == "custom":
+            self._emit(CustomInputDone, input=said, **place)
+        self._end_item(call.index, call.item(status, said))
 
     def _tell_held(self) -> None:
         held, self._held = self._held, []

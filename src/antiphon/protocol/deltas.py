@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from antiphon.protocol.families import Kind
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Usage
 
@@ -18,12 +19,14 @@ __all__ = [
     "AnnotationAdded",
     "CallClosed",
     "CallGrew",
+    "CallMade",
     "CallOpened",
     "Degraded",
     "Delta",
     "ItemPassed",
     "ReasoningGrew",
     "RefusalGrew",
+    "Repaired",
     "StopReason",
     "Stopped",
     "SummaryGrew",
@@ -67,15 +70,22 @@ class AnnotationAdded(msgspec.Struct, frozen=True):
 
 
 class CallOpened(msgspec.Struct, frozen=True, gc=False):
-    """A tool call began. `key` is how this backend names it until it is closed."""
+    """A tool call began. `key` is how this backend names it until it is closed.
+
+    Backends that know only functions say the name by which the model knows the tool; whoever
+    knows better puts the caller's own name there, and keeps the model's as `alias`.
+    """
 
     key: int
     name: str
     call_id: str | None = None
+    kind: Kind = "function"
+    namespace: str | None = None
+    alias: str | None = None
 
 
 class CallGrew(msgspec.Struct, frozen=True, gc=False):
-    """The arguments of an open call grew by `arguments`."""
+    """The arguments of an open call, or the input of a custom one, grew by `arguments`."""
 
     key: int
     arguments: str
@@ -85,6 +95,17 @@ class CallClosed(msgspec.Struct, frozen=True, gc=False):
     """The backend says that a call is complete. Most never say it."""
 
     key: int
+
+
+class CallMade(msgspec.Struct, frozen=True, gc=False):
+    """A whole call at once. `said` is its arguments as JSON, or the input of a custom tool."""
+
+    name: str
+    said: str
+    call_id: str | None = None
+    kind: Kind = "function"
+    namespace: str | None = None
+    alias: str | None = None
 
 
 class ItemPassed(msgspec.Struct, frozen=True):
@@ -114,6 +135,12 @@ class Degraded(msgspec.Struct, frozen=True, gc=False):
     what: str
 
 
+class Repaired(msgspec.Struct, frozen=True, gc=False):
+    """The model was told what was wrong with something it had said, and said it again."""
+
+    what: str
+
+
 class Stopped(msgspec.Struct, frozen=True, gc=False):
     """The model stopped by itself, and why. Without this a stream did not end, it broke."""
 
@@ -129,9 +156,11 @@ Delta = (
     | CallOpened
     | CallGrew
     | CallClosed
+    | CallMade
     | ItemPassed
     | UsageKnown
     | TierUsed
     | Degraded
+    | Repaired
     | Stopped
 )

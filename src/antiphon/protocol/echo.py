@@ -6,11 +6,11 @@ makes no response of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
 
-from antiphon.protocol.checked import Checked
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Reasoning, Response
 
@@ -18,9 +18,12 @@ __all__ = ["first_response"]
 
 
 def first_response(
-    request: CreateResponse, checked: Checked, response_id: str, model: str, now: int
+    request: CreateResponse, degraded: Sequence[str], response_id: str, model: str, now: int
 ) -> Response:
-    """Return the response as it begins, with every echo the specification asks for."""
+    """Return the response as it begins, with every echo the specification asks for.
+
+    `degraded` is what is known by now not to be honoured.
+    """
     conversation = request.conversation
     response = Response(
         id=response_id,
@@ -49,8 +52,8 @@ def first_response(
         user=UNSET if request.user is None else request.user,
         conversation=UNSET if conversation is None else _conversation(conversation),
     )
-    if checked.degraded:
-        response.antiphon = Notes(degraded=tuple(checked.degraded))
+    if degraded:
+        response.antiphon = Notes(degraded=tuple(degraded))
     return response
 
 

@@ -173,8 +173,8 @@ class BackendError(PeerFault):
     `status` is the HTTP status to answer with if nothing has gone out yet. `code` is one of
     `upstream_unreachable`, `upstream_timeout`, `upstream_closed`, `upstream_invalid_response`,
     `upstream_auth`, `upstream_refused`, `upstream_error`, `rate_limit_exceeded`,
-    `insufficient_quota`, `model_not_found`, `tool_choice_violated`, `output_format_violated`,
-    or the upstream's own.
+    `insufficient_quota`, `model_not_found`, `tool_choice_violated`, `tool_call_invalid`,
+    `output_format_violated`, or the upstream's own.
     """
 
     code = "upstream_error"

@@ -7,7 +7,7 @@ is ever spent on it. Each suppression is reported.
 
 from __future__ import annotations
 
-from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Degraded, Delta
+from antiphon.protocol.deltas import CallClosed, CallGrew, CallMade, CallOpened, Degraded, Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import ToolPolicy
@@ -29,13 +29,17 @@ class ToolGate:
         """Return the delta, what to say instead of it, or None to say nothing."""
         match delta:
             case CallOpened():
-                why = self._why_not(delta.name)
+                why = self._why_not(delta.alias or delta.name)
                 if why is None:
                     self._shut.discard(delta.key)
                     self._passed += 1
                     return delta
                 self._shut.add(delta.key)
                 return Degraded(why)
+            case CallMade():
+                why = self._why_not(delta.alias or delta.name)
+                self._passed += why is None
+                return delta if why is None else Degraded(why)
             case CallGrew() | CallClosed():
                 return None if delta.key in self._shut else delta
             case _:

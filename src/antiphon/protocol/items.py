@@ -39,6 +39,8 @@ _Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
 _ImageUrl = Annotated[str, msgspec.Meta(max_length=_MAX_IMAGE)]
 _FileData = Annotated[str, msgspec.Meta(max_length=_MAX_FILE)]
 _Id = str | None
+_CallId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
 _ItemStatus = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"] | None
 
 
@@ -91,16 +93,75 @@ class _Message(msgspec.Struct):
 
 
 class _FunctionCall(msgspec.Struct):
-    call_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    name: Annotated[str, msgspec.Meta(min_length=1)]
+    call_id: _CallId
+    name: _Name
     arguments: _Text
+    namespace: _Name | None = None
     id: _Id = None
     status: _ItemStatus = None
 
 
 class _CallOutput(msgspec.Struct):
-    call_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    call_id: _CallId
     output: _Content
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _CustomCall(msgspec.Struct):
+    call_id: _CallId
+    name: _Name
+    input: _Text
+    namespace: _Name | None = None
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _ShellCall(msgspec.Struct):
+    call_id: _CallId
+    action: dict[str, Any]
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _ShellOutput(msgspec.Struct):
+    call_id: _CallId
+    output: _Text | list[dict[str, Any]]
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _LocalShellOutput(msgspec.Struct):
+    output: _Text
+    # Which call it is of stands in the one or in the other.
+    id: _Id = None
+    call_id: _CallId | None = None
+    status: _ItemStatus = None
+
+
+class _PatchCall(msgspec.Struct):
+    call_id: _CallId
+    operation: dict[str, Any]
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _PatchOutput(msgspec.Struct):
+    call_id: _CallId
+    output: _Text | None = None
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _SearchCall(msgspec.Struct):
+    call_id: _CallId | None = None
+    id: _Id = None
+    status: _ItemStatus = None
+
+
+class _CarriesTools(msgspec.Struct):
+    tools: list[dict[str, Any]]
+    call_id: _CallId | None = None
     id: _Id = None
     status: _ItemStatus = None
 
@@ -125,6 +186,17 @@ _ITEM_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
     "message": _Message,
     "function_call": _FunctionCall,
     "function_call_output": _CallOutput,
+    "custom_tool_call": _CustomCall,
+    "custom_tool_call_output": _CallOutput,
+    "shell_call": _ShellCall,
+    "shell_call_output": _ShellOutput,
+    "local_shell_call": _ShellCall,
+    "local_shell_call_output": _LocalShellOutput,
+    "apply_patch_call": _PatchCall,
+    "apply_patch_call_output": _PatchOutput,
+    "tool_search_call": _SearchCall,
+    "tool_search_output": _CarriesTools,
+    "additional_tools": _CarriesTools,
     "reasoning": _Reasoning,
     "compaction": _Compaction,
     "item_reference": _Reference,
@@ -133,6 +205,7 @@ _ITEM_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
 _PARTS_OF: Final = {
     "message": ("content",),
     "function_call_output": ("output",),
+    "custom_tool_call_output": ("output",),
     "reasoning": ("summary", "content"),
 }
 
@@ -143,6 +216,17 @@ _PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "shell_call": "sh",
+    "shell_call_output": "sho",
+    "local_shell_call": "lsh",
+    "local_shell_call_output": "lsho",
+    "apply_patch_call": "apc",
+    "apply_patch_call_output": "apco",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
+    "additional_tools": "at",
     "reasoning": "rs",
     "compaction": "cmp",
 }

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, opening_of, payload_of
 from antiphon.protocol.items import Item, Part
 
 __all__ = ["OpenCall", "OpenPart", "OpenProse", "copy_json"]
@@ -90,33 +91,60 @@ class OpenProse:
 
 
 class OpenCall:
-    """A call whose arguments may still grow."""
+    """A call whose arguments, or whose input, may still grow."""
 
-    def __init__(self, item_id: str, index: int, call_id: str, name: str) -> None:
+    def __init__(
+        self,
+        item_id: str,
+        index: int,
+        call_id: str,
+        name: str,
+        kind: Kind = "function",
+        namespace: str | None = None,
+    ) -> None:
         self.id = item_id
         self.index = index
         self.call_id = call_id
         self.name = name
+        self.kind = kind
+        self.namespace = namespace
         self.growing = _Growing()
         self.is_whole = False
 
-    def item(self, status: str, arguments: str) -> Item:
-        """Return the item as JSON: a fresh one, shared with nobody."""
-        return {
-            "id": self.id,
-            "type": "function_call",
-            "status": status,
-            "call_id": self.call_id,
-            "name": self.name,
-            "arguments": arguments,
-        }
+    def item(self, status: str, said: str) -> Item:
+        """Return the item as JSON: a fresh one, shared with nobody.
+
+        `said` is what its arguments or its input are.
+        """
+        item = call_item(
+            self.kind,
+            id=self.id,
+            call_id=self.call_id,
+            name=self.name,
+            namespace=self.namespace,
+            status=status,
+        )
+        return item | {FAMILIES[self.kind].payload: self._payload(said)}
+
+    def opening(self, said: str) -> Item:
+        """Return the item as it opens, if it will say all this."""
+        payload = opening_of(self.kind, self._payload(said))
+        return self.item("in_progress", said) | {FAMILIES[self.kind].payload: payload}
+
+    def _payload(self, said: str) -> Any:  # Any: as its kind has it, text or an object
+        if self.kind not in WHOLE:
+            return said
+        return payload_of(self.kind, said) or copy_json(FAMILIES[self.kind].empty)
 
     def check_whole(self) -> bool:
-        """Say whether nothing more can come: the backend said so, or the JSON is complete."""
-        if not self.is_whole:
+        """Say whether nothing more can come: the backend said so, or the JSON is complete.
+
+        A plain text may look like JSON and still go on.
+        """
+        if not self.is_whole and self.kind != "custom":
             try:
                 msgspec.json.decode(self.growing.text())
             except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
                 return False
             self.is_whole = True
-        return True
+        return self.is_whole

@@ -7,24 +7,28 @@ goes to a chat server. Whoever reaches a model reads it and says it in that mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from antiphon.protocol.checked import Checked
 from antiphon.protocol.items import Item
+from antiphon.protocol.lower import lower_tools
 from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.toolbox import Toolbox
 from antiphon.protocol.tools import Tool, ToolPolicy
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["NO_TOOLS", "Plan", "make_plan"]
+
+NO_TOOLS: Final = Toolbox()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that was decided about one call of the model, frozen.
 
     `items` is the whole context in order: history first, then what is new. None means that
-    the caller left it to the model. `tools` are function tools only, and all of them stay
-    visible to the model whatever `policy` allows.
+    the caller left it to the model. `tools` are the tools of the toolbox as functions, under
+    their aliases; all of them stay visible to the model, whatever `policy` allows.
     """
 
     model: str
@@ -32,10 +36,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = True
     instructions: str | None = None
     tools: Sequence[Tool] = ()
+    toolbox: Toolbox = NO_TOOLS
     policy: ToolPolicy = ToolPolicy()
     parallel_tool_calls: bool | None = None
     format: Mapping[str, Any] | None = None
-    """`text.format` when it is not plain text: json_schema or json_object, as on the wire."""
+    """`text.format` when it is not plain text: json_schema or json_object, as on the wire.
+
+    Or a grammar, in the words of a custom tool's `format`: the text must be of its language.
+    """
+    must_emulate: bool = False
+    """Whether `policy` is to be enforced without trust: the model did not obey it before."""
     verbosity: str | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -62,7 +72,8 @@ def make_plan(request: CreateResponse, checked: Checked, items: Sequence[Item], 
         # What runs in the background is followed, cancelled and cut off in mid-answer too.
         stream=bool(request.stream or request.background),
         instructions=request.instructions or None,
-        tools=checked.tools,
+        tools=lower_tools(checked.toolbox),
+        toolbox=checked.toolbox,
         policy=checked.policy,
         parallel_tool_calls=request.parallel_tool_calls,
         format=form if form and form.get("type") != "text" else None,

@@ -25,6 +25,8 @@ from antiphon.protocol.events import (
     ArgumentsDone,
     ContentPartAdded,
     ContentPartDone,
+    CustomInputDelta,
+    CustomInputDone,
     ErrorEvent,
     Event,
     OutputItemAdded,
@@ -45,6 +47,7 @@ from antiphon.protocol.events import (
     SummaryTextDone,
     event_type,
 )
+from antiphon.protocol.families import WHOLE, Family, Kind, call_family
 from antiphon.protocol.grammar import Referee
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
@@ -102,9 +105,10 @@ class _Rebuilt(ResponseBuilder):
             **dict.fromkeys((OutputTextDelta, RefusalDelta), self._recall_text),
             **dict.fromkeys((ReasoningTextDelta, SummaryTextDelta), self._recall_text),
             **dict.fromkeys((OutputTextDone, RefusalDone), _skip),
-            **dict.fromkeys((ReasoningTextDone, SummaryTextDone, ArgumentsDone), _skip),
+            **dict.fromkeys((ReasoningTextDone, SummaryTextDone), _skip),
+            **dict.fromkeys((ArgumentsDone, CustomInputDone), _skip),
             AnnotationEvent: self._recall_annotation,
-            ArgumentsDelta: self._recall_arguments,
+            **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._recall_said),
             OutputItemAdded: self._recall_item,
             OutputItemDone: self._recall_item_done,
             ErrorEvent: self._recall_error,
@@ -126,7 +130,9 @@ class _Rebuilt(ResponseBuilder):
             case OutputTextDone() | RefusalDone() | ReasoningTextDone() | SummaryTextDone():
                 self._end_part(*self._open_text())
             case ArgumentsDone():
-                self._mend_call(last)
+                self._mend_call(last.output_index, last.arguments)
+            case CustomInputDone():
+                self._mend_call(last.output_index, last.input)
             case OutputItemAdded() if not self._is_open(last.output_index):
                 self._end_item(last.output_index, copy_json(last.item))
         open_items = len(self._calls) + (self._prose is not None)
@@ -148,12 +154,13 @@ class _Rebuilt(ResponseBuilder):
             return super().cancel()
         return self.fail(self._told_failure)
 
-    def _mend_call(self, event: ArgumentsDone) -> None:
-        call = self._calls[event.output_index]
-        # One that is done without arguments was cut off: a whole one would have had "{}".
-        status = self._after_a_cut("completed" if call.check_whole() else "incomplete")
-        del self._calls[event.output_index]
-        self._end_item(call.index, call.item(status, event.arguments))
+    def _mend_call(self, index: int, said: str) -> None:
+        call = self._calls.pop(index)
+        # One that is done without arguments was cut off: a whole one would have had "{}". Of a
+        # plain text nobody can tell.
+        is_whole = call.kind == "function" and call.check_whole()
+        status = self._after_a_cut("completed" if is_whole else "incomplete")
+        self._end_item(call.index, call.item(status, said))
 
     def _is_open(self, index: int) -> bool:
         return index in self._calls or self._prose is not None
@@ -170,14 +177,23 @@ class _Rebuilt(ResponseBuilder):
         kind, item_id = item.get("type"), str(item.get("id"))
         if item.get("status") != "in_progress":
             return
-        if kind == "function_call":
-            call = OpenCall(item_id, index, str(item.get("call_id")), str(item.get("name")))
-            self._calls[index] = call
-            self._call_ids.add(call.call_id)
-            _compare(item, call.item("in_progress", ""))
+        family = call_family(item)
+        if family is not None:
+            self._recall_call(index, item, family)
         elif kind == "message" or kind == "reasoning":
             self._prose = OpenProse(kind, item_id, index)
             _compare(item, self._prose.item("in_progress"))
+
+    def _recall_call(self, index: int, item: Item, family: Family) -> None:
+        item_id, call_id = str(item.get("id")), str(item.get("call_id"))
+        self._call_ids.add(call_id)
+        if family.kind in WHOLE:
+            self._calls[index] = _TornCall(item_id, index, call_id, family.kind, item)
+            return
+        name, namespace = str(item.get("name")), item.get("namespace")
+        call = OpenCall(item_id, index, call_id, name, family.kind, namespace)
+        self._calls[index] = call
+        _compare(item, call.item("in_progress", ""))
 
     def _recall_item_done(self, event: OutputItemDone) -> None:
         self._output.append(copy_json(event.item))
@@ -209,7 +225,7 @@ class _Rebuilt(ResponseBuilder):
         _, part = self._open_text()
         part.annotations.append(copy_json(event.annotation))
 
-    def _recall_arguments(self, event: ArgumentsDelta) -> None:
+    def _recall_said(self, event: ArgumentsDelta | CustomInputDelta) -> None:
         call = self._calls.get(event.output_index)
         if call is None:
             raise _broken("arguments of a call that was passed on")
@@ -217,6 +233,22 @@ class _Rebuilt(ResponseBuilder):
 
     def _recall_error(self, event: ErrorEvent) -> None:
         self._told_failure = Failure(event.code, event.message)
+
+
+class _TornCall(OpenCall):
+    """A call that is told whole, of which only the opening was told: what it says is lost."""
+
+    def __init__(self, item_id: str, index: int, call_id: str, kind: Kind, told: Item) -> None:
+        super().__init__(item_id, index, call_id, kind, kind)
+        self._told = copy_json(told)
+
+    def item(self, status: str, said: str) -> Item:
+        """Return what was told of it."""
+        return {**copy_json(self._told), "status": status}
+
+    def check_whole(self) -> bool:
+        """Say that it is not, so that it ends as incomplete and nobody runs it."""
+        return False
 
 
 def _skip(event: Event) -> None:

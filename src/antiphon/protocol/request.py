@@ -8,7 +8,6 @@ client in use takes them.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item, check_item, item_type, shape_error
 from antiphon.protocol.schema import check_schema
-from antiphon.protocol.tools import NAME_PATTERN, Mode, Tool, ToolPolicy
+from antiphon.protocol.tools import Tool, check_shape, read_choice
 
 __all__ = [
     "ContextManagement",
@@ -24,13 +23,13 @@ __all__ = [
     "ReasoningRequest",
     "StreamOptions",
     "TextRequest",
-    "read_policy",
     "read_request",
 ]
 
 _MAX_TOOLS: Final = 128
 _MAX_INPUT: Final = 10 * 1024 * 1024
 _MAX_MANAGEMENT: Final = 16
+_MAX_NAMESPACE: Final = 1024
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _Metadata = Annotated[
@@ -160,7 +159,7 @@ def read_request(body: object) -> CreateResponse:
     for index, tool in enumerate(request.tools or ()):
         _check_tool(tool, f"tools[{index}]")
     _check_format(request.text)
-    read_policy(request.tool_choice)
+    read_choice(request.tool_choice)
     return request
 
 
@@ -176,28 +175,32 @@ def _check_trigger(items: list[Item]) -> None:
 
 
 def _check_tool(tool: Tool, param: str) -> None:
-    kind = tool.get("type")
-    if not isinstance(kind, str):
+    check_shape(tool, param)
+    if tool["type"] in ("function", "tool_search"):
+        check_schema(tool.get("parameters"), f"{param}.parameters")
+    if tool["type"] == "namespace":
+        _check_namespace(tool, param)
+
+
+def _check_namespace(tool: Tool, param: str) -> None:
+    inner = tool.get("tools") or []
+    if len(inner) > _MAX_NAMESPACE:
         raise InvalidRequest(
-            f"{param}.type is missing", code="missing_required_parameter", param=f"{param}.type"
+            f"{param}.tools has {len(inner)} tools; at most {_MAX_NAMESPACE} are taken",
+            code="invalid_value",
+            param=f"{param}.tools",
         )
-    if kind != "function":
-        return
-    name = tool.get("name")
-    if not isinstance(name, str) or not re.match(NAME_PATTERN, name):
-        raise InvalidRequest(
-            f"{param}.name must be 1 to 64 letters, digits, _ or -",
-            code="invalid_value" if name else "missing_required_parameter",
-            param=f"{param}.name",
-        )
-    for field, kinds in (("description", str), ("parameters", dict), ("strict", bool)):
-        if not isinstance(tool.get(field), (kinds, type(None))):
+    for index, entry in enumerate(inner):
+        where = f"{param}.tools[{index}]"
+        if not isinstance(entry, dict):
+            raise InvalidRequest(f"{where} must be an object", code="invalid_type", param=where)
+        if entry.get("type") == "namespace":
             raise InvalidRequest(
-                f"{param}.{field} must be of type {kinds.__name__}",
-                code="invalid_type",
-                param=f"{param}.{field}",
+                f"{where}: a namespace holds tools, not namespaces",
+                code="invalid_value",
+                param=where,
             )
-    check_schema(tool.get("parameters"), f"{param}.parameters")
+        _check_tool(entry, where)
 
 
 def _check_format(text: TextRequest | None) -> None:
@@ -221,53 +224,3 @@ def _check_format(text: TextRequest | None) -> None:
                 param=f"text.format.{field}",
             )
     check_schema(form["schema"], "text.format.schema")
-
-
-def read_policy(choice: str | dict[str, Any] | None) -> ToolPolicy:
-    """Turn any form of tool_choice into a policy. Raise InvalidRequest for nonsense."""
-    if choice is None:
-        return ToolPolicy()
-    if isinstance(choice, str):
-        return ToolPolicy(_mode(choice, "tool_choice"))
-    kind = choice.get("type")
-    if kind == "allowed_tools":
-        mode = _mode(choice.get("mode") or "auto", "tool_choice.mode")
-        tools = choice.get("tools")
-        if not isinstance(tools, list) or not tools:
-            raise InvalidRequest(
-                "tool_choice.tools must list at least one tool",
-                code="invalid_value",
-                param="tool_choice.tools",
-            )
-        return ToolPolicy(mode, frozenset(_choice_name(tool) for tool in tools))
-    if not isinstance(kind, str):
-        raise InvalidRequest(
-            "tool_choice.type is missing",
-            code="missing_required_parameter",
-            param="tool_choice.type",
-        )
-    return ToolPolicy("required", frozenset({_choice_name(choice)}))
-
-
-def _mode(value: object, param: str) -> Mode:
-    if value == "auto" or value == "none" or value == "required":
-        return value
-    raise InvalidRequest(
-        f"{param} must be auto, none or required", code="invalid_value", param=param
-    )
-
-
-def _choice_name(tool: object) -> str:
-    """Return what a tool choice names: a function's name, or the type of any other tool."""
-    if not isinstance(tool, dict):
-        raise InvalidRequest(
-            "tool_choice must name a tool", code="invalid_type", param="tool_choice"
-        )
-    name = tool.get("name")
-    if tool.get("type") == "function" and not isinstance(name, str):
-        raise InvalidRequest(
-            "tool_choice.name is missing",
-            code="missing_required_parameter",
-            param="tool_choice.name",
-        )
-    return name if isinstance(name, str) else str(tool.get("type"))

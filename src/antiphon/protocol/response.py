@@ -87,11 +87,12 @@ class Reasoning(msgspec.Struct, frozen=True):
 class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What antiphon has to say about a response: nothing, in the best case.
 
-    `degraded` lists what was asked for and not honoured; `usage` is "estimated" when no
-    backend counted.
+    `degraded` lists what was asked for and not honoured; `repaired` what the model was made to
+    say again before it was handed on; `usage` is "estimated" when no backend counted.
     """
 
     degraded: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
     usage: Literal["estimated"] | None = None
 
 

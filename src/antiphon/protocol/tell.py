@@ -17,6 +17,8 @@ from antiphon.protocol.events import (
     ArgumentsDone,
     ContentPartAdded,
     ContentPartDone,
+    CustomInputDelta,
+    CustomInputDone,
     ErrorEvent,
     Event,
     KnownEvent,
@@ -39,6 +41,7 @@ from antiphon.protocol.events import (
     SummaryTextDone,
     TerminalEvent,
 )
+from antiphon.protocol.families import WHOLE, call_family, opening_of
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.open_items import copy_json
 from antiphon.protocol.response import Failure, Response
@@ -148,12 +151,17 @@ class _Teller:
         self.emit(OutputItemDone, output_index=index, item=copy_json(item))
 
     def _tell_call(self, item: Item, place: dict[str, Any]) -> None:
-        if item["type"] != "function_call":
-            return
-        arguments = item["arguments"]
-        if arguments:
-            self.emit(ArgumentsDelta, delta=arguments, **place)
-        self.emit(ArgumentsDone, arguments=arguments, name=item["name"], **place)
+        match item["type"]:
+            case "function_call":
+                said = item["arguments"]
+                if said:
+                    self.emit(ArgumentsDelta, delta=said, **place)
+                self.emit(ArgumentsDone, arguments=said, name=item["name"], **place)
+            case "custom_tool_call":
+                said = item["input"]
+                if said:
+                    self.emit(CustomInputDelta, delta=said, **place)
+                self.emit(CustomInputDone, input=said, **place)
 
     def _tell_part(self, voice: _Voice, part: Part, place: dict[str, Any]) -> None:
         empty: Part = {voice.text: ""} | {field: [] for field in _NOTES if field in part}
@@ -183,7 +191,9 @@ def _opening(item: Item) -> Item:
         case "reasoning":
             opening["summary"] = []
         case _:
-            opening["arguments"] = ""
+            family = call_family(item)
+            assert family is not None
+            opening[family.payload] = opening_of(family.kind, item[family.payload])
     return opening
 
 
@@ -191,8 +201,11 @@ def _can_be_told(item: Item) -> bool:
     kind = item.get("type")
     if not isinstance(item.get("id"), str):
         return False
-    if kind == "function_call":
-        return all(isinstance(item.get(field), str) for field in ("name", "arguments"))
+    family = call_family(item)
+    if family is not None and family.kind in WHOLE:
+        return isinstance(item.get(family.payload), dict)
+    if family is not None:
+        return all(isinstance(item.get(field), str) for field in ("name", family.payload))
     if kind not in _LISTS:
         return False
     return all(

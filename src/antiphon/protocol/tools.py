@@ -1,7 +1,8 @@
 """Tools and tool_choice: what the model may call.
 
-A tool is a JSON object as it stands on the wire. `ToolPolicy` is tool_choice made plain:
-every form of it comes down to a mode and, perhaps, a set of names.
+A tool is a JSON object as it stands on the wire. `read_choice` makes every form of tool_choice
+plain: a mode and, perhaps, some tools that are meant. `ToolPolicy` is what became of it once it
+is known which tools there are (see `protocol.toolbox`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,34 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["NAME_PATTERN", "Mode", "Tool", "ToolPolicy", "function_name"]
+from antiphon.protocol.errors import InvalidRequest
+
+__all__ = [
+    "Choice",
+    "Meant",
+    "Mode",
+    "Tool",
+    "ToolPolicy",
+    "check_shape",
+    "function_name",
+    "read_choice",
+]
 
 # A JSON object of open shape: Any is what a peer may put there.
 Tool = dict[str, Any]
 Mode = Literal["auto", "none", "required"]
 
-NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}$"
+_MAX_NAME: Final = 256
+_TOOL_SHAPES: Final[dict[str, tuple[tuple[str, type[Any]], ...]]] = {
+    "function": (("description", str), ("parameters", dict), ("strict", bool)),
+    "custom": (("description", str), ("format", dict)),
+    "namespace": (("description", str), ("tools", list)),
+    "tool_search": (("description", str), ("parameters", dict)),
+}
 
 
 class ToolPolicy(msgspec.Struct, frozen=True):
-    """Which tools may be called. `allowed` is None for all of them.
+    """Which tools may be called. `allowed` holds aliases, and is None for all of them.
 
     A named tool is `required` with one allowed name.
     """
@@ -28,11 +46,140 @@ class ToolPolicy(msgspec.Struct, frozen=True):
     mode: Mode = "auto"
     allowed: frozenset[str] | None = None
 
-    def allows(self, name: str) -> bool:
+    def allows(self, alias: str) -> bool:
         """Say whether a call to this tool may be handed on."""
-        return self.mode != "none" and (self.allowed is None or name in self.allowed)
+        return self.mode != "none" and (self.allowed is None or alias in self.allowed)
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """A tool as tool_choice names it: by its type, and by a name if it has one."""
+
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What the tool is called in a message."""
+        name = self.name or self.type
+        return f"{self.namespace}.{name}" if self.namespace else name
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """tool_choice made plain. `meant` is None for all tools."""
+
+    mode: Mode = "auto"
+    meant: tuple[Meant, ...] | None = None
 
 
 def function_name(tool: Tool) -> str | None:
     """Return the name of a function tool, or None for any other kind."""
     return tool.get("name") if tool.get("type") == "function" else None
+
+
+def check_shape(tool: Tool, param: str) -> None:
+    """Raise InvalidRequest if a tool of a kind we know is not of its shape.
+
+    What a namespace holds is not looked at, and what a schema says is not either.
+    """
+    kind = tool.get("type")
+    if not isinstance(kind, str):
+        raise InvalidRequest(
+            f"{param}.type is missing", code="missing_required_parameter", param=f"{param}.type"
+        )
+    if kind in ("function", "custom", "namespace"):
+        _check_name(tool, param)
+    for field, kinds in _TOOL_SHAPES.get(kind, ()):
+        if not isinstance(tool.get(field), (kinds, type(None))):
+            raise InvalidRequest(
+                f"{param}.{field} must be of type {kinds.__name__}",
+                code="invalid_type",
+                param=f"{param}.{field}",
+            )
+    if kind == "custom" and tool.get("format") is not None:
+        _check_grammar(tool["format"], f"{param}.format")
+
+
+def _check_name(tool: Tool, param: str) -> None:
+    """Refuse a name that nobody can mean; one that a backend would not take is no mistake."""
+    name = tool.get("name")
+    if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+        raise InvalidRequest(
+            f"{param}.name must be 1 to {_MAX_NAME} printable characters",
+            code="invalid_value" if name else "missing_required_parameter",
+            param=f"{param}.name",
+        )
+
+
+def _check_grammar(form: dict[str, Any], param: str) -> None:
+    """Check the shape of a custom tool's format: text, or a grammar with its definition."""
+    kind = form.get("type")
+    if kind not in ("text", "grammar"):
+        raise InvalidRequest(
+            f"{param}.type must be text or grammar", code="invalid_value", param=f"{param}.type"
+        )
+    if kind == "text":
+        return
+    if form.get("syntax") not in ("lark", "regex"):
+        raise InvalidRequest(
+            f"{param}.syntax must be lark or regex", code="invalid_value", param=f"{param}.syntax"
+        )
+    if not isinstance(form.get("definition"), str):
+        raise InvalidRequest(
+            f"{param}.definition must be a string",
+            code="missing_required_parameter" if "definition" not in form else "invalid_type",
+            param=f"{param}.definition",
+        )
+
+
+def read_choice(choice: str | dict[str, Any] | None) -> Choice:
+    """Return what any form of tool_choice says. Raise InvalidRequest for nonsense."""
+    if choice is None:
+        return Choice()
+    if isinstance(choice, str):
+        return Choice(_mode(choice, "tool_choice"))
+    kind = choice.get("type")
+    if kind == "allowed_tools":
+        mode = _mode(choice.get("mode") or "auto", "tool_choice.mode")
+        tools = choice.get("tools")
+        if not isinstance(tools, list) or not tools:
+            raise InvalidRequest(
+                "tool_choice.tools must list at least one tool",
+                code="invalid_value",
+                param="tool_choice.tools",
+            )
+        return Choice(mode, tuple(_meant(tool) for tool in tools))
+    if not isinstance(kind, str):
+        raise InvalidRequest(
+            "tool_choice.type is missing",
+            code="missing_required_parameter",
+            param="tool_choice.type",
+        )
+    return Choice("required", (_meant(choice),))
+
+
+def _mode(value: object, param: str) -> Mode:
+    if value == "auto" or value == "none" or value == "required":
+        return value
+    raise InvalidRequest(
+        f"{param} must be auto, none or required", code="invalid_value", param=param
+    )
+
+
+def _meant(tool: object) -> Meant:
+    if not isinstance(tool, dict):
+        raise InvalidRequest(
+            "tool_choice must name a tool", code="invalid_type", param="tool_choice"
+        )
+    kind, name, namespace = (tool.get(field) for field in ("type", "name", "namespace"))
+    if kind in ("function", "custom") and not isinstance(name, str):
+        raise InvalidRequest(
+            "tool_choice.name is missing",
+            code="missing_required_parameter",
+            param="tool_choice.name",
+        )
+    return Meant(
+        str(kind),
+        name if isinstance(name, str) else None,
+        namespace if isinstance(namespace, str) else None,
+    )

@@ -42,7 +42,12 @@ async def compact(call: Call) -> web.StreamResponse:
         with call.app.running(turn):
             try:
                 done = await compaction.compact(
-                    route.backend, turn.plan, call.owner, engine.sealer, engine.mint
+                    route.backend,
+                    turn.plan,
+                    call.owner,
+                    engine.sealer,
+                    engine.mint,
+                    context=route.context_length,
                 )
             except asyncio.CancelledError:
                 if turn.interruption is None:

@@ -1,9 +1,12 @@
-"""GET /v1/models: what can be asked for."""
+"""GET /v1/models: what can be asked for, and what is known of it.
+
+One answer serves two kinds of clients: `data` holds objects as OpenAI's API has them, `models`
+holds entries for Codex. What nobody knows of a model is left out of its object.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -11,25 +14,30 @@ from aiohttp import web
 from antiphon.backends.base import ModelInfo
 from antiphon.protocol.errors import NotFound
 from antiphon.server.app import Call, Route
+from antiphon.server.codex import codex_entries
 
 __all__ = ["ROUTES"]
 
 
 async def list_models(call: Call) -> web.StreamResponse:
     """Return every model of every provider."""
-    models = await call.app.engine.catalog.models()
-    body = {"object": "list", "data": [_as_object(model) for model in models]}
+    catalog = call.app.engine.catalog
+    models = await catalog.models()
+    body = {
+        "object": "list",
+        "data": [_as_object(model) for model in models],
+        "models": codex_entries(models, catalog.default_model),
+    }
     return call.json(msgspec.json.encode(body))
 
 
 async def retrieve(call: Call) -> web.StreamResponse:
     """Return one model."""
-    wanted = unquote(call.path_id)
     for model in await call.app.engine.catalog.models():
-        if model.id == wanted:
+        if model.id == call.path_id:
             return call.json(msgspec.json.encode(_as_object(model)))
     raise NotFound(
-        f"The model '{wanted}' does not exist here.", code="model_not_found", param="model"
+        f"The model '{call.path_id}' does not exist here.", code="model_not_found", param="model"
     )
 
 
@@ -40,8 +48,16 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
         "created": model.created,
         "owned_by": model.owned_by,
     }
-    if model.context_length is not None:
-        body["context_length"] = model.context_length
+    facts = {
+        "display_name": model.display_name,
+        "context_length": model.context_length,
+        "max_output_tokens": model.max_output_tokens,
+        "input_modalities": model.modalities,
+        "reasoning_levels": model.reasoning_levels,
+    }
+    body |= {key: value for key, value in facts.items() if value is not None}
+    if model.supports_tools is not None:
+        body["capabilities"] = {"function_calling": model.supports_tools}
     return body
 
 

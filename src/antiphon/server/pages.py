@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.families import is_call, is_output
 from antiphon.protocol.items import Item
 from antiphon.server.app import Call
 
@@ -79,7 +80,7 @@ def write_list(items: list[Item], *, has_more: bool) -> bytes:
 def as_listed(item: Item) -> Item:
     """Return an item as lists show it: with the fields that a caller may leave out."""
     kind = item["type"]
-    if kind in ("function_call", "function_call_output"):
+    if is_call(item) or is_output(item):
         return {"status": "completed"} | item
     if kind != "message":
         return item

@@ -214,7 +214,11 @@ class _Socket:
             owner = await self._app.owner_of(self._request)
             with self._app.room_for_turn():
                 lane.turn = await self._app.engine.begin(
-                    request, owner, strict=self._is_strict, recall=recall
+                    request,
+                    owner,
+                    strict=self._is_strict,
+                    recall=recall,
+                    tells_limits=True,
                 )
                 with self._app.running(lane.turn):
                     is_kept_here = request.store is False or recall.has_helped

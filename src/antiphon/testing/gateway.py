@@ -15,6 +15,7 @@ import msgspec
 
 from antiphon.backends.base import Backend
 from antiphon.engine.catalog import Catalog
+from antiphon.engine.describe import ModelSettings
 from antiphon.server.app import App
 from antiphon.server.run import ServerSettings, make_app, running
 from antiphon.store.base import Store
@@ -44,13 +45,14 @@ async def serve_gateway(
     store: Store | None = None,
     settings: ServerSettings | None = None,
     default_model: str | None = None,
+    models: Mapping[str, ModelSettings] | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway in this event loop. It closes its backends; a store it was given stays."""
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
     store = store or MemoryStore()
     clock = asyncio.get_running_loop().time
-    catalog = Catalog(providers, clock, default_model=default_model)
+    catalog = Catalog(providers, clock, default_model=default_model, models=models)
     app = await make_app(catalog, store, settings or ServerSettings())
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:

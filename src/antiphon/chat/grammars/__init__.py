@@ -1,0 +1,1 @@
+"""What does a grammar mean, and how does llama.cpp say it?"""

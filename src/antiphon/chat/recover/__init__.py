@@ -1,0 +1,1 @@
+"""Which calls did a server leave in the text?"""

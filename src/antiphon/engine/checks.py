@@ -1,0 +1,102 @@
+"""Which calls are checked before they are handed over, and against what?
+
+The arguments of strict functions, and of the tools whose schema is ours, against the schema;
+the input of custom tools against their grammar. What a backend enforces by itself is not
+checked again: its calls grow as they come. What cannot be checked is reported.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from antiphon.engine.grammars import HOW_TO, grammar_check
+from antiphon.engine.schemas import NO_JSON, SchemaCheck, decode, schema_check
+from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.lower import APPLY_PATCH, LOCAL_SHELL, SHELL
+from antiphon.protocol.raising import Check
+from antiphon.protocol.toolbox import Offer, Toolbox
+
+__all__ = ["call_checks", "has_grammars"]
+
+_OURS: Final = {"shell": SHELL, "local_shell": LOCAL_SHELL, "apply_patch": APPLY_PATCH}
+
+
+def call_checks(toolbox: Toolbox, enforced: frozenset[str]) -> tuple[dict[str, Check], list[str]]:
+    """Return the checks by alias, and a report of what cannot be checked.
+
+    Raise InvalidRequest for a grammar that is none.
+    """
+    checks: dict[str, Check] = {}
+    report: list[str] = []
+    for offer in toolbox.offers:
+        check = _check_of(offer, enforced, report)
+        if check is not None:
+            checks[offer.alias] = check
+    return checks, report
+
+
+def has_grammars(toolbox: Toolbox) -> bool:
+    """Say whether some tool has a grammar: to compile and to check those takes its time."""
+    return any(_grammar(offer) is not None for offer in toolbox.offers)
+
+
+def _grammar(offer: Offer) -> dict[str, Any] | None:
+    form = offer.tool.get("format") if offer.kind == "custom" else None
+    return form if form and form.get("type") == "grammar" else None
+
+
+def _check_of(offer: Offer, enforced: frozenset[str], report: list[str]) -> Check | None:
+    match offer.kind:
+        case "custom":
+            return _grammar_of(offer, report)
+        case "function":
+            is_strict = bool(offer.tool.get("strict")) and "arguments" not in enforced
+            return _strict_of(offer, report) if is_strict else None
+        case "tool_search":
+            return _object_problem
+        case kind:
+            return partial(_problem, schema_check(_OURS[kind], kind))
+
+
+def _grammar_of(offer: Offer, report: list[str]) -> Check | None:
+    form = _grammar(offer)
+    if form is None:
+        return None
+    grammar = grammar_check(form, f"{offer.where}.format")
+    if grammar is None:
+        report.append(f"{offer.where}.format: {HOW_TO}")
+        return None
+    return grammar.problem
+
+
+def _strict_of(offer: Offer, report: list[str]) -> Check | None:
+    parameters = offer.tool.get("parameters")
+    if not parameters:
+        return _object_problem
+    param = f"{offer.where}.parameters"
+    try:
+        return partial(_problem, schema_check(parameters, param))
+    except InvalidRequest as error:
+        report.append(f"{offer.where}.strict: it cannot be checked: {error.message}")
+        return None
+
+
+def _problem(schema: SchemaCheck, arguments: str) -> str | None:
+    value = decode(arguments or "{}")
+    if value is NO_JSON:
+        return "the arguments are not JSON"
+    if schema.is_too_deep(value):
+        return "the arguments are nested too deep"
+    miss = schema.miss(value)
+    return (
+        None
+        if miss is None
+        else f"the arguments do not match the schema at {miss.where}: {miss.why}"
+    )
+
+
+def _object_problem(arguments: str) -> str | None:
+    return (
+        None if isinstance(decode(arguments or "{}"), dict) else "the arguments are no JSON object"
+    )

@@ -1,0 +1,305 @@
+"""What the model said wrong is said again before anybody hears of it.
+
+A backend around another one. Calls are raised to what the caller knows (`protocol.raising`),
+and those that can be checked are checked before they are handed on. When an answer has ended
+and something is wrong with it, the model is asked once more, with what it said and what is
+wrong with that in its context:
+
+    | wrong                                         | what was said of it before       |
+    |-----------------------------------------------|----------------------------------|
+    | a call against its grammar or its schema      | nothing                          |
+    | no call where tool_choice requires one        | the text, if there was any       |
+    | a text against `text.format`                  | nothing, if it could be held     |
+
+A text is held back where the backend does not enforce the format, and where nothing is
+streamed, until a call shows that it is not the answer. Asked again, the model must call one of
+the tools it called wrongly; a call that was handed on already is not handed on twice. A call
+that is wrong twice is a failure of the turn; it is never handed on. The usage is that of both
+runs, and so is the limit of output tokens.
+
+A batch is handed on even if there is nothing in it to tell: it shows that the model speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from antiphon.backends.base import Backend, ModelInfo, enforced
+from antiphon.engine.format import FormatCheck
+from antiphon.engine.said import MAX_PROBLEM, Mark, Said, mark_of
+from antiphon.engine.summary import add_usage
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallGrew,
+    CallMade,
+    CallOpened,
+    Degraded,
+    Delta,
+    Repaired,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.items import Item
+from antiphon.protocol.plan import Plan
+from antiphon.protocol.raising import Check, Raiser, Rejected
+from antiphon.protocol.response import Usage
+from antiphon.protocol.tools import ToolPolicy
+
+__all__ = ["Checks", "Mending"]
+
+_CALL_ORDER = "You must call one of the tools now. Do not answer in words."
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """What an answer is held against: calls by the alias of their tool, and the text."""
+
+    calls: dict[str, Check]
+    form: FormatCheck | None = None
+    are_slow: bool = False
+    """Whether some take so long that the event loop must not wait for them."""
+
+
+class Mending:
+    """A backend that asks again, once, when an answer is not what it had to be."""
+
+    def __init__(self, backend: Backend, checks: Checks) -> None:
+        self._backend = backend
+        self._checks = checks
+
+    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        """Run the model, and once more if something is wrong with what it said."""
+        checks = _allowed(self._checks.calls, plan.policy)
+        first = _Answer(plan, checks, self._held_format(plan))
+        async with aclosing(self._run(first)) as batches:
+            async for batch in batches:
+                yield batch
+        again = first.again()
+        if again is None:
+            yield [*first.left_out(), *first.end()]
+            return
+        yield [*first.text(), Repaired(first.problem)]
+        second = _Answer(again, checks, first.form, first)
+        async with aclosing(self._run(second)) as batches:
+            async for batch in batches:
+                yield [delta for delta in batch if not isinstance(delta, Degraded)]
+        yield second.end()
+        second.refuse_wrong_calls()
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """Return what the backend within offers."""
+        return await self._backend.models()
+
+    async def close(self) -> None:
+        """Leave the backend within open: others use it."""
+
+    def _held_format(self, plan: Plan) -> FormatCheck | None:
+        is_bound = plan.stream and "format" in enforced(self._backend)
+        return None if is_bound or plan.format is None else self._checks.form
+
+    async def _run(self, answer: _Answer) -> AsyncGenerator[Sequence[Delta], None]:
+        """Yield what can be told of an answer at once; it keeps the rest."""
+        async with aclosing(self._backend.stream(answer.plan)) as batches:
+            try:
+                async for batch in batches:
+                    if self._checks.are_slow and answer.may_end_a_call(batch):
+                        yield await asyncio.to_thread(answer.take, batch)
+                    else:
+                        yield answer.take(batch)
+            except BackendError:
+                if rest := answer.release():
+                    yield rest
+                raise
+
+
+class _Answer:
+    """One run of the model: what is told of it, what is kept, and what is wrong with it.
+
+    `before` is the run that something was wrong with.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        checks: dict[str, Check],
+        form: FormatCheck | None,
+        before: _Answer | None = None,
+    ) -> None:
+        self.plan = plan
+        self.form = form
+        self.problem = ""
+        self._said: Said = Said()
+        self._before = before
+        self._policy: ToolPolicy = plan.policy
+        self._made_before: frozenset[Mark] = frozenset()
+        held: dict[str, Check] = {}
+        if before is not None:
+            # What is handed on is decided by what the caller asked for.
+            self._policy = before._policy
+            # What may be a call that was handed on already is looked at before it is.
+            self._made_before = before._said.calls_made()
+            held = {alias: _no_problem for alias, _ in self._made_before if alias}
+        self._raiser = Raiser(plan.toolbox, held | checks)
+        self._texts: list[TextGrew | AnnotationAdded] = []
+        self._usage: Usage | None = None
+        self._stop: Stopped | None = None
+        self._has_called = False
+
+    def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
+        """Say whether these deltas may end a call that was held back, so that it is checked."""
+        has_call = self._raiser.is_holding or any(isinstance(one, CallOpened) for one in batch)
+        return has_call and any(not isinstance(one, CallGrew) for one in batch)
+
+    def take(self, batch: Sequence[Delta]) -> list[Delta]:
+        """Return what can be told of these deltas."""
+        told: list[Delta] = []
+        for delta in self._raiser.feed(batch):
+            if self._keep(delta):
+                continue
+            if self._texts and self._has_called:
+                told += self.text()  # it came before the call
+            told.append(delta)
+        return told
+
+    def release(self) -> list[Delta]:
+        """Return everything that was kept, when the answer breaks off."""
+        kept: list[Delta] = [*self._texts, *self._raiser.release()]
+        self._texts = []
+        return [*kept, *self._cost()]
+
+    def text(self) -> list[Delta]:
+        """Return the text that was held back; it is told now, whatever is wrong with it.
+
+        But not that of a model which was told to call a tool, and talks again.
+        """
+        texts, self._texts = self._texts, []
+        return [] if self.plan.must_emulate and not self._has_called else [*texts]
+
+    def end(self) -> list[Delta]:
+        """Return the last deltas, with the usage of the run before added to this one's."""
+        found = [*self.text(), *self._cost()]
+        return found if self._stop is None else [*found, self._stop]
+
+    def left_out(self) -> list[Delta]:
+        """Return the report of calls that are wrong, when there is no use in asking again."""
+        return [
+            Degraded(f"tools: a call of '{wrong.offer.name}' was left out: {_short(wrong)}")
+            for wrong in self._raiser.rejected
+        ]
+
+    def again(self) -> Plan | None:
+        """Return what to ask now, or None if all is well or asking again is no use."""
+        if self._stop is None or self._stop.reason != "stop":
+            return None
+        if self._raiser.rejected:
+            is_enough = self._has_called and self.plan.parallel_tool_calls is False
+            return None if is_enough else self._after_wrong_calls(self._raiser.rejected)
+        if self.plan.policy.mode == "required" and not self._has_called:
+            return self._after_no_call()
+        if self.form is None or not self._texts:
+            return None
+        advice = self.form.advice(self._said.text)
+        return None if advice is None else self._after_wrong_text(advice)
+
+    def refuse_wrong_calls(self) -> None:
+        """Raise BackendError if a call is wrong once more: the end that was told is none."""
+        for rejected in self._raiser.rejected:
+            raise BackendError(
+                f"the model's call of '{rejected.offer.name}' is not what the tool takes, even "
+                f"after it was told so: {_short(rejected)}",
+                code="tool_call_invalid",
+            )
+
+    def _keep(self, delta: Delta) -> bool:
+        """Note what is said; say whether it is for the end, or to be checked first."""
+        match delta:
+            case TextGrew() | AnnotationAdded():
+                self._said.note(delta)
+                if self._has_called or (self.form is None and not self.plan.must_emulate):
+                    return False
+                self._texts.append(delta)
+            case UsageKnown():
+                self._usage = delta.usage
+            case Stopped():
+                self._stop = delta
+            case CallOpened() | CallMade():
+                return self._keep_call(delta)
+            case _:
+                self._said.note(delta)
+                return False
+        return True
+
+    def _keep_call(self, delta: CallOpened | CallMade) -> bool:
+        """Note a call that will be handed on; say whether it is one that was before.
+
+        Without an alias it is of no tool at all.
+        """
+        if delta.alias is None or not self._policy.allows(delta.alias):
+            return False
+        if isinstance(delta, CallMade) and self._was_made(delta):
+            return True
+        self._said.note(delta)
+        self._has_called = True
+        return False
+
+    def _was_made(self, call: CallMade) -> bool:
+        """Say whether the run before has made this very call, and it was handed on."""
+        made = self._made_before
+        return bool(made) and mark_of(call.alias, call.said) in made
+
+    def _cost(self) -> list[Delta]:
+        """Return the usage of this run and of the one before."""
+        usage, before = self._usage, self._before
+        if usage is not None and before is not None:
+            # Half a sum would be a lie: where one run was not counted, nobody counted.
+            usage = None if before._usage is None else add_usage(before._usage, usage)
+        return [] if usage is None else [UsageKnown(usage)]
+
+    # What to ask instead.
+
+    def _after_wrong_calls(self, rejected: Sequence[Rejected]) -> Plan:
+        self.problem = f"a call of '{rejected[0].offer.name}': {_short(rejected[0])}"
+        allowed = frozenset(wrong.offer.alias for wrong in rejected)
+        return self._plan_with(self._said.items(rejected), ToolPolicy("required", allowed))
+
+    def _after_no_call(self) -> Plan:
+        self.problem = "tool_choice: no tool was called"
+        plan = self._plan_with([*self._said.items(), _user(_CALL_ORDER)], self.plan.policy)
+        return msgspec.structs.replace(plan, must_emulate=True)
+
+    def _after_wrong_text(self, advice: str) -> Plan:
+        self.problem = advice[:MAX_PROBLEM]
+        order = f"That answer is of no use: {self.problem}. Answer again, with the JSON alone."
+        self._texts = []
+        return self._plan_with([*self._said.items(), _user(order)], self.plan.policy)
+
+    def _plan_with(self, items: Sequence[Item], policy: ToolPolicy) -> Plan:
+        limit = self.plan.max_output_tokens
+        if limit is not None and self._usage is not None:
+            limit = max(1, limit - self._usage.output_tokens)
+        whole = [*self.plan.items, *items]
+        return msgspec.structs.replace(
+            self.plan, items=whole, policy=policy, max_output_tokens=limit
+        )
+
+
+def _allowed(checks: dict[str, Check], policy: ToolPolicy) -> dict[str, Check]:
+    """Leave out the checks of tools whose calls are suppressed anyway."""
+    return {alias: check for alias, check in checks.items() if policy.allows(alias)}
+
+
+def _no_problem(_: str) -> None:
+    return None
+
+
+def _short(wrong: Rejected) -> str:
+    return wrong.problem[:MAX_PROBLEM]
+
+
+def _user(text: str) -> Item:
+    return {"type": "message", "role": "user", "content": text}

@@ -1,0 +1,359 @@
+"""What may be called in a turn, and under which name does the model know it?
+
+Models behind a chat API know functions alone, in one flat list, with names of letters, digits,
+`_` and `-`. Callers have more: custom tools, namespaces, shells, patches, a search for further
+tools; and they offer tools in the middle of a conversation too, in `additional_tools` items
+and in what a search found. A toolbox gathers all that can be called and gives each tool an
+alias: its own name where that will do, else one that is made of it and always the same.
+
+Which tools there are and which are meant by tool_choice is decided here; how a tool looks as a
+function is the chat side's business (`chat.lower`). Rule: nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.families import FAMILIES, Kind
+from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.tools import Choice, Meant, Tool, ToolPolicy, check_shape
+
+__all__ = ["Offer", "Toolbox", "gather_tools", "resolve_choice"]
+
+_MAX_OFFERS: Final = 2048
+_MAX_ALIAS: Final = 64
+_HASH_DIGITS: Final = 8
+_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+_CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
+
+_COMMON: Final = frozenset({"type", "name", "description", "defer_loading", "allowed_callers"})
+_FIELDS: Final[dict[str, frozenset[str]]] = {
+    "function": _COMMON | {"parameters", "strict"},
+    "custom": _COMMON | {"format"},
+    "namespace": frozenset({"type", "name", "description", "tools"}),
+    "shell": frozenset({"type", "environment", "allowed_callers"}),
+    "local_shell": frozenset({"type"}),
+    "apply_patch": frozenset({"type", "allowed_callers"}),
+    "tool_search": frozenset({"type", "description", "execution", "parameters"}),
+}
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A tool that can be called. `where` is its place in the request, for reports."""
+
+    kind: Kind
+    name: str
+    namespace: str | None
+    alias: str
+    tool: Tool
+    where: str
+    about: str = ""
+    """What the namespace is said to be for."""
+
+
+class _Found(NamedTuple):
+    """A tool as it was found, before it is known whether it can be offered."""
+
+    kind: Kind
+    namespace: str | None
+    name: str
+    tool: Tool
+    where: str
+    about: str
+    is_loaded: bool
+
+    @property
+    def identity(self) -> tuple[str, str | None, str]:
+        return self.kind, self.namespace, self.name
+
+
+class Toolbox:
+    """The tools of one turn, in the order in which the model is shown them."""
+
+    def __init__(self, offers: Sequence[Offer] = (), deferred: Sequence[str] = ()) -> None:
+        self.offers = tuple(offers)
+        self.deferred = tuple(deferred)
+        """What a search may find: names of tools and namespaces that are not offered yet."""
+        self._by_alias = {offer.alias: offer for offer in self.offers}
+        self._by_identity = {
+            (offer.kind, offer.namespace, offer.name): offer for offer in self.offers
+        }
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Toolbox):
+            return NotImplemented
+        return (self.offers, self.deferred) == (other.offers, other.deferred)
+
+    __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
+
+    def called(self, alias: str) -> Offer | None:
+        """Return the tool that a model calls by this name.
+
+        Models also call a tool by the name it has without its namespace: if there is only one
+        of that name, that is the one.
+        """
+        known = self._by_alias.get(alias)
+        if known is not None:
+            return known
+        same = [offer for offer in self.offers if offer.name == alias]
+        return same[0] if len(same) == 1 else None
+
+    def find(self, kind: Kind, namespace: str | None, name: str) -> Offer | None:
+        """Return a tool by what the caller knows it as."""
+        return self._by_identity.get((kind, namespace, name))
+
+    def alias_of(self, kind: Kind, namespace: str | None, name: str) -> str:
+        """Return what the model knows a tool as, also one that is not offered any more."""
+        known = self.find(kind, namespace, name)
+        if known is not None:
+            return known.alias
+        return _free_alias(kind, namespace, name, self._by_alias)
+
+
+def gather_tools(tools: Sequence[Tool], items: Sequence[Item] = ()) -> tuple[Toolbox, list[str]]:
+    """Return what can be called, and a report of what cannot be honoured.
+
+    Raise InvalidRequest if two tools of the request are one and the same. What comes later in
+    the conversation takes the place of what was offered under the same name before.
+    """
+    report: list[str] = []
+    found: dict[tuple[str, str | None, str], _Found] = {}
+    for entry in _walk(tools, "tools", report, is_loaded=False):
+        if entry.identity in found:
+            raise InvalidRequest(
+                f"two tools are named '{entry.name}'", code="duplicate_tool", param="tools"
+            )
+        found[entry.identity] = entry
+    for entry in _carried(items, report):
+        before = found.get(entry.identity)
+        is_loaded = entry.is_loaded or (before is not None and before.is_loaded)
+        found[entry.identity] = entry._replace(is_loaded=is_loaded)
+    _refuse_too_many(found)
+    shown, deferred = list(found.values()), []
+    if any(entry.kind == "tool_search" for entry in shown):
+        deferred = [entry for entry in shown if _is_deferred(entry)]
+        shown = [entry for entry in shown if not _is_deferred(entry)]
+    report += [
+        f"{entry.where}.defer_loading: nothing here could load it later"
+        for entry in shown
+        if _is_deferred(entry)
+    ]
+    names = dict.fromkeys(entry.namespace or entry.name for entry in deferred)
+    return Toolbox(list(_offer(shown)), list(names)), report
+
+
+def resolve_choice(
+    choice: Choice, toolbox: Toolbox, tools: Iterable[Tool]
+) -> tuple[ToolPolicy, list[str]]:
+    """Return the policy that tool_choice amounts to, and a report of what it cannot mean.
+
+    Raise InvalidRequest if it names what is not there, or forces what nobody can run.
+    """
+    report: list[str] = []
+    allowed: frozenset[str] | None = None
+    if choice.meant is not None:
+        labels = set(_labels(tools))
+        aliases: set[str] = set()
+        for meant in choice.meant:
+            matches = _meant_by(meant, toolbox)
+            if not matches and not _is_there(meant, labels, toolbox):
+                raise InvalidRequest(
+                    f"tool_choice names '{meant.label}', which is not among the tools",
+                    code="invalid_value",
+                    param="tool_choice",
+                )
+            if not matches:
+                report.append(f"tool_choice ({meant.label}): nobody here can run it")
+            aliases |= matches
+        allowed = frozenset(aliases)
+    can_call = bool(toolbox.offers if allowed is None else allowed)
+    if choice.mode == "required" and not can_call:
+        raise InvalidRequest(
+            "tool_choice forces a tool, but there is none that can be run here",
+            code="unsupported_tool",
+            param="tool_choice",
+        )
+    return ToolPolicy(choice.mode, allowed), report
+
+
+# What there is.
+
+
+def _carried(items: Sequence[Item], report: list[str]) -> Iterator[_Found]:
+    """Yield the tools that items of the conversation carry."""
+    for index, item in enumerate(items):
+        kind = item_type(item)
+        tools = item.get("tools")
+        if kind in _CARRIERS and isinstance(tools, list):
+            yield from _walk(
+                tools, f"input[{index}].tools", report, is_loaded=kind != "additional_tools"
+            )
+
+
+def _walk(
+    tools: Sequence[Any], where: str, report: list[str], *, is_loaded: bool
+) -> Iterator[_Found]:
+    for index, tool in enumerate(tools):
+        place = f"{where}[{index}]"
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind == "namespace" and _is_named(tool):
+            _report_fields(tool, place, report)
+            yield from _walk_namespace(tool, place, report, is_loaded=is_loaded)
+        else:
+            yield from _take(tool, None, "", place, report, is_loaded=is_loaded)
+
+
+def _walk_namespace(
+    space: Tool, where: str, report: list[str], *, is_loaded: bool
+) -> Iterator[_Found]:
+    about = space.get("description")
+    inner = space.get("tools")
+    for index, tool in enumerate(inner if isinstance(inner, list) else ()):
+        place = f"{where}.tools[{index}]"
+        text = about if isinstance(about, str) else ""
+        yield from _take(tool, space["name"], text, place, report, is_loaded=is_loaded)
+
+
+def _take(
+    tool: Any, namespace: str | None, about: str, where: str, report: list[str], *, is_loaded: bool
+) -> Iterator[_Found]:
+    """Yield the tool if somebody can run it; report what cannot be honoured."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    why = _why_not(tool, kind, namespace, where)
+    if why is not None:
+        report.append(f"{where} ({kind}): {why}")
+        return
+    _report_fields(tool, where, report)
+    name = tool["name"] if kind in ("function", "custom") else str(kind)
+    yield _Found(kind, namespace, name, tool, where, about, is_loaded)  # type: ignore[arg-type]  # it is in FAMILIES
+
+
+def _why_not(tool: Any, kind: object, namespace: str | None, where: str) -> str | None:
+    is_known = isinstance(kind, str) and kind in FAMILIES
+    if not is_known or (namespace is not None and kind not in ("function", "custom")):
+        return "nobody here can run it"
+    try:
+        check_shape(tool, where)  # those that items carry were never checked
+    except InvalidRequest as error:
+        return error.message
+    callers = tool.get("allowed_callers")
+    if isinstance(callers, list) and callers and "direct" not in callers:
+        return "only a program may call it, and nobody here runs programs"
+    if kind == "tool_search" and tool.get("execution") != "client":
+        return "nobody here searches; the tools it would find are all shown at once"
+    environment = tool.get("environment") if kind == "shell" else None
+    if isinstance(environment, dict) and environment.get("type", "local") != "local":
+        return "nobody here has a container to run it in"
+    return None
+
+
+def _is_named(tool: Tool) -> bool:
+    return isinstance(tool.get("name"), str) and bool(tool["name"])
+
+
+def _report_fields(tool: Tool, where: str, report: list[str]) -> None:
+    known = _FIELDS[tool["type"]]
+    if not known.issuperset(tool):
+        unknown = (name for name, value in tool.items() if value and name not in known)
+        report.extend(f"{where}.{name}" for name in unknown)
+
+
+def _is_deferred(entry: _Found) -> bool:
+    return entry.tool.get("defer_loading") is True and not entry.is_loaded
+
+
+def _refuse_too_many(found: dict[tuple[str, str | None, str], _Found]) -> None:
+    if len(found) > _MAX_OFFERS:
+        raise InvalidRequest(
+            f"there are {len(found)} tools; at most {_MAX_OFFERS} are taken",
+            code="invalid_value",
+            param="tools",
+        )
+
+
+# Under which name.
+
+
+def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
+    """Yield the tools with their aliases. A name that will do as it is always stays."""
+    kept: dict[str, _Found] = {}
+    for entry in found:
+        if _keeps_name(entry):
+            kept.setdefault(entry.name, entry)
+    taken = set(kept)
+    for entry in found:
+        alias = entry.name
+        if kept.get(alias) is not entry:
+            alias = _free_alias(entry.kind, entry.namespace, entry.name, taken)
+            taken.add(alias)
+        yield Offer(
+            entry.kind, entry.name, entry.namespace, alias, entry.tool, entry.where, entry.about
+        )
+
+
+def _keeps_name(entry: _Found) -> bool:
+    return entry.namespace is None and _is_plain(entry.name)
+
+
+def _is_plain(name: str) -> bool:
+    return len(name) <= _MAX_ALIAS and not _FOREIGN.search(name)
+
+
+def _free_alias(kind: Kind, namespace: str | None, name: str, taken: Container[str]) -> str:
+    """Return a name made of a tool's own that every backend takes and nobody has."""
+    joint = "" if namespace is None or namespace.endswith("_") else "__"
+    wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")
+    if _is_plain(wished) and wished not in taken:
+        return wished
+    identity = msgspec.json.encode([kind, namespace, name])
+    digits = hashlib.sha256(identity).hexdigest()
+    for length in range(_HASH_DIGITS, len(digits)):
+        mark = f"_{digits[:length]}"
+        alias = wished[: _MAX_ALIAS - len(mark)] + mark
+        if alias not in taken:
+            return alias
+    raise InvalidRequest(f"the tool '{name}' cannot be named", code="invalid_value", param="tools")
+
+
+# What tool_choice means.
+
+
+def _meant_by(meant: Meant, toolbox: Toolbox) -> set[str]:
+    """Return the aliases of the tools that are meant.
+
+    A name without a namespace is that of a tool without one; only if there is none such, that
+    of tools in namespaces.
+    """
+    if meant.type == "namespace":
+        inside = (offer for offer in toolbox.offers if offer.namespace is not None)
+        return {offer.alias for offer in inside if offer.namespace == meant.name}
+    same = [
+        offer
+        for offer in toolbox.offers
+        if offer.kind == meant.type and meant.name in (None, offer.name)
+    ]
+    exact = {offer.alias for offer in same if offer.namespace == meant.namespace}
+    if exact or meant.namespace is not None:
+        return exact
+    return {offer.alias for offer in same}
+
+
+def _is_there(meant: Meant, labels: set[str], toolbox: Toolbox) -> bool:
+    """Say whether the tool was offered, if only by one that nobody here can run."""
+    is_offered = meant.label in labels or meant.type in labels
+    return is_offered or (meant.namespace or meant.label) in toolbox.deferred
+
+
+def _labels(tools: Iterable[Tool]) -> Iterator[str]:
+    for tool in tools:
+        name = tool.get("name")
+        label = name if isinstance(name, str) else str(tool.get("type"))
+        yield label
+        if tool.get("type") == "namespace":
+            yield from (f"{label}.{inner}" for inner in _labels(tool.get("tools") or ()))
