@@ -18,7 +18,18 @@ from antiphon.cli.errors import CliError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = ("serve", "ask", "chat", "check", "keys", "models", "store", "bench")
+_COMMANDS: Final = (
+    "serve",
+    "run",
+    "connect",
+    "ask",
+    "chat",
+    "check",
+    "keys",
+    "models",
+    "store",
+    "bench",
+)
 
 
 class _Root(click.Group):
