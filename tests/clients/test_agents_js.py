@@ -1,0 +1,199 @@
+"""openai-agents for JavaScript, unmodified: what its user sees, and what the upstream was sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+
+from antiphon.testing import Call, Script
+from tests.clients.stage import Performance, Scripts, calling, perform, roles, tool_messages
+
+ROME: Final = '{"city": "Rome"}'
+ASK_ROME: Final = Script(calls=[Call("weather", ROME, "call_rome")])
+ASK_AGAIN: Final = Script(calls=[Call("weather", ROME, "call_again")])
+PATCH: Final = {"type": "create_file", "path": "notes.txt", "diff": "+one\n+two\n"}
+SCRIPTS: Final[Scripts] = {
+    "tool-loop": [
+        Script(calls=[Call("weather", ROME, "call_rome"), Call("weather", '{"city": "Oslo"}')]),
+        Script(text="Sun in both."),
+    ],
+    "streaming": [ASK_ROME, Script(text="Sun in Rome.")],
+    "handoff": [
+        calling("transfer_to", "{}", "call_poet"),
+        Script(text="The sea, the sea."),
+    ],
+    "output-type": [Script(text='{"name": "Ada", "age": 36}')],
+    "previous-response": [Script(text="Hello, Ada."), Script(text="Ada.")],
+    "conversation-id": [ASK_ROME, Script(text="Sun."), Script(text="Still sun.")],
+    "conversation-session": [
+        ASK_ROME,
+        Script(text="Sun."),
+        ASK_AGAIN,
+        Script(text="Still sun."),
+    ],
+    "gpt-compaction": [
+        Script(text="Hello, Ada."),
+        Script(text="A fine city."),
+        Script(text="Ada lives in Rome."),
+        Script(text="You are Ada of Rome."),
+    ],
+    "gpt-compaction-of-input": [
+        Script(text="Hello, Ada."),
+        Script(text="A fine city."),
+        Script(text="Ada lives in Rome."),
+        Script(text="You are Ada of Rome."),
+    ],
+    "shell": [calling("shell", '{"commands": ["ls"]}', "call_ls"), Script(text="One file.")],
+    "apply-patch": [
+        calling("apply_patch", json.dumps(PATCH), "call_patch"),
+        Script(text="Written."),
+    ],
+    "namespace": [calling("weather", ROME, "call_rome"), Script(text="Sun in Rome.")],
+    "tool-search": [
+        calling("tool_search", '{"paths": ["weather"]}', "call_search"),
+        calling("weather", ROME, "call_rome"),
+        Script(text="Sun in Rome."),
+    ],
+    "websocket": [ASK_ROME, Script(text="Sun."), ASK_AGAIN, Script(text="Still sun.")],
+}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Performance:
+    return perform("agents_js.mjs", SCRIPTS, tmp_path_factory.mktemp("agents-js"))
+
+
+@pytest.mark.turn("agents-js", "tool loop with parallel calls", transport="http")
+def test_a_run_calls_its_tools_and_answers(played: Performance) -> None:
+    seen = played.seen("tool-loop")
+    assert seen["text"] == "Sun in both."
+    assert seen["items"] == [
+        "tool_call_item",
+        "tool_call_item",
+        "tool_call_output_item",
+        "tool_call_output_item",
+        "message_output_item",
+    ]
+    first, second = played.bodies("tool-loop")
+    assert roles(first) == ["system", "user"]
+    assert first["tools"][0]["function"]["name"] == "weather"
+    assert tool_messages(second) == {"call_rome": "sun in Rome", "call_1": "sun in Oslo"}
+
+
+@pytest.mark.turn("agents-js", "streaming with a tool", transport="http")
+def test_a_streamed_run_tells_of_items_and_text(played: Performance) -> None:
+    seen = played.seen("streaming")
+    assert seen["text"] == "".join(seen["pieces"]) == "Sun in Rome."
+    assert seen["items"] == ["tool_called", "tool_output", "message_output_created"]
+    _, second = played.bodies("streaming")
+    assert tool_messages(second) == {"call_rome": "sun in Rome"}
+
+
+@pytest.mark.turn("agents-js", "handoff to another agent", transport="http")
+def test_a_handoff_ends_at_the_other_agent(played: Performance) -> None:
+    seen = played.seen("handoff")
+    assert (seen["agent"], seen["text"]) == ("Poet", "The sea, the sea.")
+    assert seen["items"] == ["handoff_call_item", "handoff_output_item", "message_output_item"]
+    first, second = played.bodies("handoff")
+    assert first["messages"][0]["content"] == "Hand poems over."
+    assert second["messages"][0]["content"] == "Answer in verse."
+    assert list(tool_messages(second)) == ["call_poet"]
+
+
+@pytest.mark.turn("agents-js", "structured output (outputType)", transport="http")
+def test_an_output_type_is_returned(played: Performance) -> None:
+    assert played.seen("output-type") == {"name": "Ada", "age": 36}
+    asked = played.bodies("output-type")[0]["response_format"]
+    assert set(asked["json_schema"]["schema"]["properties"]) == {"name", "age"}
+
+
+@pytest.mark.turn("agents-js", "previousResponseId", transport="http")
+def test_a_run_goes_on_from_a_response(played: Performance) -> None:
+    assert played.seen("previous-response") == "Ada."
+    _, second = played.bodies("previous-response")
+    assert roles(second) == ["user", "assistant", "user"]
+
+
+@pytest.mark.turn("agents-js", "conversationId", transport="http")
+def test_runs_share_a_conversation(played: Performance) -> None:
+    assert played.seen("conversation-id") == ["Sun.", "Still sun."]
+    *_, last = played.bodies("conversation-id")
+    assert roles(last) == ["user", "assistant", "tool", "assistant", "user"]
+    assert tool_messages(last) == {"call_rome": "sun in Rome"}
+
+
+@pytest.mark.turn("agents-js", "OpenAIConversationsSession", transport="http")
+def test_a_conversation_session_keeps_what_was_said(played: Performance) -> None:
+    seen = played.seen("conversation-session")
+    assert seen["texts"] == ["Sun.", "Still sun."]
+    assert seen["items"] == ["message", "function_call", "function_call_result", "message"] * 2
+    assert (seen["popped"], seen["left"]) == ("message", 7)
+    *_, last = played.bodies("conversation-session")
+    assert tool_messages(last) == {"call_rome": "sun in Rome", "call_again": "sun in Rome"}
+
+
+@pytest.mark.turn("agents-js", "OpenAIResponsesCompactionSession", transport="http")
+def test_a_compaction_session_goes_on_from_the_summary(played: Performance) -> None:
+    _check_compaction(played, "gpt-compaction")
+
+
+@pytest.mark.turn(
+    "agents-js", "OpenAIResponsesCompactionSession with store: false", transport="http"
+)
+def test_a_compaction_session_sends_what_is_not_stored(played: Performance) -> None:
+    _check_compaction(played, "gpt-compaction-of-input")
+
+
+def _check_compaction(played: Performance, turn: str) -> None:
+    seen = played.seen(turn)
+    assert seen["texts"] == ["Hello, Ada.", "A fine city.", "You are Ada of Rome."]
+    assert "compaction" in seen["items"]
+    assert len(played.bodies(turn)) == 4
+    *_, last = played.bodies(turn)
+    said = json.dumps(last["messages"])
+    assert "Ada lives in Rome." in said
+    assert "A fine city." not in said
+
+
+@pytest.mark.turn("agents-js", "shellTool with a local executor", transport="http")
+def test_a_shell_tool_is_run_here(played: Performance) -> None:
+    assert played.seen("shell") == {"text": "One file.", "heard": [["ls"]]}
+    _, second = played.bodies("shell")
+    assert "notes.txt" in tool_messages(second)["call_ls"]
+
+
+@pytest.mark.turn("agents-js", "applyPatchTool with an editor", transport="http")
+def test_a_patch_is_applied_here(played: Performance) -> None:
+    seen = played.seen("apply-patch")
+    assert seen == {"text": "Written.", "done": [PATCH]}
+    _, second = played.bodies("apply-patch")
+    assert "did notes.txt" in tool_messages(second)["call_patch"]
+
+
+@pytest.mark.turn("agents-js", "tools in a namespace", transport="http")
+def test_a_tool_of_a_namespace_is_called(played: Performance) -> None:
+    seen = played.seen("namespace")
+    assert seen["text"] == "Sun in Rome."
+    assert seen["items"] == ["tool_call_item", "tool_call_output_item", "message_output_item"]
+    _, second = played.bodies("namespace")
+    assert tool_messages(second) == {"call_rome": "sun in Rome"}
+
+
+@pytest.mark.turn("agents-js", "toolSearchTool run by the client", transport="http")
+def test_a_tool_that_was_searched_for_is_called(played: Performance) -> None:
+    assert played.seen("tool-search")["text"] == "Sun in Rome."
+    first, second, third = played.bodies("tool-search")
+    assert "weather" not in [tool["function"]["name"] for tool in first["tools"]]
+    assert "weather" in [tool["function"]["name"] for tool in second["tools"]]
+    assert tool_messages(third).keys() == {"call_search", "call_rome"}
+
+
+@pytest.mark.turn("agents-js", "two runs with tools over one socket", transport="websocket")
+def test_runs_over_a_socket_go_on_from_each_other(played: Performance) -> None:
+    seen = played.seen("websocket")
+    assert seen["texts"] == ["Sun.", "Still sun."]
+    assert seen["events"] > 0
+    *_, last = played.bodies("websocket")
+    assert tool_messages(last) == {"call_rome": "sun in Rome", "call_again": "sun in Rome"}

@@ -1,0 +1,176 @@
+// Plays the user of VS Code's chat: types, presses, and tells what the panel shows.
+//
+//   node driver.mjs APP BROWSER PROFILE
+//
+// APP is the folder whose node_modules hold puppeteer-core. Commands come as lines of JSON,
+// {"do": name, ...}; each is answered by one line, {"ok": value} or {"error": text}. Every wait
+// is for something on the page, and has an end. The browser can reach this machine alone.
+
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+
+const [app, executablePath, userDataDir] = process.argv.slice(2);
+const puppeteer = createRequire(`${app}/package.json`)('puppeteer-core');
+
+const START = 120_000;
+const ANSWER = 90_000;
+const SOON = 20_000;
+
+const INPUT = '.interactive-session .interactive-input-editor';
+const PICKER = '.chat-input-toolbars [aria-label^="Models"]';
+const NEW_CHAT = 'a.codicon-plus[aria-label^="New Chat"]';
+const ROW = '.interactive-session .monaco-list-row';
+const ITEM = `${ROW}:has(.interactive-item-container)`;
+const LATEST = '.interactive-session .chat-most-recent-response';
+const MENU_ROW = '.action-widget .monaco-list-row';
+
+const browser = await puppeteer.launch({
+  executablePath,
+  userDataDir,
+  headless: true,
+  defaultViewport: { width: 1400, height: 1000 },
+  args: [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-dev-shm-usage',
+    '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
+  ],
+});
+const page = (await browser.pages())[0];
+
+const commands = {
+  // Open the window of VS Code and make the named model the one that answers.
+  async open({ url, model }) {
+    await page.goto(url, { waitUntil: 'load', timeout: START });
+    await page.waitForSelector(INPUT, { visible: true, timeout: START });
+    await loadModels(model);
+    await chooseModel(model);
+  },
+
+  // Leave the conversation and begin one that remembers nothing.
+  async start() {
+    if (!(await page.$(ITEM))) return;
+    await click(NEW_CHAT);
+    await page.waitForFunction((item) => !document.querySelector(item), { timeout: SOON }, ITEM);
+  },
+
+  // Ask, wait for the end of the answer, and return what the panel shows of it.
+  async ask({ text }) {
+    const before = await lastIndex();
+    await click(INPUT);
+    await page.keyboard.type(text);
+    await page.waitForFunction(shows, { timeout: SOON }, `${INPUT} .view-lines`, text);
+    await page.keyboard.press('Enter');
+    // One row is the question, the next the answer.
+    await page.waitForSelector(`${ROW}[data-index="${before + 1}"]`, { timeout: SOON });
+    await page.waitForFunction(hasEnded, { timeout: ANSWER }, `${ROW}[data-index="${before + 2}"]`);
+    return page.$eval(LATEST, describe);
+  },
+
+  // Open what the panel folds away: the steps of the latest answer, and the thinking in them.
+  async unfold() {
+    const folded = [
+      `${LATEST} summary[aria-expanded="false"]`,
+      `${LATEST} .chat-thinking-box a[aria-expanded="false"]`,
+    ];
+    for (const selector of folded) {
+      for (let left = 20; left > 0 && (await page.$(selector)); left -= 1) {
+        const one = await page.$(selector);
+        await one.click();
+        await page.waitForFunction(
+          (label) => label.getAttribute('aria-expanded') === 'true',
+          { timeout: SOON },
+          one,
+        );
+      }
+    }
+    return page.$eval(LATEST, (response) => response.querySelector('.value').innerText);
+  },
+
+  async picture({ path }) {
+    await page.screenshot({ path });
+  },
+};
+
+// VS Code asks providers for their models when the list of models is opened.
+async function loadModels(model) {
+  await pick('Manage Models');
+  await page.waitForFunction(
+    (name) => [...document.querySelectorAll('.monaco-table .monaco-list-row')]
+      .some((row) => row.textContent.includes(name)),
+    { timeout: START },
+    model,
+  );
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => !document.querySelector('.monaco-table'), { timeout: SOON });
+}
+
+async function chooseModel(model) {
+  const chosen = `.chat-input-toolbars [aria-label="Models, ${model}"]`;
+  if (!(await page.$(chosen))) await pick(model);
+  await page.waitForSelector(chosen, { timeout: SOON });
+}
+
+// Click a line of the model picker. While VS Code starts, it draws the picker anew, and that
+// closes its menu: then once more.
+async function pick(start) {
+  for (let left = 5; left > 0; left -= 1) {
+    try {
+      await click(PICKER);
+      await click(`${MENU_ROW}[aria-label^="${start}"]`);
+      return;
+    } catch (error) {
+      if (left === 1) throw error;
+      await page.keyboard.press('Escape');
+    }
+  }
+}
+
+function click(selector) {
+  return page.locator(selector).setTimeout(SOON).click();
+}
+
+function lastIndex() {
+  return page.$$eval(ITEM, (rows) =>
+    Math.max(-1, ...rows.map((row) => Number(row.getAttribute('data-index')))));
+}
+
+// The rest runs in the page.
+
+function shows(selector, text) {
+  return document.querySelector(selector).textContent.replace(/\u00a0/g, ' ') === text;
+}
+
+function hasEnded(row) {
+  const response = document.querySelector(`${row} .interactive-response`);
+  return Boolean(response)
+    && !response.classList.contains('chat-response-loading')
+    && !document.querySelector('.chat-input-toolbars [aria-label^="Cancel"]')
+    && response.querySelector('.value').innerText.trim() !== '';
+}
+
+function describe(response) {
+  const texts = (selector) => [...response.querySelectorAll(selector)]
+    .map((one) => one.textContent.replace(/\s+/g, ' ').trim());
+  const errors = texts('.chat-notification-widget');
+  const tools = texts('.chat-tool-invocation-part');
+  const thinking = texts('.chat-thinking-item.markdown-content');
+  const shown = response.querySelector('.value').cloneNode(true);
+  for (const aside of shown.querySelectorAll('details, .chat-thinking-box, .chat-error-confirmation')) {
+    aside.remove();
+  }
+  return { answer: shown.textContent.trim(), errors, tools, thinking };
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { do: name, ...rest } = JSON.parse(line);
+  let answer;
+  try {
+    answer = { ok: (await commands[name](rest)) ?? null };
+  } catch (error) {
+    answer = { error: String(error?.stack ?? error) };
+  }
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+// Whoever gave the commands has gone, so nobody else would end the browser.
+await browser.close();

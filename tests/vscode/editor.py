@@ -1,0 +1,201 @@
+"""Real VS Code: its server as a process, its window in a browser, and a user at the chat.
+
+It gets a home, a user directory and an extension directory of its own, no telemetry, no updates,
+and nobody to talk to but this machine. The model is set up as a user does it, with a group in
+`chatLanguageModels.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tests.clients.house import MODEL, environment
+from tests.clients.install import node
+from tests.vscode.install import browser
+
+__all__ = ["Answer", "Editor", "open_editor"]
+
+_PATIENCE: Final = 240.0
+_STOP: Final = 15.0
+_MAX_LINE: Final = 1024 * 1024
+_NAME: Final = "Scripted model"
+_SETTINGS: Final[Mapping[str, object]] = {
+    "chat.allowAnonymousAccess": True,
+    "chat.byokUtilityModelDefault": "none",
+    "extensions.autoCheckUpdates": False,
+    "extensions.autoUpdate": False,
+    "remote.autoForwardPorts": False,
+    "security.workspace.trust.enabled": False,
+    "telemetry.telemetryLevel": "off",
+    "update.mode": "none",
+    "workbench.enableExperiments": False,
+    "workbench.secondarySideBar.defaultVisibility": "visible",
+    "workbench.startupEditor": "none",
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the chat panel shows of the latest answer."""
+
+    answer: str
+    errors: tuple[str, ...]
+    tools: tuple[str, ...]
+    """The steps with tools, as the panel puts them."""
+    thinking: tuple[str, ...]
+
+
+class Editor:
+    """The chat of an open VS Code."""
+
+    def __init__(self, driver: asyncio.subprocess.Process) -> None:
+        self._driver = driver
+
+    async def start_chat(self) -> None:
+        """Begin a conversation that remembers nothing."""
+        await self.order("start")
+
+    async def ask(self, text: str) -> Answer:
+        """Type a question, and return the answer when it has ended."""
+        return msgspec.convert(await self.order("ask", text=text), Answer)
+
+    async def unfold(self) -> str:
+        """Open the steps of the latest answer; return all that is to be seen of it then."""
+        return str(await self.order("unfold"))
+
+    async def take_picture(self, path: Path) -> None:
+        """Write a PNG of the window."""
+        await self.order("picture", path=str(path))
+
+    async def order(self, name: str, **rest: str) -> Any:  # Any: each order has its own answer
+        """Have the driver do something; raise RuntimeError with its words if it cannot."""
+        stdin, stdout = self._driver.stdin, self._driver.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(msgspec.json.encode({"do": name, **rest}) + b"\n")
+        await stdin.drain()
+        line = await asyncio.wait_for(stdout.readline(), _PATIENCE)
+        answer = msgspec.json.decode(line or b'{"error": "the driver has ended"}')
+        if "error" in answer:
+            raise RuntimeError(f"{name}: {answer['error']}")
+        return answer["ok"]
+
+
+@asynccontextmanager
+async def open_editor(
+    app: Path, folder: Path, workspace: Path, base_url: str, pictures: Path
+) -> AsyncIterator[Editor]:
+    """Run the VS Code of `app` on a workspace, with the gateway at `base_url` as its model.
+
+    `folder` becomes its home. A window that does not get ready leaves its picture.
+    """
+    _write_settings(folder / "data" / "User", base_url)
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(_serve(app, folder, workspace))
+        program = Path(__file__).parent / "driver.mjs"
+        driver = await stack.enter_async_context(
+            _process(folder, [node(), program, app, browser(), folder / "browser"])
+        )
+        editor = Editor(driver)
+        try:
+            await editor.order("open", url=url, model=_NAME)
+        except RuntimeError:
+            await editor.take_picture(pictures / "open.png")
+            raise
+        yield editor
+
+
+def _write_settings(user: Path, base_url: str) -> None:
+    user.mkdir(parents=True)
+    model = {
+        "id": MODEL,
+        "name": _NAME,
+        "url": f"{base_url}/responses",
+        "toolCalling": True,
+        "vision": False,
+        "thinking": True,
+        "maxInputTokens": 120_000,
+        "maxOutputTokens": 8_000,
+    }
+    group = {"name": "antiphon", "vendor": "customendpoint", "apiType": "responses"}
+    (user / "settings.json").write_text(json.dumps(_SETTINGS), "utf-8")
+    (user / "chatLanguageModels.json").write_text(json.dumps([{**group, "models": [model]}]))
+
+
+@asynccontextmanager
+async def _serve(app: Path, folder: Path, workspace: Path) -> AsyncIterator[str]:
+    """Run the server of VS Code; yield the address of its window."""
+    command: list[str | Path] = [
+        *(node(), app / "node_modules" / "code-server" / "out" / "node" / "entry.js"),
+        *("--auth", "none", "--bind-addr", "127.0.0.1:0", "--ignore-last-opened"),
+        *("--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"),
+        *("--user-data-dir", folder / "data", "--extensions-dir", folder / "extensions"),
+        workspace,
+    ]
+    async with _process(folder, command) as server:
+        assert server.stdout is not None
+        address = await asyncio.wait_for(_read_address(server.stdout), _PATIENCE)
+        listener = asyncio.create_task(_drain(server.stdout))
+        try:
+            yield f"{address}?folder={workspace}"
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+
+async def _read_address(out: asyncio.StreamReader) -> str:
+    said = ""
+    async for line in out:
+        said += line.decode("utf-8", "replace")
+        if found := re.search(r"HTTP server listening on (http://\S+)", said):
+            return found[1]
+    raise RuntimeError(f"VS Code did not start:\n{said}")
+
+
+async def _drain(out: asyncio.StreamReader) -> None:
+    """Read on, so that the server never waits for a reader."""
+    while await out.read(_MAX_LINE):
+        pass
+
+
+@asynccontextmanager
+async def _process(
+    folder: Path, command: Sequence[str | Path]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program until it is no longer needed; then it and all that it started end."""
+    with (folder / "errors.log").open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *map(str, command),
+            cwd=folder,
+            env=environment(folder, SHELL="/bin/sh"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            limit=_MAX_LINE,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Tell it that nobody is there any more, then to stop, then stop it."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for step in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, step)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _STOP)
