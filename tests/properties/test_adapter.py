@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
@@ -23,7 +23,7 @@ from antiphon.host.errors import (
 )
 from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import Dialect, decode_event, encode_sse, read_event
-from antiphon.protocol.deltas import Delta
+from antiphon.protocol.deltas import CallClosed, CallOpened, Delta, Stopped
 from antiphon.protocol.events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -399,7 +399,16 @@ def _strip(events: Sequence[Event], lost: dict[str, Any]) -> list[Event]:
     ]
 
 
+_TWINS: list[Delta] = [
+    CallOpened(0, "find"),
+    CallOpened(1, "find"),
+    CallClosed(0),
+    Stopped("length"),
+]
+
+
 @pytest.mark.requirement("RFC22-gap-1", "RFC22-parallel")
+@example(_TWINS, {"item_id": "", "output_index": -1}, True)
 @given(whole_turns(), _PLACELESS, st.booleans())
 def test_events_that_do_not_say_whose_they_are_lose_and_mix_up_nothing(
     turn: list[Delta], lost: dict[str, Any], has_end: bool

@@ -239,7 +239,9 @@ class Draft:
     def item(self) -> Item:
         """Return the item as JSON, a fresh one."""
         if self.done:
-            item = merge(copy_json(self.done), self.streamed())
+            # What may be another call's must not make one that was cut off look whole.
+            is_cut = self.is_guessed and self.done.get("status") == "incomplete"
+            item = merge(copy_json(self.done), {} if is_cut else self.streamed())
         else:
             item = self.streamed()
             if self._end is not None and "status" in item:
