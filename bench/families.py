@@ -24,9 +24,9 @@ from tests.properties.test_families import (
     SHARES,
     Split,
     check_survival,
-    splits,
+    quick_splits,
 )
-from tests.tool_histories import History, histories
+from tests.tool_histories import History, quick_histories
 
 from antiphon.protocol.plan import Plan
 
@@ -61,7 +61,7 @@ class _Count:
 def _run(share: int, count: _Count) -> None:
     @seed(share)
     @_QUIET
-    @given(histories(), splits)
+    @given(quick_histories(), quick_splits)
     def survives(history: History, split: Split) -> None:
         count.add(history, split, check_survival(history, split))
 

@@ -4,14 +4,18 @@ A `History` is a request body together with what must be found in it again: each
 was answered to it. Names are chosen to collide, to be too long and to hold characters that no
 backend takes. `read_back` sends a history down as a chat request and reads the calls of every
 assistant message as if a model had just streamed them.
+
+There is one maker, and two ways to choose for it: `quick_histories` draws a seed, so that there
+can be ten thousand in a test; `histories` draws every choice, so that what fails gets small.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
@@ -28,18 +32,21 @@ from antiphon.protocol.raising import Raiser
 from antiphon.protocol.request import read_request
 from antiphon.protocol.tools import Tool
 from tests.building import build
-from tests.strategies import texts
 
 __all__ = [
     "History",
     "Known",
     "cut",
     "histories",
+    "make_history",
     "messages_of",
     "plan_of",
+    "quick_histories",
     "read_back",
     "wire",
 ]
+
+_T = TypeVar("_T")
 
 _NAMES: Final = (
     *("f", "go", "b", "a__b", "a_b", "b__b", "_", "shell", "apply_patch", "tool_search"),
@@ -70,17 +77,6 @@ class History(NamedTuple):
 
 
 _PLACES: Final = ("tools", "tools", "tools", "carried", "found", "gone")
-_OWN: Final = [Known(kind, None, kind, place) for kind in _OTHERS for place in _PLACES[2:]]
-_named = st.builds(
-    lambda what, space, name: Known(what[0], space, name, what[1]),
-    st.sampled_from([(kind, place) for kind in _FUNCTIONS for place in _PLACES]),
-    st.sampled_from(_SPACES),
-    st.sampled_from(_NAMES),
-)
-_known = st.one_of(_named, _named, st.sampled_from(_OWN))
-
-
-_lists = st.lists(_known, min_size=2, max_size=7)
 
 _TEXTS: Final = (
     *(
@@ -111,52 +107,44 @@ _TEXTS: Final = (
         "\t",
     ),
 )
-# Few draws from short lists: long ones are not drawn from evenly, and many draws take long.
-_words = st.sampled_from(_TEXTS)
 _OBJECTS: Final[list[dict[str, Any]]] = [
     *({}, {"a": 1}, {"b": None, "a": [1.5, True]}, {"a": {"b": {"c": []}}}, {"": ""}),
     *({"input": text} for text in _TEXTS),
     *({text: text, "n": -(2**60)} for text in _TEXTS),
 ]
-_objects = st.sampled_from(_OBJECTS)
-_counts = st.sampled_from((None, 0, 5000))
-_arguments = st.sampled_from(
-    [json.dumps(value, ensure_ascii=False) for value in _OBJECTS]
-    + [json.dumps(value, indent=1) for value in _OBJECTS[:40]]
-)
-_commands = st.lists(_words, min_size=1, max_size=2)
-_payloads: Final[dict[str, st.SearchStrategy[Any]]] = {
-    "function": _arguments,
-    "custom": st.one_of(texts(), _words),
-    "shell": st.fixed_dictionaries(
-        {"commands": _commands, "timeout_ms": _counts, "max_output_length": _counts}
-    ),
-    "local_shell": st.fixed_dictionaries(
-        {
-            "type": st.just("exec"),
-            "command": _commands,
-            "env": st.sampled_from(({}, {"A": "", "B": "\n"})),
-        },
-        optional={"working_directory": _words, "timeout_ms": st.just(9), "user": st.just("me")},
-    ),
-    "apply_patch": st.one_of(
-        st.fixed_dictionaries(
-            {
-                "type": st.sampled_from(("create_file", "update_file")),
-                "path": st.sampled_from(("a.py", "ä/b c")),
-                "diff": _words,
-            }
-        ),
-        st.just({"type": "delete_file", "path": "gone.py"}),
-    ),
-    "tool_search": _objects,
-}
+_ARGUMENTS: Final = [
+    *(json.dumps(value, ensure_ascii=False) for value in _OBJECTS),
+    *(json.dumps(value, indent=1) for value in _OBJECTS),
+]
+_COUNTS: Final = (None, 0, 5000)
+
+
+class Choose(Protocol):
+    """Takes one of several."""
+
+    def __call__(self, options: Sequence[_T], /) -> _T:
+        """Return one of the options."""
+
+
+def quick_histories() -> st.SearchStrategy[History]:
+    """A history for every number."""
+    return st.integers(0, 2**63).map(lambda number: make_history(random.Random(number).choice))
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """A request with tools of all families and a conversation in which they were called."""
-    tools = list({known[:3]: known for known in draw(_lists)}.values())
+    """A history of which every choice is drawn."""
+
+    def choose(options: Sequence[_T], /) -> _T:
+        return draw(st.sampled_from(options))
+
+    return make_history(choose)
+
+
+def make_history(choose: Choose) -> History:
+    """Return a request with tools of all families and a conversation in which they were called."""
+    drawn = [_tool(choose) for _ in range(choose(range(1, 8)))]
+    tools = list({known[:3]: known for known in drawn}.values())
     if any(known.place == "found" for known in tools) and not _has_search(tools):
         tools = [*(known for known in tools if known.kind != "tool_search"), _SEARCH]
     items: list[Item] = []
@@ -167,10 +155,41 @@ def histories(draw: st.DrawFn) -> History:
         items += _search_for(found)
     calls: list[Item] = []
     answers: dict[str, str] = {}
-    for _ in range(draw(st.integers(1, 3))):
-        items += draw(_round(tools, calls, answers))
+    for _ in range(choose(range(1, 4))):
+        items += _round(choose, tools, calls, answers)
     offered = _written(known for known in tools if known.place == "tools")
     return History({"input": items, "tools": [*offered, *found]}, tools, calls, answers)
+
+
+def _tool(choose: Choose) -> Known:
+    kind = choose((*_FUNCTIONS, *_FUNCTIONS, *_OTHERS))
+    if kind in _OTHERS:
+        return Known(kind, None, kind, choose(("tools", "tools", "carried", "gone")))
+    return Known(kind, choose(_SPACES), choose(_NAMES), choose(_PLACES))
+
+
+def _payload(kind: Kind, choose: Choose) -> Any:  # Any: as its kind has it
+    texts = [choose(_TEXTS) for _ in range(choose((1, 2)))]
+    match kind:
+        case "function":
+            return choose(_ARGUMENTS)
+        case "custom":
+            return "".join(texts)
+        case "shell":
+            limits = {"timeout_ms": choose(_COUNTS), "max_output_length": choose(_COUNTS)}
+            return {"commands": texts, **limits}
+        case "local_shell":
+            more: tuple[dict[str, Any], ...] = ({}, {"working_directory": "/ä"}, {"user": "me"})
+            env = choose(({}, {"A": "", "B": "\n"}))
+            return {"type": "exec", "command": texts, "env": env, **choose(more)}
+        case "apply_patch":
+            patches = [
+                {"type": choose(("create_file", "update_file")), "path": "a b", "diff": texts[0]},
+                {"type": "delete_file", "path": "ä/b.py"},
+            ]
+            return choose(patches)
+        case "tool_search":
+            return choose(_OBJECTS)
 
 
 _SEARCH: Final = Known("tool_search", None, "tool_search", "tools")
@@ -205,18 +224,17 @@ def _written(tools: Any, **fields: Any) -> list[Tool]:  # Any: an iterable; fiel
     return written
 
 
-@st.composite
 def _round(
-    draw: st.DrawFn, tools: list[Known], calls: list[Item], answers: dict[str, str]
+    choose: Choose, tools: list[Known], calls: list[Item], answers: dict[str, str]
 ) -> list[Item]:
     """What was said, some calls side by side, and what came back, in any order."""
-    shape = draw(st.integers(0, 15))
+    shape = choose(range(16))
     said: list[Item] = [{"type": "message", "role": "user", "content": "go on"}] * (shape & 1)
     said += [{"type": "message", "role": "assistant", "content": "I call"}] * (shape >> 1 & 1)
     outputs: list[Item] = []
-    for known in draw(st.lists(st.sampled_from(tools), min_size=1, max_size=3)):
+    for known in [choose(tools) for _ in range(choose((1, 1, 2, 3)))]:
         call_id = f"call_{len(calls)}"
-        call = _call(known, call_id, draw(_payloads[known.kind]))
+        call = _call(known, call_id, _payload(known.kind, choose))
         said.append(call)
         calls.append(call)
         answers[call_id] = f"came_of_{call_id}_"

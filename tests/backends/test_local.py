@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -25,8 +26,10 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, ContextOverflow
+from antiphon.protocol.lower import lower_tools
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
+from antiphon.protocol.toolbox import gather_tools
 from antiphon.protocol.tools import Tool, ToolPolicy
 
 WEATHER: Tool = {
@@ -315,3 +318,16 @@ async def test_a_choice_between_tools_cannot_be_counted(backend: LocalBackend) -
 async def test_another_model_cannot_be_counted(backend: LocalBackend) -> None:
     with pytest.raises(BackendError, match="there is no model"):
         await backend.count(Plan(model="other", items=[]))
+
+
+@pytest.mark.slow
+async def test_the_input_of_a_custom_tool_is_of_its_grammar(backend: LocalBackend) -> None:
+    grammar = 'start: "BEGIN " /[a-z]{3}/ " END"'
+    form = {"type": "grammar", "syntax": "lark", "definition": grammar}
+    toolbox, _ = gather_tools([{"type": "custom", "name": "note", "format": form}])
+    plan = plan_of("note: hi", tools=lower_tools(toolbox), toolbox=toolbox)
+
+    deltas = await said(backend, plan)
+
+    arguments = "".join(delta.arguments for delta in deltas if isinstance(delta, CallGrew))
+    assert re.fullmatch(r"BEGIN [a-z]{3} END", msgspec.json.decode(arguments)["input"])

@@ -8,12 +8,17 @@ import pytest
 
 from antiphon.backends.toolless import (
     candidates,
+    plan_answer,
     plan_arguments,
     plan_choice,
     plan_words,
     unenforced,
 )
+from antiphon.chat.profiles import PROFILES
+from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Stopped, TextGrew
+from antiphon.protocol.lower import lower_tools
 from antiphon.protocol.plan import Plan
+from antiphon.protocol.toolbox import gather_tools
 from antiphon.protocol.tools import Tool, ToolPolicy
 
 
@@ -157,3 +162,45 @@ def test_keywords_that_are_not_enforced_are_named() -> None:
 )
 def test_what_is_enforced_depends_on_the_type(schema: dict[str, Any], named: list[str]) -> None:
     assert unenforced(schema) == named
+
+
+def custom_plan(definition: str) -> Plan:
+    form = {"type": "grammar", "syntax": "lark", "definition": definition}
+    toolbox, _ = gather_tools([{"type": "custom", "name": "note", "format": form}])
+    call = {"type": "custom_tool_call", "call_id": "1", "name": "note", "input": "AB"}
+    items = [{"role": "user", "content": "note it"}, call]
+    return plan_of("", tools=lower_tools(toolbox), toolbox=toolbox, items=items)
+
+
+def test_the_input_of_a_tool_with_a_grammar_is_written_under_it() -> None:
+    plan = custom_plan('start: "A" "B"')
+
+    asked, emulation = plan_answer(plan, plan.tools, PROFILES["llamacpp"])
+
+    assert emulation is not None
+    assert (asked.format or {})["syntax"] == "lark"
+    assert asked.items[1]["content"] == 'I call note with {"input":"AB"}.'
+    assert emulation.feed([TextGrew("AB"), Stopped("stop")]) == [
+        CallOpened(0, "note"),
+        CallGrew(0, '{"input":"'),
+        CallGrew(0, "AB"),
+        CallGrew(0, '"}'),
+        CallClosed(0),
+        Stopped("stop"),
+    ]
+
+
+def test_without_a_way_to_say_the_grammar_the_arguments_are_asked_for() -> None:
+    plan = custom_plan('start: "A" "B"')
+
+    asked, emulation = plan_answer(plan, plan.tools, PROFILES["generic"])
+
+    assert emulation is None
+    assert asked.format is not None
+    assert asked.format["schema"]["required"] == ["input"]
+
+
+def test_without_tools_words_are_asked_for() -> None:
+    asked, emulation = plan_answer(plan_of("hi"), [], PROFILES["generic"])
+
+    assert (asked.tools, asked.format, emulation) == ((), None, None)

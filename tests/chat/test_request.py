@@ -140,6 +140,15 @@ def test_calls_and_results() -> None:
     ]
 
 
+@pytest.mark.parametrize("arguments", ['{"a":', '"a"', "[1]", "null", "ls -l"])
+def test_arguments_that_no_server_could_read_are_sent_as_a_text(arguments: str) -> None:
+    body, report = write(items=[call("1", arguments), output("1", "x")])
+
+    sent = body["messages"][0]["tool_calls"][0]["function"]["arguments"]
+    assert msgspec.json.decode(sent) == {"arguments": arguments}
+    assert report == ["input[0].arguments: no JSON object; sent as a text in one"]
+
+
 def test_calls_without_words_have_null_content() -> None:
     assert messages(call("1"), output("1", "x"))[0]["content"] is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 
@@ -82,6 +83,31 @@ def test_a_program_that_edits_the_file_loses_nothing() -> None:
         "mcp": {"x": {"name": "x", "model": "y"}},
     }
     assert _PIECE.take_out(_PIECE.merge(clean)) == clean
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "added",
+    [
+        "supports_websockets = true\n",
+        "# why\nargs = [\n  'a',\n]\n",
+        'supports_websockets = true\n\n[model_providers.antiphon.http_headers]\nmodel = "y"\n',
+    ],
+)
+def test_what_is_added_to_our_table_stays_in_it_and_goes_with_it(added: str, newline: str) -> None:
+    text = "a = 1\n\n# about x\n[mcp.x]\nb = 2\n".replace("\n", newline)
+    added = added.replace("\n", newline)
+    edited = _PIECE.merge(text).replace("# <<<", f"{added}# <<<")
+    assert _PIECE.merge(edited) == edited
+    other = msgspec.structs.replace(_PIECE, keys={**_PIECE.keys, "model": "n"})
+    assert other.merge(edited) == edited.replace('model = "m"', 'model = "n"')
+    assert _PIECE.take_out(edited) == text
+
+
+def test_a_comment_above_somebody_elses_table_stays_there() -> None:
+    text = "# about x\n[mcp.x]\nb = 2\n"
+    without_end = _PIECE.merge(text).replace("# <<< antiphon\n", "wire = 1\n")
+    assert _PIECE.take_out(without_end) == text
 
 
 @pytest.mark.parametrize(

@@ -442,6 +442,25 @@ def test_a_forced_call_that_is_not_made_is_a_failure() -> None:
     assert response.output_text == "I would rather talk."
 
 
+@pytest.mark.parametrize(
+    ("profile", "choice", "is_bound"),
+    [("generic", "auto", False), ("llamacpp", "auto", False), ("llamacpp", "required", True)],
+)
+def test_a_grammar_that_nothing_holds_the_model_to_is_reported(
+    profile: str, choice: str, is_bound: bool
+) -> None:
+    form = {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}
+    body = {"model": "m", "input": "x", "tool_choice": choice}
+    body["tools"] = [{"type": "custom", "name": "n", "format": form}]
+    road = ChatRoad(body, legacy_profile(profile))
+
+    response = judged(road.feed(chunk("stop", content="12") + DONE))
+
+    assert ("grammar" in posted(road)) == is_bound
+    notes = response.antiphon.degraded if response.antiphon else ()
+    assert any(note.startswith("tools[0].format") for note in notes) != is_bound
+
+
 SAID: list[Script] = [
     Script(text="Hi there."),
     Script(text="So.", reasoning="Hm."),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
+import aiohttp
 import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import (
+    AnnotationAdded,
     CallGrew,
     CallOpened,
     Delta,
@@ -262,3 +265,190 @@ async def test_usage_that_one_of_two_runs_did_not_count_is_an_estimate() -> None
     response = await run(backend, tools=[SUM])
 
     assert response.antiphon.usage == "estimated"  # type: ignore[union-attr] # set: it is an estimate
+
+
+# What the model is shown when it is asked again, and what it may say then.
+
+
+async def test_the_model_is_shown_its_text_and_the_calls_that_were_handed_on() -> None:
+    said = [TextGrew("Both: "), *called("count", '{"n":1}', 0, "a"), *called("sum", "{}", 1, "b")]
+    backend = plain([*said, STOP], [*custom("2 + 2"), STOP])
+
+    await run(backend, tools=[LOOSE, SUM])
+
+    text, good, wrong, taken, complaint = backend.plans[1].items[1:]
+    assert (text["role"], text["content"]) == ("assistant", "Both: ")
+    assert (good["call_id"], good["arguments"], wrong["call_id"]) == ("a", '{"n":1}', "b")
+    assert (taken["call_id"], complaint["call_id"]) == ("a", "b")
+    assert "not run" in complaint["output"]
+    assert "not run" not in taken["output"]
+
+
+@pytest.mark.parametrize("tool", [STRICT, LOOSE])
+async def test_a_call_that_was_handed_on_is_not_handed_on_again(tool: dict[str, Any]) -> None:
+    first = [*called("count", '{"n":1}'), *called("sum", '{"input":"no"}', 1)]
+    again = [*called("count", '{ "n": 1 }'), *called("sum", '{"input":"2 + 2"}', 1)]
+    backend = plain([*first, STOP], [*again, STOP])
+
+    response = await run(backend, tools=[tool, SUM])
+
+    assert [item["type"] for item in response.output] == ["function_call", "custom_tool_call"]
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (called("count", '{"n":"x"}'), custom("two and two")),
+        (custom("two and two"), called("count", '{"n":"x"}')),
+    ],
+)
+async def test_asked_again_a_wrong_call_of_another_tool_is_not_told_either(
+    first: list[Delta], again: list[Delta]
+) -> None:
+    backend = plain([*first, STOP], [*again, STOP])
+
+    response = await run(backend, tools=[STRICT, SUM])
+
+    assert (response.status, response.output) == ("failed", [])
+    assert response.error is not None
+    assert response.error.code == "tool_call_invalid"
+
+
+async def test_both_runs_together_keep_to_the_limit_of_output_tokens() -> None:
+    backend = plain([*custom("no"), counted(9, 80), STOP], [*custom("2 + 2"), STOP])
+
+    await run(backend, tools=[SUM], max_output_tokens=100)
+
+    assert [plan.max_output_tokens for plan in backend.plans] == [100, 20]
+
+
+async def test_usage_of_both_runs_is_told_when_the_second_breaks_off() -> None:
+    broken = BackendError("gone", code="upstream_closed")
+    backend = plain([*custom("no"), counted(10, 2), STOP], [counted(20, 3), broken])  # type: ignore[list-item] # a step of a script
+
+    response = await run(backend, tools=[SUM])
+
+    assert response.status == "failed"
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (30, 5)  # type: ignore[union-attr] # counted
+
+
+# When there is no use in asking again.
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [*called("count", '{"n":1}', 0), *called("count", '{"n":"x"}', 1)],
+        [*called("count", '{"n":"x"}', 0), *called("count", '{"n":1}', 1)],
+    ],
+)
+@pytest.mark.parametrize("strict", ["0", "1"])
+async def test_a_wrong_call_beside_the_one_that_is_allowed_is_only_reported(
+    calls: list[Delta], strict: str
+) -> None:
+    backend = plain([*calls, STOP])
+
+    async with serve_gateway(backend) as gateway:
+        headers = {"x-antiphon-strict": strict}
+        events = await ask_stream(gateway, headers, tools=[STRICT], parallel_tool_calls=False)
+
+    response = terminal(events)
+    assert response.status == "completed"
+    assert [item["arguments"] for item in response.output] == ['{"n":1}']
+    assert "'count' was left out" in response.antiphon.degraded[0]  # type: ignore[union-attr] # reported
+
+
+async def test_a_wrong_call_in_an_answer_cut_short_is_reported() -> None:
+    backend = plain([*called("count", '{"n":"x"}'), TextGrew("and"), Stopped("length")])
+
+    response = await run(backend, tools=[STRICT])
+
+    assert (response.status, response.output_text) == ("incomplete", "and")
+    assert "'count' was left out" in response.antiphon.degraded[0]  # type: ignore[union-attr] # reported
+
+
+async def test_a_call_of_a_tool_that_is_not_there_is_not_the_one_that_is_required() -> None:
+    backend = plain([*called("ghost", "{}"), STOP], [*called("count", '{"n":2}'), STOP])
+
+    response = await run(backend, tools=[LOOSE], tool_choice="required")
+
+    assert [item["name"] for item in response.output] == ["count"]
+
+
+# A text that is held back, beside calls.
+
+
+@pytest.mark.parametrize("is_enforced", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_is_said_before_a_call_comes_before_it_and_needs_no_format(
+    stream: bool, is_enforced: bool
+) -> None:
+    enforces = frozenset({"format"} if is_enforced else ())
+    script: list[Delta] = [
+        TextGrew("Let me "),
+        AnnotationAdded({"type": "url_citation", "url": "https://x.test"}),
+        TextGrew("look."),
+        *called("count", '{"n":1}'),
+        STOP,
+    ]
+    backend = ScriptedBackend([script], enforces=enforces)
+
+    response = await run(backend, stream=stream, tools=[LOOSE], text=FORMAT)
+
+    assert response.status == "completed"
+    message, call = response.output
+    assert (message["content"][0]["text"], call["name"]) == ("Let me look.", "count")
+    assert len(message["content"][0]["annotations"]) == 1
+
+
+async def test_a_text_held_back_before_a_wrong_call_is_not_lost() -> None:
+    backend = plain([TextGrew("Look."), *custom("no"), STOP], [*custom("2 + 2"), STOP])
+
+    response = await run(backend, tools=[SUM], text=FORMAT)
+
+    assert [item["type"] for item in response.output] == ["message", "custom_tool_call"]
+
+
+# While it lasts.
+
+
+async def test_a_stream_begins_when_the_model_speaks_even_if_nothing_can_be_told() -> None:
+    go_on = asyncio.Event()
+    backend = plain(
+        [CallOpened(0, "sum"), CallGrew(0, '{"input":"2'), go_on, CallGrew(0, ' + 2"}'), STOP]  # type: ignore[list-item] # a step of a script
+    )
+    body = {"input": "x", "tools": [SUM], "stream": True}
+    async with (
+        serve_gateway(backend) as gateway,
+        aiohttp.ClientSession() as session,
+        session.post(f"{gateway.base_url}/responses", json=body) as answer,
+    ):
+        assert (await answer.content.readline()).startswith(b"event: response.created")
+        go_on.set()
+        assert b"2 + 2" in await answer.content.read()
+
+
+async def test_what_was_wrong_is_kept_nowhere() -> None:
+    backend = plain(
+        [TextGrew("So: "), *custom("wrong"), STOP], [*custom("2 + 2"), STOP], [TextGrew("4"), STOP]
+    )
+    async with serve_gateway(backend) as gateway:
+        response = terminal(await ask_stream(gateway, tools=[SUM]))
+        output = {"type": "custom_tool_call_output", "output": "4"}
+        output["call_id"] = response.output[-1]["call_id"]
+        await ask_stream(gateway, tools=[SUM], previous_response_id=response.id, input=[output])
+
+    kinds = [item["type"] for item in backend.plans[2].items]
+    assert kinds == ["message", "message", "custom_tool_call", "custom_tool_call_output"]
+    assert backend.plans[2].items[2]["input"] == "2 + 2"
+
+
+async def test_who_leaves_while_the_model_is_asked_again_stops_it() -> None:
+    backend = plain([*custom("no"), STOP], [TextGrew("Well"), asyncio.Event()])  # type: ignore[list-item] # a step of a script
+    body = {"input": "x", "tools": [SUM], "stream": True}
+    async with serve_gateway(backend) as gateway, aiohttp.ClientSession() as session:
+        async with session.post(f"{gateway.base_url}/responses", json=body) as answer:
+            while b"Well" not in await answer.content.readline():
+                pass
+        await asyncio.wait_for(backend.stopped.wait(), 5)
+        assert len(backend.plans) == 2

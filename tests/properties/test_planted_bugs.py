@@ -20,6 +20,7 @@ from antiphon.protocol.codec import decode_event, encode_sse, response_object
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
+    CallMade,
     CallOpened,
     Delta,
     ReasoningGrew,
@@ -35,7 +36,9 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseIncomplete,
 )
+from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_of
 from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.items import Item
 from antiphon.protocol.sse import SseDecoder
 from tests.building import COUNTED, STOP, Builder, build
 
@@ -54,6 +57,19 @@ TURNS: Final[list[list[Delta]]] = [
         CallGrew(0, "1}"),
         CallGrew(1, "}"),
         TextGrew("y"),
+        COUNTED,
+        STOP,
+    ],
+    [
+        TextGrew("x"),
+        CallOpened(0, "f", "call_f"),
+        CallGrew(0, "{"),
+        CallMade("c", "text", "call_c", "custom", "n"),
+        CallMade("shell", '{"commands":["ls"]}', "call_s", "shell"),
+        CallMade("d", "", "call_d", "custom"),
+        CallGrew(0, "}"),
+        TextGrew("y"),
+        CallMade("c", "12", "call_e", "custom"),
         COUNTED,
         STOP,
     ],
@@ -164,6 +180,31 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         'base["summary"] = copy_json(self.summary)',
         'base["type"] = "message"; base["summary"] = copy_json(self.summary)',
     ),
+    "the input of a custom call is never grown": (
+        "self._emit(CustomInputDelta, delta=text, **place)",
+        "pass",
+    ),
+    "the input of a custom call is never told whole": (
+        "self._emit(CustomInputDone, input=said, **place)",
+        "pass",
+    ),
+    "a call that is made overtakes the one before it": (
+        "self._end_call(CallClosed(-self._made))",
+        'self._close_call(-self._made, "completed")',
+    ),
+    "a call that is made stands in the text": (
+        'self._close_prose("completed")\n        call_id = self._claim',
+        "call_id = self._claim",
+    ),
+    "a namespace is lost": ("delta.name, delta.kind, delta.namespace", "delta.name, delta.kind"),
+    "a call is of the wrong kind": (
+        "delta.name, delta.kind, delta.namespace",
+        'delta.name, "custom", delta.namespace',
+    ),
+    "what a shell is to do is lost": (
+        "return payload_of(self.kind, said) or copy_json(FAMILIES[self.kind].empty)",
+        "return copy_json(FAMILIES[self.kind].empty)",
+    ),
     "annotations are lost": ("part.annotations.append(copy_json(annotation))", "pass"),
 }
 
@@ -187,13 +228,27 @@ def _compare(turn: list[Delta], events: list[Event]) -> list[str]:
     found = [] if said == meant else ["the text is not what the model said"]
     last = events[-1]
     if isinstance(last, ResponseCompleted):
-        keys = [delta.key for delta in turn if isinstance(delta, CallOpened)]
-        calls = [item for item in last.response.output if item["type"] == "function_call"]
-        for key, call in zip(keys, calls, strict=False):
-            grown = [d.arguments for d in turn if isinstance(d, CallGrew) and d.key == key]
-            if call["arguments"] != ("".join(grown) or "{}"):
-                found.append(f"call {key} has the arguments of another")
+        meant_calls = [_meant(turn, d) for d in turn if isinstance(d, CallOpened | CallMade)]
+        told = [_told(item) for item in last.response.output if is_call(item)]
+        found += [] if told == meant_calls else [f"the calls are {told}, not {meant_calls}"]
     return found
+
+
+def _meant(turn: list[Delta], call: CallOpened | CallMade) -> tuple[object, ...]:
+    if isinstance(call, CallMade):
+        said: object = call.said
+    else:
+        grown = [d.arguments for d in turn if isinstance(d, CallGrew) and d.key == call.key]
+        said = "".join(grown) or "{}"
+    if call.kind == "shell":
+        said = payload_of("shell", str(said))
+    return FAMILIES[call.kind].call, call.namespace, said
+
+
+def _told(item: Item) -> tuple[object, ...]:
+    family = call_family(item)
+    assert family is not None
+    return item["type"], item.get("namespace"), item[family.payload]
 
 
 def _round_trip(events: list[Event]) -> list[str]:

@@ -574,6 +574,13 @@ def test_a_call_that_is_made_waits_for_those_that_are_open_before_it() -> None:
     assert done == ["function_call", "shell_call", "custom_tool_call", "message"]
 
 
+@pytest.mark.parametrize("kind", SAID)
+def test_a_call_that_is_made_is_done_at_once(kind: Kind) -> None:
+    builder = ResponseBuilder(Response(id="r"), counting_mint())
+    builder.start()
+    assert isinstance(builder.feed(made(kind))[-1], OutputItemDone)
+
+
 def test_a_call_that_is_made_closes_the_text_before_it() -> None:
     events = accepted(TextGrew("x"), made("custom"), TextGrew("y"), COUNTED, STOP)
     assert [item["type"] for item in final(events).output] == [

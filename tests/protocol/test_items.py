@@ -49,7 +49,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"type": "local_shell_call_output", "id": "i", "output": {}}, "output"),
     ({"type": "apply_patch_call", "call_id": "c", "operation": []}, "operation"),
     ({"type": "apply_patch_call_output"}, "call_id"),
-    ({"type": "tool_search_output", "tools": ["f"]}, "tools"),
+    ({"type": "tool_search_output", "tools": ["f"]}, "tools[0]"),
     ({"type": "additional_tools", "tools": {}}, "tools"),
 ]
 

@@ -333,27 +333,25 @@ def test_items_that_were_done_are_not_touched_by_a_tear() -> None:
         assert output[: len(done)] == done
 
 
-@pytest.mark.parametrize(
-    ("delta", "field", "told"),
-    [
-        (CALLS[1], "action", []),
-        (CALLS[5], "operation", {"type": "update_file", "path": "a.py", "diff": ""}),
-    ],
-)
+OPENINGS: list[tuple[Delta, str, Any]] = [
+    (CALLS[1], "action", {"commands": [], "timeout_ms": None, "max_output_length": None}),
+    (CALLS[5], "operation", {"type": "update_file", "path": "a.py", "diff": ""}),
+]
+
+
+@pytest.mark.parametrize(("call", "field", "told"), OPENINGS)
+@pytest.mark.parametrize("before", [[], [CallOpened(0, "f", "c"), CallGrew(0, '{"a":1}')]])
 def test_a_call_of_which_only_the_opening_was_told_is_never_complete(
-    delta: Delta, field: str, told: Any
+    call: Delta, field: str, told: Any, before: list[Delta]
 ) -> None:
     """What it was to do is lost: nobody may run what is left of it."""
-    for before in ([], [CallOpened(0, "f", "c"), CallGrew(0, '{"a":1}')]):
-        for after in ([], [CallMade("c", "text", "c9", "custom")]):
-            _, events = running(*before, delta, *after)
-            added = [n for n, event in enumerate(events) if isinstance(event, OutputItemAdded)]
-            torn = events[: added[len(before) // 2] + 1]
-            whole = torn + again(torn).fail(GONE)
-            assert judge_stream(whole) == []
-            item = final(whole).output[-1]
-            assert item["status"] == "incomplete"
-            assert (item[field]["commands"] if field == "action" else item[field]) == told
+    _, events = running(*before, call)
+    last = max(n for n, event in enumerate(events) if isinstance(event, OutputItemAdded))
+    torn = events[: last + 1]
+    whole = torn + again(torn).fail(GONE)
+    assert judge_stream(whole) == []
+    item = final(whole).output[-1]
+    assert (item["status"], item[field]) == ("incomplete", told)
 
 
 def test_a_whole_call_behind_an_open_one_stays_behind_it() -> None:

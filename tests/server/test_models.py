@@ -127,3 +127,11 @@ async def test_a_bare_name_of_an_upstream_is_found_in_the_table() -> None:
         assert model["context_length"] == 32_768
         assert model["input_modalities"] == ["text"]
         assert model["reasoning_levels"] == []
+
+
+@pytest.mark.parametrize("path", ["/models/maker/m", "/models/maker%2Fm"])
+async def test_a_name_with_a_slash_is_found_however_it_is_written(
+    gateway: Gateway, path: str
+) -> None:
+    answer = await request(gateway, "GET", path)
+    assert (answer.status, answer.json["id"]) == (200, "maker/m")

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.cli.recipes import RECIPES, Model, Target
 from tests.clients.house import MODEL, environment
 from tests.clients.install import node
 from tests.vscode.install import browser
@@ -117,19 +118,10 @@ async def open_editor(
 
 def _write_settings(user: Path, base_url: str) -> None:
     user.mkdir(parents=True)
-    model = {
-        "id": MODEL,
-        "name": _NAME,
-        "url": f"{base_url}/responses",
-        "toolCalling": True,
-        "vision": False,
-        "thinking": True,
-        "maxInputTokens": 120_000,
-        "maxOutputTokens": 8_000,
-    }
-    group = {"name": "antiphon", "vendor": "customendpoint", "apiType": "responses"}
+    model = Model(id=MODEL, name=_NAME, context=128_000, output=8_000)
+    connected = RECIPES["vscode"].piece(Target(base_url, (model,)))
     (user / "settings.json").write_text(json.dumps(_SETTINGS), "utf-8")
-    (user / "chatLanguageModels.json").write_text(json.dumps([{**group, "models": [model]}]))
+    (user / "chatLanguageModels.json").write_text(connected.paste(), "utf-8")
 
 
 @asynccontextmanager

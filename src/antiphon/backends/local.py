@@ -26,9 +26,9 @@ from antiphon.backends.base import ModelInfo
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.toolless import (
     candidates,
-    plan_arguments,
+    in_functions,
+    plan_answer,
     plan_choice,
-    plan_words,
     unenforced,
 )
 from antiphon.backends.weights import ensure_weights
@@ -44,8 +44,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.lower import lower_items
-from antiphon.protocol.plan import NO_TOOLS, Plan
+from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import InputDetails, Usage
 from antiphon.protocol.tools import Tool
 from antiphon.transport.http import HttpClient
@@ -68,6 +67,7 @@ _PROFILE: Final = Profile(
     reasoning_effort=False,
     think_tags=False,
     counts_by="template",
+    grammar="gbnf",
     extra_fields=PROFILES["llamacpp"].extra_fields,
 )
 # As in the example of the model card.
@@ -128,33 +128,35 @@ class LocalBackend:
         """Run the model in a worker thread; closing the generator stops it."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
-        plan = _in_functions(plan)
-        tools = candidates(plan)
-        asked = plan_arguments(plan, tools[0]) if tools else plan_words(plan)
+        lowered = in_functions(plan)
+        tools = candidates(lowered)
+        asked, emulation = plan_answer(plan, tools, _PROFILE)
         body, degraded = self._request(asked)
         notes = [*_notes(plan, asked), *degraded]
         if notes:
             yield [Degraded(note) for note in notes]
         spent = Usage()
         if len(tools) > 1:
-            tool, spent = await self._choose(plan, tools)
-            body, _ = self._request(plan_arguments(plan, tool))
+            tool, spent = await self._choose(lowered, tools)
+            asked, emulation = plan_answer(plan, [tool], _PROFILE)
+            body, _ = self._request(asked)
             tools = [tool]
-        if tools:
+        is_call = bool(tools) and emulation is None
+        if is_call:
             yield [CallOpened(0, tools[0]["name"])]
         async with aclosing(self._deltas(body)) as batches:
             async for batch in batches:
-                yield [_told(delta, is_call=bool(tools), spent=spent) for delta in batch]
+                said = batch if emulation is None else emulation.feed(batch)
+                yield [_told(delta, is_call=is_call, spent=spent) for delta in said]
 
     async def count(self, plan: Plan) -> int | None:
         """Return the tokens of the prompt; None if the model has to choose a tool first."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
-        plan = _in_functions(plan)
-        tools = candidates(plan)
+        tools = candidates(in_functions(plan))
         if len(tools) > 1:
             return None
-        body, _ = self._request(plan_arguments(plan, tools[0]) if tools else plan_words(plan))
+        body, _ = self._request(plan_answer(plan, tools, _PROFILE)[0])
         server = await self._load()
         return await count_prompt(self._http, server.listening_address, body, _PROFILE)
 
@@ -333,12 +335,6 @@ class _Run:
         except RuntimeError:  # the loop is closed
             return False
         return True
-
-
-def _in_functions(plan: Plan) -> Plan:
-    """Return the plan with every family of tools told as functions, history included."""
-    items = lower_items(plan.items, plan.toolbox)
-    return msgspec.structs.replace(plan, items=items, toolbox=NO_TOOLS)
 
 
 def _told(delta: Delta, *, is_call: bool, spent: Usage) -> Delta:

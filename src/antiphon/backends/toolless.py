@@ -2,7 +2,8 @@
 
 Small models have no words for tools: their chat templates drop them. What they can do is write
 JSON under a schema, so a call is made in two steps: which tool is decided first, then the
-model writes its arguments and can write nothing else.
+model writes its arguments and can write nothing else. The input of a custom tool with a
+grammar is written under that.
 
 Whether to call at all is beyond a small model (asked, it is right two times in three, and not
 the same two times), so `auto` goes by a rule: a tool is called when the last message uses a
@@ -18,11 +19,22 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.chat.emulation import Emulation, emulate
+from antiphon.chat.profiles import Profile
 from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.plan import Plan
-from antiphon.protocol.tools import Tool, function_name
+from antiphon.protocol.lower import lower_items
+from antiphon.protocol.plan import NO_TOOLS, Plan
+from antiphon.protocol.tools import Tool, ToolPolicy, function_name
 
-__all__ = ["candidates", "plan_arguments", "plan_choice", "plan_words", "unenforced"]
+__all__ = [
+    "candidates",
+    "in_functions",
+    "plan_answer",
+    "plan_arguments",
+    "plan_choice",
+    "plan_words",
+    "unenforced",
+]
 
 _ENOUGH: Final = 2
 _NAME_WEIGHT: Final = 2
@@ -62,6 +74,12 @@ _FORMATS: Final = frozenset({"date", "time", "date-time", "uuid"})
 _NAMED_SCHEMAS: Final = frozenset({"properties", "$defs", "definitions"})
 
 
+def in_functions(plan: Plan) -> Plan:
+    """Return the plan with every family of tools told as functions, history included."""
+    items = lower_items(plan.items, plan.toolbox)
+    return msgspec.structs.replace(plan, items=items, toolbox=NO_TOOLS)
+
+
 def candidates(plan: Plan) -> list[Tool]:
     """Return the tools one of which is to be called; none if the answer is to be in words."""
     allowed = [tool for tool in plan.tools if plan.policy.allows(function_name(tool) or "")]
@@ -70,6 +88,22 @@ def candidates(plan: Plan) -> list[Tool]:
     if plan.items and item_type(plan.items[-1]) == "function_call_output":
         return []
     return _best(allowed, plan)
+
+
+def plan_answer(
+    plan: Plan, tools: Sequence[Tool], profile: Profile
+) -> tuple[Plan, Emulation | None]:
+    """Return what to ask for a call of the first tool, or for words if there is none.
+
+    A tool with a grammar is asked for its input; then it is also said how to read the answer.
+    """
+    if not tools:
+        return plan_words(in_functions(plan)), None
+    only = ToolPolicy("required", frozenset({tools[0]["name"]}))
+    emulation = emulate(msgspec.structs.replace(plan, policy=only, must_emulate=False), profile)
+    if emulation is None:
+        return plan_arguments(in_functions(plan), tools[0]), None
+    return plan_words(in_functions(emulation.plan)), emulation
 
 
 def plan_choice(plan: Plan, tools: Sequence[Tool]) -> Plan:
@@ -102,7 +136,7 @@ def plan_words(plan: Plan) -> Plan:
         items=[_in_words(item) for item in plan.items],
         instructions=plan.instructions or (None if _has_system(plan) else _DEFAULT_INSTRUCTIONS),
         tools=(),
-        policy=type(plan.policy)(),
+        policy=ToolPolicy(),
         parallel_tool_calls=None,
     )
 

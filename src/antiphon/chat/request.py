@@ -269,6 +269,12 @@ def unenforced(plan: Plan, profile: Profile) -> list[str]:
             for offer in plan.toolbox.offers
             if offer.tool.get("strict")
         ]
+    if plan.format is None or plan.format.get("type") != "grammar":
+        found += [
+            f"{offer.where}.format: nothing holds the input to the grammar"
+            for offer in plan.toolbox.offers
+            if offer.kind == "custom" and (offer.tool.get("format") or {}).get("type") == "grammar"
+        ]
     if _must_tell_schema(plan.format, profile):
         found.append("text.format: this server knows JSON but no schema")
     return found

@@ -1,7 +1,8 @@
 """Our keys and our table in somebody's TOML file.
 
 The keys must stand before the first table, so the block goes there: keys first, then our table,
-then theirs. Keys of the same name become comments. TOML is parsed before and after, and unless
+then theirs. Keys of the same name become comments. What somebody adds to our table stays in it
+when it is written again, and goes when it goes. TOML is parsed before and after, and unless
 exactly the keys and the table have changed, nothing is done.
 """
 
@@ -49,14 +50,15 @@ class TomlPiece(msgspec.Struct, frozen=True):
 
     def merge(self, text: str) -> str:
         """Return the text with keys and table before its first table."""
-        clean = self.take_out(text)
+        clean, added = self._split(text)
+        block = self._block(added)
         wanted = _parse(clean)
-        self._add_to(wanted)
+        self._add_to(wanted, _parse("\n".join(block)))
         statements = list(_statements(clean))
         ours = [said for said in statements if said.key in self.keys]
         switched = switch_off(clean, {at for said in ours for at in range(said.first, said.end)})
         at = next((said.first for said in statements if said.is_table), len(lines_of(clean)))
-        merged = put_block(switched, _above_comments(clean, at), self._block())
+        merged = put_block(switched, _above_comments(clean, at), block)
         if _is_other(merged, wanted):
             names = ", ".join([*self.keys, self.table[0]])
             raise CannotMerge(f"one of {names} is there in a form that cannot be added to")
@@ -64,7 +66,7 @@ class TomlPiece(msgspec.Struct, frozen=True):
 
     def take_out(self, text: str, befores: Sequence[str] = ()) -> str:
         """Return the text without them."""
-        return drop_block(text, self._foreign, may_lose_end=True)
+        return self._split(text)[0]
 
     def has_made(self, text: str, before: str) -> bool:
         """Say whether the text is the one before, but for what is between our marks."""
@@ -74,36 +76,70 @@ class TomlPiece(msgspec.Struct, frozen=True):
         """Say whether there is nothing, not even a comment."""
         return not text.strip()
 
-    def _block(self) -> list[str]:
+    def _block(self, added: Sequence[str] = ()) -> list[str]:
         keys = [f"{key} = {toml_string(value)}" for key, value in self.keys.items()]
         fields = [f"{key} = {toml_string(value)}" for key, value in self.fields.items()]
-        return marked([*keys, "", f"[{'.'.join(self.table)}]", *fields], self.client)
+        more = [line.rstrip("\r\n") for line in added]
+        return marked([*keys, "", f"[{'.'.join(self.table)}]", *fields, *more], self.client)
 
-    def _add_to(self, settings: dict[str, Any]) -> None:
+    def _add_to(self, settings: dict[str, Any], ours: dict[str, Any]) -> None:
+        """Put what our block says to the settings."""
         settings |= self.keys
         for name in self.table[:-1]:
-            settings = settings.setdefault(name, {})
+            settings, ours = settings.setdefault(name, {}), ours[name]
             if not isinstance(settings, dict):
                 raise CannotMerge(f"its {name} is not a table")
         if self.table[-1] in settings:
             raise CannotMerge(f"it has a table [{'.'.join(self.table)}] of its own")
-        settings[self.table[-1]] = dict(self.fields)
+        settings[self.table[-1]] = ours[self.table[-1]]
 
-    def _foreign(self, lines: list[str]) -> list[str]:
-        """Return the lines between our marks that set neither our keys nor our table."""
-        header = f"[{'.'.join(self.table)}]"
-        ours, is_inside, kept = set(self.keys), False, []
+    def _split(self, text: str) -> tuple[str, list[str]]:
+        """Return the text without our block, and the lines that were added to our table."""
+        added: list[str] = []
+
+        def sort(lines: list[str]) -> list[str]:
+            theirs, more = self._sort(lines)
+            added.extend(more)
+            return theirs
+
+        return drop_block(text, sort, may_lose_end=True), added
+
+    def _sort(self, lines: list[str]) -> tuple[list[str], list[str]]:
+        """Return those lines between our marks that are not about us, and those that were added.
+
+        Comments before a table that is not ours, and at the end, are not about us.
+        """
+        name = ".".join(self.table)
+        theirs: list[str] = []
+        added: list[str] = []
+        ours, kept = set(self.keys), theirs
         for line in lines:
             if _TABLE.match(line):
-                is_inside = line.split("#")[0].strip() == header
-                ours = {*self.fields, *self.gone} if is_inside else set()
-                if not is_inside:
-                    kept.append(line)
-                elif kept and not kept[-1].strip():
-                    del kept[-1]  # ours, too
-            elif not ((key := _KEY.match(line)) and key.group(2) in ours):
+                header = line.split("#")[0].strip()
+                is_ours = header == f"[{name}]"
+                is_below = header.startswith((f"[{name}.", f"[[{name}."))
+                ours = {*self.fields, *self.gone} if is_ours else set()
+                kept = added if is_ours or is_below else theirs
+                if is_ours and theirs and not theirs[-1].strip():
+                    del theirs[-1]  # ours, too
+                if kept is theirs:
+                    theirs += _cut_comments(added)
+                if is_ours:
+                    continue
+            if not ((key := _KEY.match(line)) and key.group(2) in ours):
                 kept.append(line)
-        return kept if any(line.strip() for line in kept) else []
+        theirs += _cut_comments(added)
+        return theirs if any(line.strip() for line in theirs) else [], added
+
+
+def _cut_comments(lines: list[str]) -> list[str]:
+    """Take comments and empty lines off the end, and return them."""
+    at = len(lines)
+    while at > 0 and not lines[at - 1].partition("#")[0].strip():
+        at -= 1
+    end = lines[at:]
+    del lines[at:]
+    return end
 
 
 class _Statement(NamedTuple):

@@ -161,7 +161,7 @@ def _then_vscode(target: Target) -> list[str]:
         'Without a sign-in the chat is there with "chat.allowAnonymousAccess": true in '
         "settings.json.",
         "VS Code shows what a model thinks only if the gateway sends it as a summary: "
-        "ANTIPHON_REASONING_AS=summary antiphon serve",
+        "start it with ANTIPHON_REASONING_AS=summary.",
         *([f"{key} in its own store, not in the file."] if target.key_env else []),
         *_assumed(target),
     ]

@@ -87,7 +87,9 @@ def _workplace() -> Iterator[_Place]:
 def _order(gateway: Gateway, wish: Wish, directory: Path) -> Order:
     """Return what the client is to be started with. Raise CliError if there is no model."""
     listing = _listing(gateway, is_needed=wish.model is None)
-    model = wish.model or next((known.id for known in listing.data), None)
+    # Only models that chat are described; a list without descriptions is as good as it gets.
+    names = [*(str(entry["slug"]) for entry in listing.models), *(one.id for one in listing.data)]
+    model = wish.model or next(iter(names), None)
     if model is None:
         raise CliError("the upstream lists no models; pass --model NAME")
     context = listing.context_of(model)

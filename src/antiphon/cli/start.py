@@ -21,6 +21,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from antiphon.backends.known_models import is_chat_model
 from antiphon.cli.banner import banner
 from antiphon.cli.config import Settings, load
 from antiphon.cli.endpoints import read_endpoints
@@ -110,7 +111,8 @@ def _model_names(settings: Settings, sources: Sequence[Source]) -> list[str]:
     match found:
         case [list() as names]:
             default = settings.default_model
-            return [default, *(name for name in names if name != default)] if default else names
+            names.sort(key=lambda name: (name != default, not is_chat_model(name)))
+            return names if default is None or default in names else [default, *names]
         case [BackendError() as error]:
             click.echo(f"The models are not known yet: {error.message}.", err=True)
         case _:

@@ -98,6 +98,7 @@ class Turn:
         self._store_error: StoreUnavailable | None = None
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
+        self._fed: list[Event] = []  # what a batch told before a delta that is none
         self._is_ending = False
         self.tells_limits = False
         """Whether a rate limit of the upstream's is told as a failed response."""
@@ -200,7 +201,7 @@ class Turn:
                     async for batch in batches:
                         real = self._note_degraded(batch, has_begun=has_begun)
                         # An empty batch: the model speaks, and nothing can be told of it yet.
-                        if real or not batch:
+                        if real:
                             has_begun = True
                             yield real
                 return
@@ -208,17 +209,15 @@ class Turn:
                 shorter = drop_oldest(self.plan.items)
                 if has_begun or not self._parts.may_shorten or shorter is None:
                     raise
-                self._note_truncation(len(self._parts.plan.items) - len(shorter))
+                dropped = len(self._parts.plan.items) - len(shorter)
+                note = f"truncation: the {dropped} oldest items were left out"
+                self._builder.feed(Degraded(note))
                 self.plan = msgspec.structs.replace(self.plan, items=shorter)
 
-    def _note_truncation(self, dropped: int) -> None:
-        self._builder.feed(Degraded(f"truncation: the {dropped} oldest items were left out"))
-
     def _note_degraded(self, batch: Sequence[Delta], *, has_begun: bool) -> Sequence[Delta]:
-        """Take out what only reports a degradation.
+        """Take out what only reports a degradation; refuse it when the caller is strict.
 
-        Refuse it when the caller is strict, but not if it is about what the model has said
-        itself: then it comes together with that.
+        But not if it is about what the model has said: then it comes together with that.
         """
         if not any(isinstance(delta, Degraded) for delta in batch):
             return batch
@@ -231,11 +230,12 @@ class Turn:
         return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
-        events: list[Event] = []
+        events = self._fed = []
         for delta in batch:
             admitted = self._gate.admit(delta)
             if admitted is not None:
                 events += self._builder.feed(admitted)
+        self._fed = []
         return events
 
     # Where they go, and how it ends.
@@ -350,7 +350,7 @@ class Turn:
 
     async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
         """Return the last events of a failure, with everything the model had said."""
-        events = [*events, *self._builder.close("incomplete")]
+        events = [*self._fed, *events, *self._builder.close("incomplete")]
         self._count()
         if isinstance(error, TurnCancelled):
             return await self._end(events + self._builder.cancel())

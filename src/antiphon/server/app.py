@@ -108,6 +108,8 @@ class Route(msgspec.Struct, frozen=True):
     handler: Handler
     is_open: bool = False
     """Answered without a key."""
+    takes_rest: bool = False
+    """Whether `{id}`, the last step, stands for all that follows, slashes and all."""
 
 
 class App:
@@ -139,6 +141,7 @@ class App:
         self._routes: dict[str, dict[str, Route]] = {}
         for route in routes:
             self._routes.setdefault(route.path, {})[route.method] = route
+        self._prefixes = [route.path.removesuffix("{id}") for route in routes if route.takes_rest]
         self._turns: dict[asyncio.Task[object], Turn] = {}
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -245,7 +248,12 @@ class App:
         if pattern or not last:
             return pattern or "unknown", path_id, ""
         pattern, path_id = self._with_id([*steps, "{item}"])
-        return pattern or "unknown", path_id, unquote(last) if pattern else ""
+        if pattern:
+            return pattern, path_id, unquote(last)
+        for prefix in self._prefixes:
+            if path.startswith(prefix):
+                return f"{prefix}{{id}}", unquote(path.removeprefix(prefix)), ""
+        return "unknown", "", ""
 
     def _with_id(self, steps: list[str]) -> tuple[str, str]:
         """Return the pattern that these steps make with one of them as `{id}`, and that step."""

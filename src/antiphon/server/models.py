@@ -63,5 +63,5 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
 
 ROUTES: Final = [
     Route("GET", "/v1/models", list_models),
-    Route("GET", "/v1/models/{id}", retrieve),
+    Route("GET", "/v1/models/{id}", retrieve, takes_rest=True),
 ]
