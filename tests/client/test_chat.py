@@ -450,8 +450,8 @@ def test_a_grammar_that_nothing_holds_the_model_to_is_reported(
     profile: str, choice: str, is_bound: bool
 ) -> None:
     form = {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}
-    body = {"model": "m", "input": "x", "tool_choice": choice}
-    body["tools"] = [{"type": "custom", "name": "n", "format": form}]
+    tool = {"type": "custom", "name": "n", "format": form}
+    body = {"model": "m", "input": "x", "tools": [tool], "tool_choice": choice}
     road = ChatRoad(body, legacy_profile(profile))
 
     response = judged(road.feed(chunk("stop", content="12") + DONE))

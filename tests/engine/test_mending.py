@@ -419,6 +419,7 @@ async def test_a_stream_begins_when_the_model_speaks_even_if_nothing_can_be_told
     )
     body = {"input": "x", "tools": [SUM], "stream": True}
     async with (
+        asyncio.timeout(30),
         serve_gateway(backend) as gateway,
         aiohttp.ClientSession() as session,
         session.post(f"{gateway.base_url}/responses", json=body) as answer,

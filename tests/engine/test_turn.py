@@ -28,6 +28,7 @@ async def test_an_empty_batch_begins_the_stream() -> None:
     go_on = asyncio.Event()
     backend = ScriptedBackend([[[], go_on, TextGrew("hi"), Stopped("stop")]])
     async with (
+        asyncio.timeout(30),
         serve_gateway(backend) as gateway,
         aiohttp.ClientSession() as session,
         session.post(

@@ -628,3 +628,15 @@ def test_calls_behind_one_that_was_cut_are_incomplete_too() -> None:
 def test_what_was_repaired_stands_in_the_notes() -> None:
     events = accepted(Repaired("a"), Repaired("b"), COUNTED, STOP)
     assert final(events).antiphon == Notes(repaired=("a", "b"))
+
+
+def test_half_a_call_is_incomplete_also_where_prose_was_told_beside_it() -> None:
+    cut = [CallOpened(0, "f", "call_1"), CallGrew(0, '{"a"'), TextGrew("so"), Stopped("length")]
+
+    last = build(cut)[-1]
+
+    assert isinstance(last, ResponseIncomplete)
+    assert [(item["type"], item["status"]) for item in last.response.output] == [
+        ("function_call", "incomplete"),
+        ("message", "incomplete"),
+    ]

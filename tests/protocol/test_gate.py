@@ -8,6 +8,7 @@ from antiphon.protocol.deltas import (
     CallMade,
     CallOpened,
     Degraded,
+    Stopped,
     TextGrew,
 )
 from antiphon.protocol.gate import ToolGate, gate_for
@@ -106,3 +107,9 @@ def test_the_gate_of_a_plan_knows_its_tools_and_its_limits() -> None:
     assert gate.admit(CallMade("a", "")) == CallMade("a", "")
     assert isinstance(gate.admit(CallMade("a", "")), Degraded)
     assert isinstance(gate.admit(CallMade("b", "")), Degraded)
+
+
+def test_an_answer_that_was_cut_short_might_have_made_the_call() -> None:
+    gate = _gate(ToolPolicy("required"))
+    assert gate.admit(Stopped("length")) == Stopped("length")
+    assert gate.violation() is None

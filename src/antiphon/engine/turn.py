@@ -201,7 +201,7 @@ class Turn:
                     async for batch in batches:
                         real = self._note_degraded(batch, has_begun=has_begun)
                         # An empty batch: the model speaks, and nothing can be told of it yet.
-                        if real:
+                        if real or not batch:
                             has_begun = True
                             yield real
                 return

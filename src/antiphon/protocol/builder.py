@@ -533,8 +533,14 @@ class ResponseBuilder:
     def _close_all(self, status: _ItemStatus) -> None:
         """Close everything; at a cut, what is not whole or comes last is incomplete."""
         if self._held:
-            # The model went on to prose: the cut, if it is one, is there.
-            self._end_calls()
+            # The model went on to prose: the cut, if it is one, is there, unless in a call too.
+            # But an item that was passed on cannot be made to say that it comes after a cut.
+            may_cut = status == "incomplete" and not any(
+                isinstance(delta, ItemPassed) for delta in self._held
+            )
+            for key in list(self._calls):
+                is_cut = may_cut and not self._calls[key].check_whole()
+                self._close_call(key, "incomplete" if is_cut else "completed")
             self._tell_held()
         for key in list(self._calls):
             is_last = len(self._calls) == 1

@@ -7,7 +7,15 @@ is ever spent on it. Each suppression is reported.
 
 from __future__ import annotations
 
-from antiphon.protocol.deltas import CallClosed, CallGrew, CallMade, CallOpened, Degraded, Delta
+from antiphon.protocol.deltas import (
+    CallClosed,
+    CallGrew,
+    CallMade,
+    CallOpened,
+    Degraded,
+    Delta,
+    Stopped,
+)
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.tools import ToolPolicy
@@ -24,6 +32,7 @@ class ToolGate:
         self._names = names
         self._shut: set[int] = set()
         self._passed = 0
+        self._is_cut = False
 
     def admit(self, delta: Delta) -> Delta | None:
         """Return the delta, what to say instead of it, or None to say nothing."""
@@ -42,12 +51,18 @@ class ToolGate:
                 return delta if why is None else Degraded(why)
             case CallGrew() | CallClosed():
                 return None if delta.key in self._shut else delta
+            case Stopped():
+                self._is_cut = delta.reason != "stop"
+                return delta
             case _:
                 return delta
 
     def violation(self) -> BackendError | None:
-        """Return what is wrong with an answer that has ended: a required call was not made."""
-        if self._policy.mode != "required" or self._passed:
+        """Return what is wrong with an answer that has ended: a required call was not made.
+
+        One that was cut short might have made it.
+        """
+        if self._policy.mode != "required" or self._passed or self._is_cut:
             return None
         return BackendError(
             "tool_choice requires a call, and the model made none", code="tool_choice_violated"

@@ -43,6 +43,7 @@ __all__ = ["Check", "Raiser", "Rejected"]
 Check = Callable[[str], str | None]
 """Says what is wrong with the arguments, or the input, of a call; None if nothing is."""
 
+_OF_CALLS: Final = (CallOpened, CallGrew, CallClosed, Stopped)
 _NOTES: Final = (UsageKnown, TierUsed, Degraded)
 
 
@@ -70,11 +71,16 @@ class _Held:
         return "".join(self.pieces)
 
     def is_whole(self) -> bool:
-        """Say whether the arguments are JSON. What was tried in vain is not tried again."""
-        if self._tried == len(self.pieces):
+        """Say whether the arguments are JSON.
+
+        What was tried in vain is tried again when twice as much has come: a call that grows
+        among others is not read from its beginning with every piece.
+        """
+        text = self.text
+        if len(text) < 2 * self._tried:
             return False
-        self._tried = len(self.pieces)
-        return _is_json(self.text)
+        self._tried = len(text) or 1
+        return _is_json(text)
 
 
 class Raiser:
@@ -100,14 +106,15 @@ class Raiser:
         """Return what these deltas tell."""
         if not self._toolbox.offers:
             return deltas
+        if self._held is None and not any(isinstance(delta, _OF_CALLS) for delta in deltas):
+            return deltas
         self._due.extend(deltas)
         return self._give()
 
     def release(self) -> list[Delta]:
         """Return what was held back when a stream breaks off."""
         while self._held is not None:
-            self._tell_cut(self._held)
-            self._go_on()
+            self._settle(self._held, is_cut=not _is_json(self._held.text))
             self._take_all()
         for key in list(self._quoted):
             self._say(key, "".join(self._quoted.pop(key)))
