@@ -62,7 +62,8 @@ images only to a model that takes them, and compacts a thread when `context_leng
             "Hosted tools (web search, image generation) have nobody to run them; they are left "
             "out and named in `x-antiphon-degraded`.",
             "When an upstream is cut off, Codex keeps the part of the answer it has shown and "
-            "asks again.",
+            "asks again. Cut off in the middle of a call, it hears of the unfinished call, cannot "
+            "read the arguments and tells the model so; nothing of it is run.",
             "With `memory:` as the store, what the gateway sealed (compacted history, thoughts) "
             "cannot be opened after a restart; the rest of a thread goes on.",
         ),

@@ -631,7 +631,12 @@ def test_what_was_repaired_stands_in_the_notes() -> None:
 
 
 def test_half_a_call_is_incomplete_also_where_prose_was_told_beside_it() -> None:
-    cut = [CallOpened(0, "f", "call_1"), CallGrew(0, '{"a"'), TextGrew("so"), Stopped("length")]
+    cut: list[Delta] = [
+        CallOpened(0, "f", "call_1"),
+        CallGrew(0, '{"a"'),
+        TextGrew("so"),
+        Stopped("length"),
+    ]
 
     last = build(cut)[-1]
 
