@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -172,6 +172,12 @@ def deep(rules: int) -> str:
         ("lark", "start: /a+?/", "lazy"),
         ("regex", "(", "unclosed group"),
         ("regex", "a?b?" * 600, "repetitions"),
+        ("regex", "((a{1,9}){1,9}){1,9}", "counts in counts"),
+        ("regex", "[{](?P<a[>b)((a{1,9}){1,9}){1,9}", "counts in counts"),
+        ("regex", "(?x)# [\n((a{1,9}){1,9}){1,9}", "flag 'x'"),
+        ("lark", "start: /a # [\n b/x", "flag 'x'"),
+        ("lark", 'start: A{9}\nA: B{9}\nB: (/a{1,9}/ | "b"){9}', "counts in counts"),
+        ("lark", "start: A\nA: /.*a.{20}/ & /.*b.{19}/ & ~/.*c.{30}/", "'&' cannot stand here"),
         ("regex", "a" * (MAX_DEFINITION + 1), "longer"),
         ("regex", "\ud83d", "surrogate"),
         ("lark", 'begin: "a"', "'start'"),
@@ -253,6 +259,39 @@ def test_a_row_of_the_parser_that_gets_too_long_is_a_problem() -> None:
     wide = "start: " + '"a"? ' * 600
     check = GrammarCheck("lark", wide, seconds=60.0)
     assert "too much work" in str(check.problem("a" * 600))
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "good"),
+    [
+        ("regex", "([0-9a-f]{2}(-[0-9a-f]{4}){3};){1,9}", "00-1234-abcd-0000;"),
+        ("regex", "(.{1,200}\\n){1,300}", "a\n"),
+        ("regex", r"(\p{L}{1,30000}){0,30000}", "é"),
+        ("lark", 'start: (a{9}){9}\na: (/b{0,9}/ "c"){9}', "c" * 729),
+    ],
+)
+def test_counts_in_counts_are_taken_where_they_are_few(
+    syntax: Literal["lark", "regex"], definition: str, good: str
+) -> None:
+    assert GrammarCheck(syntax, definition).problem(good) is None
+
+
+def test_what_must_follow_is_told_without_writing_all_of_it_out() -> None:
+    problem = str(GrammarCheck("regex", "(a{30000}){30000}").problem("aa"))
+    assert f"expected '{'a' * 40}'" in problem
+
+
+def test_nothing_is_expected_in_particular_when_the_time_is_up() -> None:
+    check = GrammarCheck("regex", "abc")
+    assert "something else" in grammars._told(check._matcher(0), b"x", 0, until=-1.0)
+
+
+def test_a_check_that_was_too_much_work_leaves_nothing_behind() -> None:
+    check = GrammarCheck("lark", 'start: a\na: a a | "x"', seconds=-1.0)
+    before = check._fresh
+    assert "too much work" in str(check.problem("x" * 20))
+    assert check._matcher(0) is not None
+    assert check._fresh is not before
 
 
 def test_a_text_above_the_limit_is_not_looked_at() -> None:

@@ -22,6 +22,7 @@ from antiphon.engine.compact import compacting
 from antiphon.engine.debts import Debts
 from antiphon.engine.follow import follow
 from antiphon.engine.format import FormatCheck
+from antiphon.engine.grammars import aside
 from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
 from antiphon.engine.live import Live
 from antiphon.engine.mending import Checks, Mending
@@ -159,7 +160,7 @@ class Engine:
             )
             are_slow = has_grammars(checked.toolbox)
             made = partial(call_checks, checked.toolbox, enforced(route.backend))
-            checks, unchecked = await asyncio.to_thread(made) if are_slow else made()
+            checks, unchecked = await aside(made) if are_slow else made()
             notes = [*checked.degraded, *unopened, *unchecked]
             if strict:
                 refuse_degraded(notes)

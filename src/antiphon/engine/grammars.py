@@ -7,27 +7,41 @@ and long rows of repetitions take memory with the square of their number. A chec
 much work ends with a problem, never with a pass.
 
 Compiling lets other threads run; matching does not, so it goes piece by piece and looks at
-the clock in between. Both belong in a thread (`asyncio.to_thread`), never on the event loop.
+the clock in between. Both belong `aside`, never on the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.util
 import re
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from antiphon.chat.grammars.lark import Both, Lark, LarkError, Name, Not, Regex, parse_lark
-from antiphon.chat.grammars.patterns import Alt, Cat, Repeat, quantifiers
+from antiphon.chat.grammars.lark import Lark, LarkError, Name, Regex, parse_lark
+from antiphon.chat.grammars.patterns import Alt, Cat, Repeat
+from antiphon.chat.grammars.repetitions import Nest, repetitions
 from antiphon.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-__all__ = ["HOW_TO", "MAX_DEFINITION", "MAX_TEXT", "GrammarCheck", "can_check", "grammar_check"]
+__all__ = [
+    "HOW_TO",
+    "MAX_DEFINITION",
+    "MAX_TEXT",
+    "GrammarCheck",
+    "aside",
+    "can_check",
+    "grammar_check",
+]
+
+_T = TypeVar("_T")
+_POOL: Final = ThreadPoolExecutor(1, thread_name_prefix="antiphon-grammar")
 
 HOW_TO: Final = "checking grammars needs `pip install '.[grammar]'` in antiphon's directory"
 MAX_DEFINITION: Final = 32 * 1024
@@ -43,6 +57,9 @@ _NAME_DEPTH: Final = 3
 _MAX_NAMES: Final = 2000
 # 600 in a row compile in 0.07 s and 13 MB, 6,000 in 7 s and 1 GB.
 _MAX_REPETITIONS: Final = 1000
+# Two counts in a row of nothing else take up to 0.3 ms a byte, `{1,50}` five times 500 ms.
+_FREE_LEVELS: Final = 2
+_MAX_PRODUCT: Final = 250
 _MAX_CACHED: Final = 16
 # The automaton of a cached grammar grows with the texts it has seen; then it is made anew.
 _MAX_SEEN: Final = 64 * 1024
@@ -53,6 +70,15 @@ _QUICK: Final = 0.002  # seconds: pieces get longer below it and shorter above
 _MAX_OPTIONS: Final = 6
 _MAX_SHOWN: Final = 40
 _MAX_REASON: Final = 200
+
+
+async def aside(work: Callable[[], _T]) -> _T:
+    """Return what this work comes to, done where nobody has to wait for it.
+
+    In one thread of its own: those of the pool that all share are for files, names and stores,
+    and several at a time would only take the interpreter from the loop.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_POOL, work)
 
 
 def can_check() -> bool:
@@ -122,12 +148,14 @@ class GrammarCheck:
         if len(data) > MAX_TEXT:
             return f"The text is longer than the {MAX_TEXT} bytes that are checked; shorten it."
         matcher = self._matcher(len(data))
-        read = self._consume(matcher, data)
+        until = time.thread_time() + self._seconds + len(data) * _BYTE_SECONDS
+        read = _consume(matcher, data, until)
         if read is None:
+            self._forget()
             return "The text takes too much work to check against the grammar; write a shorter one."
         if read == len(data) and matcher.is_accepting():
             return None
-        return _told(matcher, data, read)
+        return _told(matcher, data, read, until)
 
     def _compile(self) -> LLMatcher:
         from llguidance import LLMatcher
@@ -141,23 +169,11 @@ class GrammarCheck:
             self._seen += size
             return self._fresh.deep_copy()
 
-    def _consume(self, matcher: LLMatcher, data: bytes) -> int | None:
-        """Return how many bytes can stand there, or None when it takes too much work."""
-        before = time.thread_time()
-        until = before + self._seconds + len(data) * _BYTE_SECONDS
-        at, length = 0, _FIRST_PIECE
-        while at < len(data):
-            piece = data[at : at + length]
-            taken = matcher.try_consume_tokens(list(piece))
-            now = time.thread_time()
-            if matcher.is_error() or now > until:
-                return None
-            at += taken
-            if taken < len(piece):
-                return at
-            length = min(_LONGEST_PIECE, length * 2) if now - before < _QUICK else length // 2 or 1
-            before = now
-        return at
+    def _forget(self) -> None:
+        """Let go of an automaton that has grown: one such text can make 50 MB of it."""
+        fresh = self._compile()
+        with self._lock:
+            self._fresh, self._seen = fresh, 0
 
 
 @functools.lru_cache(maxsize=_MAX_CACHED)
@@ -212,17 +228,28 @@ def _weigh(syntax: str, definition: str) -> None:
         _weigh_pattern(definition)
 
 
-def _weigh_pattern(pattern: str) -> int:
-    count, is_lazy = quantifiers(pattern)
-    if is_lazy:
+class _Weight(NamedTuple):
+    """How many repetitions there are, and how their counts nest."""
+
+    total: int = 0
+    nest: Nest = Nest()
+
+
+def _weigh_pattern(pattern: str, flags: str = "") -> _Weight:
+    found = repetitions(pattern)
+    if found.is_verbose or "x" in flags:
+        raise LarkError("the flag 'x' is not supported")
+    if found.is_lazy:
         raise LarkError("lazy repetition ('*?', '+?', '??') is not supported")
-    if count > _MAX_REPETITIONS:
-        raise _too_many()
-    return count
+    return _checked(_Weight(found.total, found.nest))
 
 
-def _too_many() -> LarkError:
-    return LarkError(f"it has more than {_MAX_REPETITIONS} repetitions; write shorter terminals")
+def _checked(weight: _Weight) -> _Weight:
+    if weight.total > _MAX_REPETITIONS:
+        raise LarkError(f"it has more than {_MAX_REPETITIONS} repetitions; write shorter terminals")
+    if weight.nest.levels > _FREE_LEVELS and weight.nest.product > _MAX_PRODUCT:
+        raise LarkError("it has counts in counts in counts, like '((a{9}){9}){9}'; nest fewer")
+    return weight
 
 
 class _Scales:
@@ -230,46 +257,68 @@ class _Scales:
 
     def __init__(self, grammar: Lark) -> None:
         self._grammar = grammar
-        self._terminals: dict[str, int] = {}
+        self._terminals: dict[str, _Weight] = {}
         self._rules: set[str] = set()
 
     def weigh(self) -> None:
         if len(self._grammar.rules) + len(self._grammar.terminals) > _MAX_NAMES:
             raise LarkError(f"it has more than {_MAX_NAMES} rules and terminals")
-        nodes = [*self._grammar.ignored, self._grammar.rules["start"]]
-        if sum(self._weight(node, 0) for node in nodes) > _MAX_REPETITIONS:
-            raise _too_many()
+        self._sum([*self._grammar.ignored, self._grammar.rules["start"]], 0, False)
 
-    def _weight(self, node: object, depth: int) -> int:
-        """Return how many repetitions stand in the terminals below, with all they refer to."""
+    def _weight(self, node: object, depth: int, in_terminal: bool) -> _Weight:
+        """Return the weight of the terminals below, with all they refer to."""
         if depth > _MAX_DEPTH:
             raise LarkError("its rules and brackets are nested too deep")
         match node:
             case Name(name):
                 return self._named(name, depth)
-            case Regex(pattern):
-                return _weigh_pattern(pattern)
-            case Cat(parts) | Alt(parts) | Both(parts):
-                return sum(self._weight(part, depth + 1) for part in parts)
-            case Repeat(inner):
-                return 1 + self._weight(inner, depth + 1)
-            case Not(inner):
-                return self._weight(inner, depth + 1)
+            case Regex(pattern, flags):
+                return _weigh_pattern(pattern, flags)
+            case Cat(parts) | Alt(parts):
+                return self._sum(parts, depth + 1, in_terminal)
+            case Repeat(inner, low, high):
+                total, nest = self._weight(inner, depth + 1, in_terminal)
+                # A rule is repeated by the parser, step by step: only terminals multiply.
+                most = max(low, high or 1) if in_terminal else 1
+                return _checked(_Weight(1 + total, nest.times(most)))
             case _:
-                return 0
+                return _Weight()
 
-    def _named(self, name: str, depth: int) -> int:
+    def _sum(self, nodes: Sequence[object], depth: int, in_terminal: bool) -> _Weight:
+        weights = [self._weight(node, depth, in_terminal) for node in nodes]
+        total = sum(weight.total for weight in weights)
+        return _checked(_Weight(total, max((weight.nest for weight in weights), default=Nest())))
+
+    def _named(self, name: str, depth: int) -> _Weight:
         if name in self._grammar.rules:
             if name in self._rules:
-                return 0
+                return _Weight()
             self._rules.add(name)
-            return self._weight(self._grammar.rules[name], depth + _NAME_DEPTH)
+            return self._weight(self._grammar.rules[name], depth + _NAME_DEPTH, False)
         if name not in self._terminals:
-            # Zero while it is open: the compiler refuses a terminal that refers to itself.
-            self._terminals[name] = 0
-            weight = self._weight(self._grammar.terminals.get(name), depth + _NAME_DEPTH)
-            self._terminals[name] = weight
+            # Nothing while it is open: the compiler refuses a terminal that refers to itself.
+            self._terminals[name] = _Weight()
+            node = self._grammar.terminals.get(name)
+            self._terminals[name] = self._weight(node, depth + _NAME_DEPTH, True)
         return self._terminals[name]
+
+
+def _consume(matcher: LLMatcher, data: bytes, until: float) -> int | None:
+    """Return how many bytes can stand there, or None when it takes too much work."""
+    before = time.thread_time()
+    at, length = 0, _FIRST_PIECE
+    while at < len(data):
+        piece = data[at : at + length]
+        taken = matcher.try_consume_tokens(list(piece))
+        now = time.thread_time()
+        if matcher.is_error() or now > until:
+            return None
+        at += taken
+        if taken < len(piece):
+            return at
+        length = min(_LONGEST_PIECE, length * 2) if now - before < _QUICK else length // 2 or 1
+        before = now
+    return at
 
 
 def _reason(error: str, syntax: str) -> str:
@@ -282,46 +331,51 @@ def _reason(error: str, syntax: str) -> str:
     return (where + reason)[:_MAX_REASON]
 
 
-def _told(matcher: LLMatcher, data: bytes, read: int) -> str:
+def _told(matcher: LLMatcher, data: bytes, read: int, until: float) -> str:
     """Say where the text leaves the grammar, what stands there and what could."""
     before = data[:read].decode("utf-8", "ignore")
     line = before.count("\n") + 1
     column = len(before) - before.rfind("\n")
     rest = data[len(before.encode("utf-8", "surrogatepass")) :].decode("utf-8", "replace")
-    options = _options(matcher)
+    options = _options(matcher, until)
     if read == len(data):
         return f"The text ends too early, at line {line}, column {column}: {options}."
     stands = rest.split("\n")[0][:_MAX_SHOWN] or "\n"
     return f"Line {line}, column {column}: {stands!r} cannot stand there; {options}."
 
 
-def _options(matcher: LLMatcher) -> str:
+def _options(matcher: LLMatcher, until: float) -> str:
     may_end = matcher.is_accepting()
-    allowed = _allowed(matcher)
+    allowed = _allowed(matcher, until)
     if not allowed:
         return "the text should end there" if may_end else "nothing can follow"
     if len(allowed) > _MAX_OPTIONS:
         return "something else is expected" + (", or the end" if may_end else "")
-    texts = [repr(_forced(matcher, byte)) for byte in allowed] + ["the end"] * may_end
+    texts = [repr(_forced(matcher, byte, until)) for byte in allowed] + ["the end"] * may_end
     return "expected " + " or ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)
 
 
-def _forced(matcher: LLMatcher, byte: int) -> str:
-    """Return the option that begins with this byte, as far as only one thing can follow.
+def _allowed(matcher: LLMatcher, until: float) -> list[int]:
+    """Return the bytes that can follow; more than `_MAX_OPTIONS` when the time is up.
 
-    Step by step: the library would write out all of it, and `(a{9999}){9999}` forces 100 MB.
+    One by one: to tell them all at once, the library writes out everything that must follow,
+    and that of `(a{9999}){9999}` is 100 MB.
     """
+    allowed: list[int] = []
+    for byte in range(_END):
+        if len(allowed) > _MAX_OPTIONS or time.thread_time() > until:
+            return list(range(_END))
+        if matcher.validate_tokens([byte]):
+            allowed.append(byte)
+    return allowed
+
+
+def _forced(matcher: LLMatcher, byte: int, until: float) -> str:
+    """Return the option that begins with this byte, as far as only one thing can follow."""
     ahead = matcher.deep_copy()
-    forced = [byte]
-    while len(forced) < _MAX_SHOWN:
-        ahead.consume_token(forced[-1])
-        allowed = [] if ahead.is_accepting() else _allowed(ahead)
-        if len(allowed) != 1:
-            break
-        forced += allowed
-    return bytes(forced).decode("utf-8", "replace")
-
-
-def _allowed(matcher: LLMatcher) -> list[int]:
-    mask = matcher.compute_bitmask()
-    return [byte for byte in range(_END) if mask[byte // 8] >> byte % 8 & 1]
+    forced, allowed = b"", [byte]
+    while len(allowed) == 1 and len(forced) < _MAX_SHOWN:
+        forced += bytes(allowed)
+        ahead.consume_token(allowed[0])
+        allowed = [] if ahead.is_accepting() else _allowed(ahead, until)
+    return forced.decode("utf-8", "replace")

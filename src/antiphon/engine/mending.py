@@ -22,14 +22,15 @@ A batch is handed on even if there is nothing in it to tell: it shows that the m
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
 from antiphon.backends.base import Backend, ModelInfo, enforced
 from antiphon.engine.format import FormatCheck
+from antiphon.engine.grammars import aside
 from antiphon.engine.said import MAX_PROBLEM, Mark, Said, mark_of
 from antiphon.engine.summary import add_usage
 from antiphon.protocol.deltas import (
@@ -108,7 +109,7 @@ class Mending:
             try:
                 async for batch in batches:
                     if self._checks.are_slow and answer.may_end_a_call(batch):
-                        yield await asyncio.to_thread(answer.take, batch)
+                        yield await aside(partial(answer.take, batch))
                     else:
                         yield answer.take(batch)
             except BackendError:

@@ -105,6 +105,11 @@ def test_blanks_and_comments_may_both_be_ignored() -> None:
         "start: A\nA: " + "B " * 50 + '\nB: "' + "b" * 100 + '"',
         "start: " + " ".join(f'"{n}"' for n in range(900)),
         'start: "' + "a" * MAX_DEFINITION + '"',
+        # Small to write, and hours of work to find out.
+        "start: " + "(" * 20 + '"a"' + "{1,100})" * 20 + '\n%ignore " "',
+        "start: " + "e " * 1000 + '\ne: "a" | ',
+        "start: A\nA: /a" + "(){600}{600}{600}{600}" + "b/",
+        "start: (" + '"a"? ' * 700 + ")*",
     ],
 )
 def test_what_gbnf_cannot_say_is_not_said(definition: str) -> None:

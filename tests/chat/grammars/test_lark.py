@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from antiphon.chat.grammars.lark import (
-    Both,
     LarkError,
     Name,
-    Not,
     Regex,
     Span,
     Text,
@@ -61,11 +59,6 @@ def test_texts_have_the_escapes_of_json_and_two_hex_digits() -> None:
     assert grammar.rules["start"] == Text('a\n"\\xAé/', fold=False)
 
 
-def test_patterns_may_be_joined_and_negated() -> None:
-    grammar = parse_lark("start: A\nA: /a/ & ~/b/")
-    assert grammar.terminals["A"] == Both((Regex("a", ""), Not(Regex("b", ""))))
-
-
 @pytest.mark.parametrize(
     ("definition", "why"),
     [
@@ -73,6 +66,9 @@ def test_patterns_may_be_joined_and_negated() -> None:
         ('start: "a\n', "line 1, column 8"),
         ("start: (a", "line 1, column 10: ')'"),
         ("start: a)", "cannot begin with ')'"),
+        # These exist elsewhere, but three of them are enough to keep a compiler busy for hours.
+        ("start: A\nA: /a/ & /b/", "line 2, column 8: '&' cannot stand here"),
+        ("start: A\nA: ~/b/", "line 2, column 4: '~' cannot stand here"),
         ("start: a\nstart: b", "line 2, column 1: 'start' is defined twice"),
         ("start: A\n%import common.WS\n%import common.WS", "defined twice"),
         ("start: a\n%import common.NOTHING", "no 'NOTHING'"),
@@ -81,7 +77,6 @@ def test_patterns_may_be_joined_and_negated() -> None:
         ("start.2: a", "priority"),
         ("start: t{a}\nt{x}: x", "templates"),
         ("start: a::b", "templates"),
-        ("start: ~~a", "twice"),
         ("start: a~5..2", "backwards"),
         ("start: a~b", "a count"),
         ("start: a~99999999999", "a count"),

@@ -6,12 +6,12 @@ import pytest
 
 from antiphon.chat.grammars.lark import parse_lark
 from antiphon.chat.grammars.lower_lark import START, lower_lark, nonempty, options_of, row_of
-from antiphon.chat.grammars.munch import Leaf, Link
+from antiphon.chat.grammars.munch import Leaf, Link, Work
 from antiphon.chat.grammars.patterns import Alt, Cat, Repeat, Unsayable, parse_pattern
 
 
 def test_a_rule_has_one_form_where_more_may_follow_and_one_where_nothing_can() -> None:
-    rules = lower_lark(parse_lark('start: a "," a\na: "x"\n%ignore " "'))
+    rules = lower_lark(parse_lark('start: a "," a\na: "x"\n%ignore " "'), Work())
     first, comma, last = row_of(rules["start-0"])[0], row_of(rules["start-0"])[1], rules["a-1"]
     assert first == Link("a-2")
     assert isinstance(comma, Leaf)
@@ -22,11 +22,15 @@ def test_a_rule_has_one_form_where_more_may_follow_and_one_where_nothing_can() -
 
 
 def test_without_ignored_text_there_is_one_form() -> None:
-    assert set(lower_lark(parse_lark('start: a "," a\na: "x"'))) == {START, "start-0", "a-1"}
+    assert set(lower_lark(parse_lark('start: a "," a\na: "x"'), Work())) == {
+        START,
+        "start-0",
+        "a-1",
+    }
 
 
 def test_equal_terminals_share_one_pattern() -> None:
-    rules = lower_lark(parse_lark("start: A /b/ A\nA: /a+/"))
+    rules = lower_lark(parse_lark("start: A /b/ A\nA: /a+/"), Work())
     one, _, other = row_of(rules["start-0"])
     assert isinstance(one, Leaf)
     assert isinstance(other, Leaf)
@@ -69,10 +73,10 @@ def test_rows_and_options_are_flattened() -> None:
 def test_terminals_that_double_at_every_step_are_not_written_out() -> None:
     chain = "\n".join(f"T{at}: T{at + 1} T{at + 1}" for at in range(30))
     with pytest.raises(Unsayable, match="size"):
-        lower_lark(parse_lark(f'start: T0\n{chain}\nT30: "z"'))
+        lower_lark(parse_lark(f'start: T0\n{chain}\nT30: "z"'), Work())
 
 
 def test_terminals_in_terminals_have_an_end() -> None:
     chain = "\n".join(f"T{at}: T{at + 1}" for at in range(300))
     with pytest.raises(Unsayable, match="deep"):
-        lower_lark(parse_lark(f'start: T0\n{chain}\nT300: "z"'))
+        lower_lark(parse_lark(f'start: T0\n{chain}\nT300: "z"'), Work())

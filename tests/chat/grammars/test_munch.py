@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.chat.grammars.munch import Leaf, Link, Tree, nullable_rules, prove_cuts
+from antiphon.chat.grammars.munch import Leaf, Link, Tree, Work, nullable_rules, prove_cuts
 from antiphon.chat.grammars.patterns import Alt, Cat, Node, Repeat, Unsayable, parse_pattern
 
 
@@ -27,7 +27,7 @@ def row(*patterns: str) -> Tree:
     ],
 )
 def test_terminals_that_end_where_they_must_are_proven(tree: Tree) -> None:
-    prove_cuts({"root": tree}, "root")
+    prove_cuts({"root": tree}, "root", Work())
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_terminals_that_end_where_they_must_are_proven(tree: Tree) -> None:
 )
 def test_terminals_that_could_go_on_are_not_proven(tree: Tree) -> None:
     with pytest.raises(Unsayable):
-        prove_cuts({"root": tree}, "root")
+        prove_cuts({"root": tree}, "root", Work())
 
 
 def test_what_follows_a_rule_is_found_through_its_callers() -> None:
@@ -55,19 +55,19 @@ def test_what_follows_a_rule_is_found_through_its_callers() -> None:
         "a": Cat((sign, number)),
         "empty": Repeat(Link("a"), 0, 1),
     }
-    assert nullable_rules(rules) == {"empty"}
+    assert nullable_rules(rules, Work()) == {"empty"}
     with pytest.raises(Unsayable):
-        prove_cuts(rules, "root")
+        prove_cuts(rules, "root", Work())
 
 
 @pytest.mark.parametrize("pattern", ["a{601}", "a{0,601}", "(ab){301}"])
 def test_terminals_too_large_to_look_at_are_not_proven(pattern: str) -> None:
     with pytest.raises(Unsayable):
-        prove_cuts({"root": row(pattern, "b")}, "root")
+        prove_cuts({"root": row(pattern, "b")}, "root", Work())
 
 
 def test_there_is_an_end_to_the_work() -> None:
     many: list[Node] = [parse_pattern(f"[a-z]{{1,{n}}}x") for n in range(200, 260)]
     tree = Alt(tuple(Leaf(at, pattern) for at, pattern in enumerate(many)))
     with pytest.raises(Unsayable, match="size"):
-        prove_cuts({"root": tree}, "root")
+        prove_cuts({"root": tree}, "root", Work())

@@ -15,7 +15,6 @@ from antiphon.chat.grammars.patterns import (
     invert,
     literal,
     parse_pattern,
-    quantifiers,
 )
 
 A, B = literal("a"), literal("b")
@@ -67,23 +66,3 @@ def test_a_pattern_becomes_a_tree(pattern: str, tree: object) -> None:
 def test_what_cannot_be_said_exactly_is_not_said(pattern: str) -> None:
     with pytest.raises(Unsayable):
         parse_pattern(pattern)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "count", "is_lazy"),
-    [
-        ("abc", 0, False),
-        ("a*b+c?", 3, False),
-        ("a{2,3}b{4}", 2, False),
-        (r"\*[*+?]\[+", 1, False),
-        ("(?:a)(?P<x>b)", 0, False),
-        ("a*?", 1, True),
-        ("a{2}?", 1, True),
-        ("a??", 1, True),
-        ("a{", 1, False),
-    ],
-)
-def test_repetitions_are_counted_without_reading_the_rest(
-    pattern: str, count: int, is_lazy: bool
-) -> None:
-    assert quantifiers(pattern) == (count, is_lazy)

@@ -113,6 +113,14 @@ FORMS = {
     f"<|tool_call_argument_begin|>{LS}<|tool_call_end|><|tool_calls_section_end|>",
     "lfm2": '<|tool_call_start|>[shell(command="ls")]<|tool_call_end|>',
     "granite": f"<|tool_call|>[{JSON}]",
+    "phi": f"<|tool_call|>[{JSON}]<|/tool_call|>",
+    "nemotron": f"<TOOLCALL>[{JSON}]</TOOLCALL>",
+    "qwen2.5-coder, tools": f"<tools>\n{JSON}\n</tools>",
+    "command": '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "shell", '
+    f'"parameters": {LS}}}]<|END_ACTION|>',
+    "gemma, printed": '```tool_code\nprint(shell(command="ls") )\n```',
+    "fenced json, a brace short": f"```json\n{JSON[:-1]}\n```",
+    "bare, a brace short at the end": JSON[:-1],
     "bare": JSON,
     "bare, with the end of a turn": f"{JSON}<|im_end|>",
     "bare list": f"[{JSON}]",
@@ -422,6 +430,23 @@ def test_json_goes_out_at_the_first_key_or_the_name_that_tells() -> None:
     assert fed('{"', "cit", 'y"', ": 1}") == ["", "", '{"city"', ": 1}"]
     assert fed('{"name"', ': "Bo', 'b"', "}") == ["", "", '{"name": "Bob"', "}"]
     assert fed("```json\n[", "1", ",") == ["", "```json\n[1", ","]
+
+
+@pytest.mark.parametrize("key", ["content", "id", "role"])
+def test_the_content_of_an_answer_in_json_is_not_waited_for(key: str) -> None:
+    opening = f'{{"index": 1, "{key}": "'
+    assert fed(opening, "x" * 256, "x", "y") == ["", "", opening + "x" * 257, "y"]
+    assert fed(opening, "\\n", "y") == ["", opening + "\\n", "y"]
+
+
+def test_a_message_with_calls_in_it_is_calls() -> None:
+    message = '{"role": "assistant", "content": "Let me see.", "tool_calls": [' + JSON + "]}"
+    assert_found(message, "", [SHELL])
+    assert_found(message.replace('"Let me see."', "null"), "", [SHELL])
+
+
+def test_brackets_that_cannot_begin_a_call_are_not_held() -> None:
+    assert fed("<<", "=", "[[", "1", "\n{{", "x") == ["<", "<=", "[", "[1", "\n{{", "x"]
 
 
 def test_a_call_with_marks_is_told_when_it_is_whole() -> None:

@@ -2,18 +2,28 @@
 
 The answer means exactly the same language as the definition, or there is none: GBNF has no
 lexer, no look-around, no left recursion beyond what can be unrolled, and it counts only so
-far. Where a grammar needs more, None is returned and the text is checked afterwards.
+far. Where a grammar needs more, or is so large that finding out would take long, None is
+returned and the text is checked afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from antiphon.chat.grammars.lark import LarkError, parse_lark
 from antiphon.chat.grammars.lower_lark import START, lower_lark, nonempty, options_of, row_of
-from antiphon.chat.grammars.munch import Leaf, Link, Tree, is_nullable, nullable_rules, prove_cuts
+from antiphon.chat.grammars.munch import (
+    Leaf,
+    Link,
+    Tree,
+    Work,
+    is_nullable,
+    nullable_rules,
+    prove_cuts,
+)
 from antiphon.chat.grammars.patterns import (
     Alt,
     Cat,
@@ -26,7 +36,7 @@ from antiphon.chat.grammars.patterns import (
 
 __all__ = ["lark_to_gbnf", "regex_to_gbnf"]
 
-MAX_DEFINITION: Final = 32 * 1024
+MAX_DEFINITION: Final = 4 * 1024
 _MAX_GBNF: Final = 64 * 1024
 # llama.cpp writes repetitions out and refuses 2,000 rules of it.
 _MAX_UNROLLED: Final = 1000
@@ -50,11 +60,12 @@ def lark_to_gbnf(definition: str) -> str | None:
     """Return a Lark grammar as GBNF, or None if GBNF cannot say it."""
     if len(definition) > MAX_DEFINITION:
         return None
+    work = Work()
     try:
-        rules = lower_lark(parse_lark(definition))
-        prove_cuts(rules, START)
-        _refuse_left_recursion(rules)
-        return _Writer(rules).write()
+        rules = lower_lark(parse_lark(definition), work)
+        prove_cuts(rules, START, work)
+        _refuse_left_recursion(rules, work)
+        return _Writer(rules, work).write()
     except (LarkError, Unsayable):
         return None
 
@@ -65,24 +76,19 @@ def regex_to_gbnf(pattern: str) -> str | None:
     if len(pattern) > MAX_DEFINITION:
         return None
     try:
-        return _Writer({START: parse_pattern(pattern)}).write()
+        return _Writer({START: parse_pattern(pattern)}, Work()).write()
     except Unsayable:
         return None
 
 
-def _refuse_left_recursion(rules: Mapping[str, Tree]) -> None:
+def _refuse_left_recursion(rules: Mapping[str, Tree], work: Work) -> None:
     """Raise if a rule may begin with itself, which llama.cpp refuses."""
-    nullable = nullable_rules(rules)
+    nullable = nullable_rules(rules, work)
     begins = {name: set(_corners(tree, nullable)) for name, tree in rules.items()}
-    for name in rules:
-        reached, todo = set[str](), list(begins[name])
-        while todo:
-            other = todo.pop()
-            if other == name:
-                raise Unsayable("rules that begin with themselves")
-            if other not in reached:
-                reached.add(other)
-                todo += begins[other]
+    try:
+        TopologicalSorter(begins).prepare()
+    except CycleError:
+        raise Unsayable("rules that begin with themselves") from None
 
 
 def _corners(tree: object, nullable: frozenset[str]) -> Iterable[str]:
@@ -107,9 +113,10 @@ def _corners(tree: object, nullable: frozenset[str]) -> Iterable[str]:
 class _Writer:
     """Writes rules, and each terminal once as a rule of its own."""
 
-    def __init__(self, rules: Mapping[str, Tree]) -> None:
+    def __init__(self, rules: Mapping[str, Tree], work: Work) -> None:
         self._rules = rules
-        self._nullable = nullable_rules(rules)
+        self._work = work
+        self._nullable = nullable_rules(rules, work)
         self._terminals: dict[object, str] = {}
         self._lines: list[str] = []
         self._size = 0
@@ -137,6 +144,7 @@ class _Writer:
         out: list[str] = []
         text = ""
         for part in row_of(tree):
+            self._work.spend()
             if (char := _single(part)) is not None:
                 text += _escaped(char)
                 continue

@@ -3,8 +3,8 @@
 The dialect is the one that grammar formats of custom tools have: rules in lower case,
 terminals in upper case, `%ignore`, `%import common.X`, and `{m,n}` beside `~m..n`. Priorities,
 templates, `%declare`, `%override` and everything that is more than a grammar (JSON schemas,
-special tokens, rules with options) is refused, with a sentence that says where it stands.
-It reads the notation; what the grammar means is for others.
+special tokens, rules with options, patterns that are joined or negated) is refused, with a
+sentence that says where it stands. It reads the notation; what the grammar means is for others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from antiphon.chat.grammars.patterns import Alt, Cat, Repeat
 
 __all__ = [
     "COMMON",
-    "Both",
     "Lark",
     "LarkError",
     "LarkNode",
     "Name",
-    "Not",
     "Regex",
     "Span",
     "Text",
@@ -70,21 +68,7 @@ class Span:
     last: str
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """What all of them match."""
-
-    parts: tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """What it does not match."""
-
-    node: object
-
-
-LarkNode: TypeAlias = Name | Text | Regex | Span | Both | Not | Cat | Alt | Repeat
+LarkNode: TypeAlias = Name | Text | Regex | Span | Cat | Alt | Repeat
 
 
 @dataclass(slots=True)
@@ -145,12 +129,12 @@ _TOKENS: Final = re.compile(
     | (?P<terminal>_?[A-Z][_A-Z0-9-]*)
     | (?P<number>[+-]?[0-9]+)
     | (?P<statement>%[a-z]+)
-    | (?P<sign>->|\.\.|::|[:|()\[\]{}~.,&*+?])
+    | (?P<sign>->|\.\.|::|[:|()\[\]{}~.,*+?&])
     """,
     re.VERBOSE | re.DOTALL,
 )
 _COUNTS: Final[dict[str, tuple[int, int | None]]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-_ENDS: Final = frozenset(["|", "->", "}", ")", "]", "&"])
+_ENDS: Final = frozenset(["|", "->", "}", ")", "]"])
 
 
 def parse_lark(definition: str) -> Lark:
@@ -287,12 +271,10 @@ class _Parser:
         return False
 
     def _option(self, depth: int) -> LarkNode:
-        parts = [self._sequence(depth)]
-        while self._take("&"):
-            parts.append(self._sequence(depth))
+        option = self._sequence(depth)
         if self._take("->"):
             self._next()
-        return parts[0] if len(parts) == 1 else Both(tuple(parts))
+        return option
 
     def _sequence(self, depth: int) -> LarkNode:
         parts: list[LarkNode] = []
@@ -330,10 +312,6 @@ class _Parser:
         return int(token.text[:9])
 
     def _atom(self, depth: int) -> LarkNode:
-        if self._take("~"):
-            if self._token.text == "~":
-                raise self._fault(self._token, "'~' cannot stand twice")
-            return Not(self._atom(depth))
         if self._take("("):
             node = self._options(depth + 1)
             self._expect(")")

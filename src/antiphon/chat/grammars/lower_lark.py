@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from antiphon.chat.grammars.lark import Lark, Name, Regex, Span, Text
-from antiphon.chat.grammars.munch import Leaf, Link, Tree, is_nullable
+from antiphon.chat.grammars.munch import Leaf, Link, Tree, Work, is_nullable
 from antiphon.chat.grammars.patterns import (
     Alt,
     Cat,
@@ -29,17 +29,17 @@ from antiphon.chat.grammars.patterns import (
 __all__ = ["START", "lower_lark", "nonempty", "options_of", "row_of"]
 
 START: Final = "root"
-_MAX_SIZE: Final = 4000
+_MAX_SIZE: Final = 1000
 _MAX_DEPTH: Final = 100
 _EMPTY: Final = Cat(())
 
 
-def lower_lark(grammar: Lark) -> dict[str, Tree]:
+def lower_lark(grammar: Lark, work: Work) -> dict[str, Tree]:
     """Return the rules of the grammar over leaves; the first is `START`.
 
     Raises `Unsayable` where a terminal cannot be said as a pattern.
     """
-    return _Lowering(grammar).run()
+    return _Lowering(grammar, work).run()
 
 
 def nonempty(tree: object, names: frozenset[str] = frozenset()) -> object:
@@ -156,7 +156,7 @@ class _Patterns:
                 kind = Cat if isinstance(node, Cat) else Alt
                 return kind(tuple(part for part, _ in read)), sum(size for _, size in read) + 1
             case _:
-                raise Unsayable("'&' and '~' between patterns")
+                raise TypeError(f"not part of a terminal: {node!r}")
 
     def _by_name(self, name: str, depth: int) -> tuple[Node, int]:
         if name not in self._named:
@@ -170,8 +170,9 @@ class _Patterns:
 class _Lowering:
     """Writes out one grammar, rule by rule from the first."""
 
-    def __init__(self, grammar: Lark) -> None:
+    def __init__(self, grammar: Lark, work: Work) -> None:
         self._grammar = grammar
+        self._work = work
         self._patterns = _Patterns(grammar)
         self._source = {name: _unrolled(name, node) for name, node in grammar.rules.items()}
         self._spaces, self._others = self._ignored()
@@ -220,6 +221,7 @@ class _Lowering:
             names = more
 
     def _can_be_empty(self, node: object, names: frozenset[str]) -> bool:
+        self._work.spend()
         match node:
             case Name(name) if name in self._source:
                 return name in names
@@ -234,6 +236,7 @@ class _Lowering:
 
     def _can_start(self, node: object, names: frozenset[str]) -> bool:
         """Say whether a terminal may be awaited at its beginning."""
+        self._work.spend()
         match node:
             case Name(name) if name in self._source:
                 return name in names
@@ -253,6 +256,7 @@ class _Lowering:
 
     def _lower(self, node: object, more: bool) -> Tree:
         """Return the tree of a node; `more` says that something may follow it."""
+        self._work.spend()
         match node:
             case Name(name) if name in self._source:
                 return self._link(name, more)

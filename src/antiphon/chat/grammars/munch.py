@@ -18,11 +18,27 @@ from typing import Final, TypeAlias
 
 from antiphon.chat.grammars.patterns import Alt, Cat, Chars, Node, Repeat, Unsayable
 
-__all__ = ["Leaf", "Link", "Tree", "is_nullable", "nullable_rules", "prove_cuts"]
+__all__ = ["Leaf", "Link", "Tree", "Work", "is_nullable", "nullable_rules", "prove_cuts"]
 
-_MAX_LEAVES: Final = 800
+_MAX_STEPS: Final = 20_000
 _MAX_PLACES: Final = 600
-_MAX_STEPS: Final = 300_000
+_SET_STEP: Final = 16  # so many members of a set are copied in a step
+
+
+class Work:
+    """How much may still be done for one grammar: the event loop waits for it.
+
+    Those of real tools take a few hundred steps, and a step about a microsecond.
+    """
+
+    def __init__(self, steps: int = _MAX_STEPS) -> None:
+        self._left = steps
+
+    def spend(self, steps: int = 1) -> None:
+        """Raise `Unsayable` when it was too much."""
+        self._left -= steps
+        if self._left < 0:
+            raise Unsayable("a grammar of that size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +79,41 @@ def is_nullable(node: object, names: frozenset[str] = frozenset()) -> bool:
             return False
 
 
-def nullable_rules(rules: Mapping[str, Tree]) -> frozenset[str]:
+def nullable_rules(rules: Mapping[str, Tree], work: Work) -> frozenset[str]:
     """Return the names of the rules that the empty text belongs to."""
     names: frozenset[str] = frozenset()
+    size = sum(_size(tree) for tree in rules.values())
     while True:
+        work.spend(size)
         more = frozenset(name for name, tree in rules.items() if is_nullable(tree, names))
         if more == names:
             return names
         names = more
 
 
-def prove_cuts(rules: Mapping[str, Tree], start: str) -> None:
+def _size(tree: object) -> int:
+    match tree:
+        case Cat(parts) | Alt(parts):
+            return 1 + sum(_size(part) for part in parts)
+        case Repeat(inner):
+            return 1 + _size(inner)
+        case _:
+            return 1
+
+
+def prove_cuts(rules: Mapping[str, Tree], start: str, work: Work) -> None:
     """Raise `Unsayable` unless cutting terminals greedily changes nothing."""
-    sides = _Sides(rules)
-    _Proof(sides, rules[start]).run()
+    sides = _Sides(rules, work)
+    _Proof(sides, rules[start], work).run()
 
 
 class _Sides:
     """Which leaves begin and end each rule, and which may follow which."""
 
-    def __init__(self, rules: Mapping[str, Tree]) -> None:
+    def __init__(self, rules: Mapping[str, Tree], work: Work) -> None:
         self._rules = rules
-        self._nullable = nullable_rules(rules)
+        self._work = work
+        self._nullable = nullable_rules(rules, work)
         self.leaves: dict[int, Leaf] = {}
         self.follow: dict[int, set[int]] = {}
         self._firsts = self._fixpoint(forward=True)
@@ -105,6 +134,7 @@ class _Sides:
     def _edge(
         self, tree: object, found: Mapping[str, frozenset[int]], *, forward: bool
     ) -> frozenset[int]:
+        self._work.spend()
         match tree:
             case Leaf(index):
                 return frozenset([index])
@@ -119,6 +149,7 @@ class _Sides:
                 out: frozenset[int] = frozenset()
                 for part in parts if forward else reversed(parts):
                     out |= self._edge(part, found, forward=forward)
+                    self._work.spend(len(out) // _SET_STEP)
                     if not is_nullable(part, self._nullable):
                         break
                 return out
@@ -132,8 +163,6 @@ class _Sides:
         """Note for every leaf below what may follow it."""
         match tree:
             case Leaf(index):
-                if len(self.leaves) >= _MAX_LEAVES:
-                    raise Unsayable("a grammar of that many terminals")
                 self.leaves[index] = tree
                 self.follow.setdefault(index, set())
             case Repeat(inner, _, high):
@@ -157,19 +186,20 @@ class _Sides:
             if not is_nullable(part, self._nullable):
                 break
         for index in self._edge(left, self._lasts, forward=False):
+            self._work.spend(1 + len(firsts) // _SET_STEP)
             self.follow.setdefault(index, set()).update(firsts)
 
 
 class _Proof:
     """Walks over all pairs of leaves that may be allowed at the same place."""
 
-    def __init__(self, sides: _Sides, start: Tree) -> None:
+    def __init__(self, sides: _Sides, start: Tree, work: Work) -> None:
         self._sides = sides
+        self._work = work
         self._start = sides.first(start)
         # By the identity of the pattern: to hash one means to walk over it.
         self._automata: dict[int, _Automaton] = {}
         self._meetings: dict[tuple[int, int], tuple[bool, int]] = {}
-        self._steps = 0
 
     def run(self) -> None:
         open_pairs = [(one, other) for one in self._start for other in self._start]
@@ -180,7 +210,7 @@ class _Proof:
                 continue
             follow = self._sides.follow
             new = {(a, b) for a in follow[one] for b in follow[other]} - seen
-            self._count(len(new) + 1)
+            self._work.spend(len(new) + 1)
             seen |= new
             open_pairs += new
 
@@ -189,6 +219,7 @@ class _Proof:
         leaves, follow = self._sides.leaves, self._sides.follow
         meets, beyond = self._meeting(leaves[one].pattern, leaves[other].pattern)
         after = 0
+        self._work.spend(len(follow[one]))
         for index in follow[one]:
             after |= self._automaton(leaves[index].pattern).first_bytes
         if beyond & after:
@@ -197,14 +228,9 @@ class _Proof:
             raise Unsayable("an end that may be followed by ignored text or not")
         return meets
 
-    def _count(self, steps: int) -> None:
-        self._steps += steps
-        if self._steps > _MAX_STEPS:
-            raise Unsayable("a grammar of that size")
-
     def _automaton(self, pattern: Node) -> _Automaton:
         if id(pattern) not in self._automata:
-            self._automata[id(pattern)] = _Automaton(pattern)
+            self._automata[id(pattern)] = _Automaton(pattern, self._work)
         return self._automata[id(pattern)]
 
     def _meeting(self, one: Node, other: Node) -> tuple[bool, int]:
@@ -219,19 +245,21 @@ class _Proof:
 
     def _meet(self, one: _Automaton, other: _Automaton) -> tuple[bool, int]:
         meets, beyond = False, 0
-        todo = [(a, b) for a in one.firsts for b in other.firsts]
-        seen = set()
+        todo = {(a, b) for a in one.firsts for b in other.firsts}
+        seen = set(todo)
         while todo:
-            self._count(1)
-            pair = a, b = todo.pop()
-            if pair in seen or not _overlap(one.chars[a], other.chars[b]):
+            a, b = todo.pop()
+            self._work.spend()
+            if not _overlap(one.chars[a], other.chars[b]):
                 continue
-            seen.add(pair)
             if a in one.lasts:
                 meets = meets or b in other.lasts
+                self._work.spend(len(other.follow[b]) // _SET_STEP)
                 beyond |= other.bytes_after(b)
-            self._count(len(one.follow[a]) * len(other.follow[b]))
-            todo += [(x, y) for x in one.follow[a] for y in other.follow[b]]
+            self._work.spend(len(one.follow[a]) * len(other.follow[b]) // _SET_STEP)
+            new = {(x, y) for x in one.follow[a] for y in other.follow[b]} - seen
+            seen |= new
+            todo |= new
         return meets, beyond
 
 
@@ -247,7 +275,8 @@ class _Part:
 class _Automaton:
     """The places of a pattern (its occurrences of characters) and which may follow which."""
 
-    def __init__(self, pattern: Node) -> None:
+    def __init__(self, pattern: Node, work: Work) -> None:
+        self._work = work
         self.chars: list[Chars] = []
         self.follow: list[set[int]] = []
         part = self._build(pattern)
@@ -264,6 +293,7 @@ class _Automaton:
         return bits
 
     def _build(self, node: object) -> _Part:
+        self._work.spend()
         match node:
             case Chars():
                 if len(self.chars) >= _MAX_PLACES:
@@ -290,6 +320,7 @@ class _Automaton:
                 raise TypeError(f"not part of a pattern: {node!r}")
 
     def _after(self, left: _Part, right: _Part) -> _Part:
+        self._work.spend(len(left.lasts) * (1 + len(right.firsts) // _SET_STEP))
         for place in left.lasts:
             self.follow[place] |= right.firsts
         return _Part(
@@ -324,8 +355,7 @@ def _lead_bytes(these: Chars) -> int:
     """Return the first bytes of these characters in UTF-8, as a set of bits."""
     bits = 0
     for low, high in these.ranges:
-        for byte in range(_lead_byte(low), _lead_byte(high) + 1):
-            bits |= 1 << byte
+        bits |= (2 << _lead_byte(high)) - (1 << _lead_byte(low))
     return bits
 
 

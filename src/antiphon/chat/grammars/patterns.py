@@ -25,7 +25,6 @@ __all__ = [
     "invert",
     "literal",
     "parse_pattern",
-    "quantifiers",
 ]
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -132,31 +131,6 @@ def literal(text: str, *, fold: bool = False) -> Node:
     """Return what matches exactly this text, in any case of its letters if `fold`."""
     parts = [chars([(ord(char), ord(char))]) for char in text]
     return Cat(tuple(_fold(part) if fold else part for part in parts))
-
-
-def quantifiers(pattern: str) -> tuple[int, bool]:
-    """Return how many repetitions a pattern has, and whether one of them is lazy.
-
-    Reads just enough syntax to tell a quantifier from a literal, so it works on any pattern.
-    """
-    count, lazy, depth, at = 0, False, 0, 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\":
-            at += 2
-            continue
-        if char == "[":
-            depth += 1
-        elif char == "]":
-            depth = max(0, depth - 1)
-        elif not depth and char in "*+?{" and pattern[at - 1 : at] != "(":
-            count += 1
-            end = pattern.find("}", at) if char == "{" else at
-            at = at if end < 0 else end
-            lazy = lazy or pattern[at + 1 : at + 2] == "?"
-            at += lazy
-        at += 1
-    return count, lazy
 
 
 def parse_pattern(pattern: str, flags: str = "") -> Node:

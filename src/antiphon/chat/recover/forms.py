@@ -33,8 +33,8 @@ __all__ = ["BEGINNINGS", "LOOK_BACK", "Form", "form_at"]
 Form: TypeAlias = Callable[[Held, Names], Steps[None]]
 """Reads one form of calls, and keeps what it finds."""
 
-BEGINNINGS: Final = re.compile(r"[<`\[{]")
-"""The characters that a call may begin with."""
+BEGINNINGS: Final = re.compile(r"<(?=[\w/|｜]|\Z)|`|\[(?=[\s\w{]|\Z)|\{(?=[\s\"']|\Z)")
+"""The characters that a call may begin with, as far as the one behind them shows it."""
 LOOK_BACK: Final = 9
 """How many characters before one of them decide whether it may."""
 
@@ -139,8 +139,7 @@ def _read_inside(held: Held, names: Names, info: str) -> Steps[None]:
         elif char == "}" and calls:
             held.at += 1
         elif info in _CALL_INFO:
-            name = yield from held.run(NAME, _MAX_NAME)
-            calls.append((yield from read_parens(held, names, name)))
+            calls.append((yield from _read_code(held, names)))
         else:
             raise NotACall
     if not calls and not held.has_kept:
@@ -150,3 +149,16 @@ def _read_inside(held: Held, names: Names, info: str) -> Steps[None]:
         if len(ticks) < 3 and not (held.is_ended and held.waits):
             raise NotACall
     held.keep(*calls)
+
+
+def _read_code(held: Held, names: Names) -> Steps[Found]:
+    """Return the call `name(a=1)`, which Gemma likes to print."""
+    name = yield from held.run(NAME, _MAX_NAME)
+    if name != "print" or names.find(name) is not None:
+        return (yield from read_parens(held, names, name))
+    yield from held.step("(")
+    name = yield from held.run(NAME, _MAX_NAME)
+    call = yield from read_parens(held, names, name)
+    yield from held.skip(_SPACE)
+    yield from held.step(")")
+    return call

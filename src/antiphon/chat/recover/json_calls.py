@@ -37,7 +37,7 @@ NAME: Final = re.compile(r"[\w.:/-]*")
 _NAMES: Final = frozenset({"name", "tool", "tool_name", "function_name", "function"})
 _ARGUMENTS: Final = ("arguments", "parameters", "args", "input")
 _INSIDE: Final = frozenset({"function", "tool_calls", "tool_call", "function_call"})
-_BESIDE: Final = frozenset({"type", "id", "call_id", "index", "role", "content"})
+_BESIDE: Final = frozenset({"type", "id", "call_id", "tool_call_id", "index", "role", "content"})
 _KNOWN: Final = _NAMES | _INSIDE | _BESIDE | frozenset(_ARGUMENTS)
 _TYPES: Final = frozenset({"function", "function_call", "tool_call", "tool_use", "tool"})
 
@@ -52,7 +52,7 @@ _IN_STRING: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
 def read_calls(held: Held, names: Names, *, is_tagged: bool = False) -> Steps[list[Found]]:
     """Return the calls in the object or the list that begins here.
 
-    Between tags a name alone is a call, and a last brace may be missing.
+    Between tags a name alone is a call. A last brace may be missing, as Llama forgets it.
     """
     if (yield from held.step("{[")) == "{":
         return (yield from _read_object(held, names, is_tagged, 0))
@@ -161,9 +161,14 @@ class _Said:
         self._is_definition = False
         self.inside: list[Found] = []
 
+    @property
+    def is_named(self) -> bool:
+        """Say whether a name that was offered has come."""
+        return self._name is not None or bool(self.inside)
+
     def check_key(self, key: str) -> None:
         """Give up at a key that calls do not have, unless a name has been offered already."""
-        if key not in _KNOWN and self._name is None and not self.inside:
+        if key not in _KNOWN and not self.is_named:
             raise NotACall
         self._is_definition |= key in ("description", "strict")
 
@@ -220,15 +225,10 @@ def _read_object(held: Held, names: Names, is_tagged: bool, depth: int) -> Steps
         if char == ",":
             held.at += 1
             continue
-        if not _is_brace_missing(held, char, is_tagged, depth):
+        is_brace_missing = depth == 0 and (char in "<`" if char else not held.is_cut)
+        if not is_brace_missing:
             yield from held.step("}")
         return said.calls(is_tagged)
-
-
-def _is_brace_missing(held: Held, char: str, is_tagged: bool, depth: int) -> bool:
-    if char:
-        return is_tagged and depth == 0 and char in "<`"
-    return is_tagged and depth == 0 and not held.is_cut
 
 
 def _read_field(held: Held, names: Names, said: _Said, is_tagged: bool, depth: int) -> Steps[None]:
@@ -246,6 +246,10 @@ def _read_field(held: Held, names: Names, said: _Said, is_tagged: bool, depth: i
         said.inside += yield from _read_objects(held, names, is_tagged, depth + 1)
     elif key in _NAMES:
         said.take(key, (yield from _read_short(held)))
+    elif key in _BESIDE and not said.is_named:
+        # An answer in JSON may begin so as well: nobody is to wait for the end of its content.
+        short = _read_short(held) if char and char in "\"'" else held.run(_SCALAR, _MAX_NAME)
+        said.take(key, (yield from short))
     else:
         said.take(key, (yield from read_value(held)))
 

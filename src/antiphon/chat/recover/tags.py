@@ -39,14 +39,20 @@ _TICKS: Final = re.compile(r"`*")
 _INFO: Final = re.compile(r"[\w-]*")
 
 _AROUND: Final = re.compile(
-    r"\w*(?:tool|function)_?calls?|\|python_tag\||\|(?:tool_calls?(?:_section)?(?:_begin|_start)?)\|"
+    r"\w*(?:tool|function)_?calls?|tools?|\|(?:python_tag|start_action)\||\|(?:tool_calls?(?:_section)?(?:_begin|_start)?)\|"
 )
 _AFTER: Final = re.compile(
-    r"\w*(?:tool|function)s?(?:_?calls?)?|invoke|s|\|?tool_calls?(?:_section)?(?:_end)?\|?"
+    r"\w*(?:tool|function)s?(?:_?calls?)?|invoke|s|\|?/?tool_calls?(?:_section)?(?:_end)?\|?"
 )
 _ENDS: Final = frozenset(
     {
-        *("|tool_call_end|", "|tool_calls_end|", "|tool_calls_section_end|"),
+        *(
+            "|/tool_call|",
+            "|end_action|",
+            "|tool_call_end|",
+            "|tool_calls_end|",
+            "|tool_calls_section_end|",
+        ),
         *("|im_end|", "|eot_id|", "|eom_id|", "|end_of_sentence|"),
     }
 )
@@ -69,6 +75,9 @@ def read_tag(held: Held) -> Steps[Tag]:
     is_end = (yield from held.peek()) == "/"
     held.at += is_end
     raw = yield from held.run(_WORD, _MAX_WORD)
+    if raw == "|" and (yield from held.peek()) == "/":  # Phi ends its calls by <|/tool_call|>
+        held.at += 1
+        raw += "/" + (yield from held.run(_WORD, _MAX_WORD))
     word = _one_spelling(raw)
     char = yield from held.step("> =") if raw else held.step("")
     attributes: dict[str, str] = {}
@@ -265,9 +274,9 @@ def _skip_call_id(held: Held) -> Steps[None]:
 
 
 def _one_spelling(raw: str) -> str:
-    """Return the word of a tag without a prefix, and with plain bars and underscores."""
+    """Return the word of a tag in small letters, without a prefix, with plain bars."""
     word = raw.replace("｜", "|").replace("▁", "_").removeprefix("|DSML|")
-    return word.rpartition(":")[2]
+    return word.rpartition(":")[2].lower()
 
 
 def _read_attributes(said: str) -> dict[str, str]:
