@@ -36,6 +36,7 @@ __all__ = [
     "locked_version",
     "node",
     "node_modules",
+    "npm_environment",
     "python",
 ]
 
@@ -66,6 +67,12 @@ def node() -> Path:
     return root / ("node.exe" if sys.platform == "win32" else "bin/node")
 
 
+def npm_environment() -> dict[str, str]:
+    """Return what npm runs with: our Node.js, and the certificates that the machine trusts."""
+    path = f"{node().parent}{os.pathsep}{os.environ['PATH']}"
+    return {"NODE_USE_SYSTEM_CA": "1", **os.environ, "PATH": path}
+
+
 def node_modules(folder: Path = NODE_LOCK.parent) -> Path:
     """Return the folder of the clients from npm, installed if they are not there yet.
 
@@ -91,7 +98,7 @@ def _install_node(files: list[Path], kept: Path) -> None:
             ["ci", *_FLAGS],
             return_completed_process=True,
             cwd=fresh,
-            env={**os.environ, "PATH": f"{node().parent}{os.pathsep}{os.environ['PATH']}"},
+            env=npm_environment(),
             capture_output=True,
             text=True,
             timeout=_PATIENCE,

