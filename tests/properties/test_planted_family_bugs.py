@@ -107,7 +107,7 @@ def _output(call: Item, found: list[dict[str, Any]]) -> Item:
 BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
     "two tools have one name": (
         toolbox,
-        "if _is_plain(wished) and wished not in taken:",
+        'if _is_plain(wished) and wished.strip("_") and wished not in taken:',
         "if _is_plain(wished):",
     ),
     "long names are cut and not marked": (

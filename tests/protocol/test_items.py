@@ -93,3 +93,10 @@ def test_an_item_without_a_type_is_a_message_or_a_reference() -> None:
 )
 def test_the_text_of_a_content_is_that_of_its_parts(content: Any, text: str) -> None:
     assert text_of(content) == text
+
+
+def test_the_output_of_a_local_shell_gets_an_id_of_its_own() -> None:
+    output = {"type": "local_shell_call_output", "id": "lsh_1", "output": "a"}
+    kept = with_id(output, lambda prefix: f"{prefix}_new")
+    assert (kept["id"], kept["call_id"]) == ("lsho_new", "lsh_1")
+    assert output["id"] == "lsh_1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -319,3 +320,29 @@ def test_any_interleaving_tells_the_same_calls_in_their_order(
     ]
     assert _calls(told) == expected
     assert told[-1] == STOP
+
+
+def _work(calls: int) -> int:
+    """Count the functions that are called to raise so many interleaved custom calls."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    opened = [CallOpened(key, "c") for key in range(calls)]
+    pieces = ['{"input":"', *"a" * 30, '"}']
+    grown = [CallGrew(key, piece) for piece in pieces for key in range(calls)]
+    raiser = Raiser(BOX)
+    sys.setprofile(note)
+    try:
+        told = raiser.feed([*opened, *grown, STOP])
+    finally:
+        sys.setprofile(None)
+    assert len(told) == calls + 1
+    return count
+
+
+def test_pieces_that_wait_behind_many_calls_are_not_looked_at_for_each_of_them() -> None:
+    # Of 4,096 pieces each costs some 40 calls of functions; looked at again, it would be 500.
+    assert _work(128) < 100 * 128 * 32

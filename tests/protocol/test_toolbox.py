@@ -413,3 +413,17 @@ def test_boxes_are_equal_if_they_hold_the_same() -> None:
     assert box(function("f")) == box(function("f"))
     assert box(function("f")) != box(function("g"))
     assert Toolbox() != 3
+
+
+def test_a_name_of_which_nothing_is_left_is_told_from_others() -> None:
+    toolbox, _ = gather_tools([{"type": "function", "name": "日本"}])
+    (offer,) = toolbox.offers
+    assert re.fullmatch(r"_+[0-9a-f]{8}", offer.alias)
+
+
+def test_a_namespace_whose_tools_are_no_list_is_reported() -> None:
+    space = {"type": "namespace", "name": "n", "tools": {"a": 1}}
+    toolbox, report = gather_tools([], [{"type": "additional_tools", "tools": [space]}])
+    assert toolbox.offers == ()
+    assert len(report) == 1
+    assert report[0].startswith("input[0].tools[0] (namespace)")

@@ -422,3 +422,10 @@ async def test_a_websocket_is_sent_back_to_http() -> None:
         answer = await request(gateway, "GET", "/responses")
 
     assert answer.status == 426
+
+
+async def test_an_empty_format_is_no_format() -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        answer = await ask(gateway, text={"format": {}})
+
+    assert (answer.status, answer.json["status"]) == (200, "completed")

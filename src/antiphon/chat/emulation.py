@@ -126,6 +126,7 @@ class _Input(Emulation):
         super().__init__(_without_tools(plan, order.rstrip(), form))
         self._name = tool["name"]
         self._is_open = False
+        self._is_called = False
 
     def feed(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
         """Return the text as the one argument of the tool."""
@@ -135,7 +136,9 @@ class _Input(Emulation):
                 out += self._open()
                 out.append(CallGrew(_KEY, msgspec.json.encode(delta.text).decode()[1:-1]))
                 continue
-            if isinstance(delta, Stopped) and delta.reason == "stop":
+            if isinstance(delta, CallOpened):
+                self._is_called = True
+            if isinstance(delta, Stopped) and delta.reason == "stop" and not self._is_called:
                 out += [*self._open(), CallGrew(_KEY, '"}'), CallClosed(_KEY)]
             out.append(delta)
         return out

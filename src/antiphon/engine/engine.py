@@ -221,7 +221,7 @@ class Engine:
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:
     form = request.text.format if request.text else None
-    return None if form is None or form["type"] == "text" else FormatCheck(form)
+    return None if not form or form["type"] == "text" else FormatCheck(form)
 
 
 def _note(response: Response, notes: Sequence[str]) -> None:

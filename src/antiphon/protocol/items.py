@@ -248,6 +248,9 @@ def item_prefix(kind: str) -> str:
 def with_id(item: Item, mint: Callable[[str], str]) -> Item:
     """Return the item as it will be remembered: with a type and an id, never the same dict."""
     kind = item_type(item)
+    if kind == "local_shell_call_output" and item.get("id") and not item.get("call_id"):
+        # Its id is that of the call, and no two items may have one id.
+        item = {**item, "call_id": item["id"], "id": None}
     item_id = item.get("id") or mint(item_prefix(kind))
     return {**item, "type": kind, "id": item_id}
 

@@ -220,19 +220,20 @@ class _Lowering:
             return item
         return _rest(item, family) | {
             "type": "function_call_output",
-            "call_id": item.get("call_id") or self._call_of(item, family),
+            "call_id": self._call_of(item, family),
             "output": self._found(item) if family.kind == "tool_search" else _output(item, family),
         }
 
     def _call_of(self, item: Item, family: Family) -> str:
-        """Return which call an output without a call_id is of.
+        """Return which call an output is of.
 
-        What a server found itself names no call: it is that of the search before it.
+        What a server found itself names no call: it is that of the search before it. A local
+        shell's output may name its call by the id of the item.
         """
-        if family.kind == "tool_search":
+        if family.kind == "tool_search" and not item.get("call_id"):
             return self._searched
         wanted = answers(item) or ""
-        return self._call_ids.get(wanted, wanted)
+        return self._call_ids.get(wanted, wanted) if family.kind == "local_shell" else wanted
 
     def _found(self, item: Item) -> str:
         """Return what a search has found, by the names under which it can be called now."""

@@ -62,13 +62,19 @@ class _Held:
     def __init__(self, opened: CallOpened, offer: Offer) -> None:
         self.opened = opened
         self.offer = offer
-        self.pieces: list[str] = []
+        self._pieces: list[str] = []
+        self._size = 0
         self._tried = 0
+
+    def add(self, text: str) -> None:
+        """Take a piece of the arguments."""
+        self._pieces.append(text)
+        self._size += len(text)
 
     @property
     def text(self) -> str:
         """What came of the arguments so far."""
-        return "".join(self.pieces)
+        return "".join(self._pieces)
 
     def is_whole(self) -> bool:
         """Say whether the arguments are JSON.
@@ -76,11 +82,10 @@ class _Held:
         What was tried in vain is tried again when twice as much has come: a call that grows
         among others is not read from its beginning with every piece.
         """
-        text = self.text
-        if len(text) < 2 * self._tried:
+        if self._size < 2 * self._tried:
             return False
-        self._tried = len(text) or 1
-        return _is_json(text)
+        self._tried = self._size or 1
+        return _is_json(self.text)
 
 
 class Raiser:
@@ -144,7 +149,7 @@ class Raiser:
         if isinstance(delta, CallGrew | CallClosed) and delta.key in self._told:
             self._tell(delta)
         elif isinstance(delta, CallGrew) and delta.key == held.opened.key:
-            held.pieces.append(delta.arguments)
+            held.add(delta.arguments)
         elif isinstance(delta, CallClosed) and delta.key == held.opened.key:
             self._settle(held)
         elif isinstance(delta, Stopped):
@@ -186,6 +191,7 @@ class Raiser:
     def _go_on(self) -> None:
         """Let what waited come next: it is told, until another call is held back."""
         self._held = None
+        self._behind = _joined(self._behind)
         self._due.extendleft(reversed(self._behind))
         self._behind = []
 
@@ -243,6 +249,29 @@ class Raiser:
     def _say(self, key: int, text: str) -> None:
         if text:
             self._out.append(CallGrew(key, text))
+
+
+def _joined(deltas: Sequence[Delta]) -> list[Delta]:
+    """Return the deltas with the arguments of each call in one piece.
+
+    What waits behind many calls is looked at again for each of them.
+    """
+    out: list[Delta] = []
+    grown: list[tuple[int, int, list[str]]] = []
+    pieces: dict[int, list[str]] = {}
+    for delta in deltas:
+        if isinstance(delta, CallGrew):
+            if delta.key in pieces:
+                pieces[delta.key].append(delta.arguments)
+                continue
+            pieces[delta.key] = [delta.arguments]
+            grown.append((len(out), delta.key, pieces[delta.key]))
+        elif isinstance(delta, CallOpened):
+            pieces.pop(delta.key, None)  # another call under the same key
+        out.append(delta)
+    for at, key, texts in grown:
+        out[at] = CallGrew(key, "".join(texts))
+    return out
 
 
 def _said(offer: Offer, text: str) -> str:

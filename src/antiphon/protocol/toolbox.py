@@ -202,7 +202,7 @@ def _walk(
     for index, tool in enumerate(tools):
         place = f"{where}[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind == "namespace" and _is_named(tool):
+        if kind == "namespace" and _is_named(tool) and isinstance(tool.get("tools") or [], list):
             _report_fields(tool, place, report)
             yield from _walk_namespace(tool, place, report, is_loaded=is_loaded)
         else:
@@ -309,7 +309,7 @@ def _free_alias(kind: Kind, namespace: str | None, name: str, taken: Container[s
     """Return a name made of a tool's own that every backend takes and nobody has."""
     joint = "" if namespace is None or namespace.endswith("_") else "__"
     wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")
-    if _is_plain(wished) and wished not in taken:
+    if _is_plain(wished) and wished.strip("_") and wished not in taken:
         return wished
     identity = msgspec.json.encode([kind, namespace, name])
     digits = hashlib.sha256(identity).hexdigest()
