@@ -29,8 +29,8 @@ _INTRODUCTION: Final = f"""\
 # Clients
 
 What unmodified clients do through antiphon on a plain chat-completions backend. Each row links to
-a page with the turns that were run, and how. The backend of these runs is a scripted one, so a
-run shows what the client and the gateway do, not what a model makes of it.
+a page with the turns that were run, and how. Unless a turn names the embedded model, the backend is
+a scripted one: it shows what the client and the gateway do, not what a model makes of it.
 
 `antiphon connect CLIENT` prints the settings for a client, and `--write` puts them in place.
 
