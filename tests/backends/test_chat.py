@@ -14,9 +14,13 @@ from antiphon.backends import chat
 from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.chat import ChatBackend
 from antiphon.chat.profiles import Profile
+from antiphon.protocol.checked import check_request
 from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
 from antiphon.protocol.errors import BackendError, ContextOverflow
-from antiphon.protocol.plan import Plan
+from antiphon.protocol.plan import Plan, make_plan
+from antiphon.protocol.request import read_request
+from antiphon.testing import Script, ScriptedUpstream
+from antiphon.testing.faults import Cut
 from antiphon.transport.http import Limits, Secret
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
 
@@ -471,3 +475,43 @@ async def test_usage_comes_before_the_stop() -> None:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
     said, _ = await answer_to(EVENTS + chunk(event("stop", content="Hi") + usage + DONE) + LAST)
     assert [type(delta) for delta in said] == [TextGrew, UsageKnown, Stopped]
+
+
+async def test_half_a_call_that_was_to_be_json_is_not_lost_when_the_upstream_breaks() -> None:
+    request = read_request(
+        {
+            "input": "x",
+            "stream": True,
+            "tools": [{"type": "function", "name": "f"}],
+            "tool_choice": "required",
+        }
+    )
+    plan = make_plan(request, check_request(request), request.items, "m")
+    script = Script(text=['{"name":', '"f","arg'], faults=[Cut(after=2)])
+    deltas: list[Delta] = []
+    async with ScriptedUpstream(script) as upstream:
+        backend = ChatBackend(upstream.base_url, profile="llamacpp")
+        with pytest.raises(BackendError):
+            async for batch in backend.stream(plan):
+                deltas += batch
+        await backend.close()
+
+    said = "".join(delta.text for delta in deltas if isinstance(delta, TextGrew))
+    assert said
+    assert '{"name":"f","arg'.startswith(said)
+
+
+async def test_a_call_left_in_the_text_is_text_where_no_tool_may_be_called() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    body = {"input": "x", "tools": [{"type": "function", "name": "f"}], "stream": True}
+    found = {}
+    async with ScriptedUpstream(Script(text=text)) as upstream:
+        backend = ChatBackend(upstream.base_url)
+        for choice in ("auto", "none"):
+            request = read_request(body | {"tool_choice": choice})
+            plan = make_plan(request, check_request(request), request.items, "m")
+            deltas = [delta async for batch in backend.stream(plan) for delta in batch]
+            found[choice] = "".join(one.text for one in deltas if isinstance(one, TextGrew))
+        await backend.close()
+
+    assert found == {"auto": "", "none": text}

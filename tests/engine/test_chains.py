@@ -178,3 +178,21 @@ async def test_two_servers_on_one_memory_store_share_what_was_said() -> None:
         await say(two, "child", root)
 
     assert texts(backend.plans[0]) == spoken(["root", "child"])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"type": "function_call_output", "call_id": "call_9", "output": "x"},
+        {"type": "custom_tool_call_output", "call_id": "call_9", "output": "x"},
+        {"type": "shell_call_output", "call_id": "call_9", "output": []},
+        {"type": "local_shell_call_output", "id": "call_9", "output": "x"},
+        {"type": "apply_patch_call_output", "call_id": "call_9", "status": "completed"},
+        {"type": "tool_search_output", "call_id": "call_9", "tools": []},
+    ],
+)
+async def test_the_output_of_a_call_that_nobody_made_is_refused(output: dict[str, Any]) -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        answer = await ask(gateway, input=[output])
+
+    assert (answer.status, answer.error["code"]) == (400, "tool_call_not_found")

@@ -363,3 +363,19 @@ async def test_a_wrapped_backend_is_listed_and_left_open() -> None:
     assert await wrapped.models() == await backend.models()
     await wrapped.close()
     assert not backend.is_closed
+
+
+async def test_calls_of_every_family_wait_for_their_output() -> None:
+    waiting: list[Item] = [
+        {"type": "custom_tool_call", "call_id": "c", "name": "t", "input": "x", "id": "ctc_1"},
+        {"type": "local_shell_call", "call_id": "l", "action": {}, "id": "lsh_1"},
+        {"type": "shell_call", "call_id": "s", "action": {}, "id": "sh_1"},
+    ]
+    answered: Item = {"type": "local_shell_call_output", "id": "lsh_1", "output": "a"}
+
+    done = await compacted([*TALK, *waiting, answered])
+
+    behind = texts(done.output)
+    assert "custom_tool_call:c" in behind
+    assert "shell_call:s" in behind
+    assert "local_shell_call:l" not in behind

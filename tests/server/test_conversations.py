@@ -524,3 +524,12 @@ async def test_the_example_in_the_docs_prints_what_its_page_says() -> None:
         await asyncio.to_thread(exec, local, {"print": printed.append})
 
     assert "".join(f"{line}\n" for line in printed) == expected
+
+
+async def test_calls_of_every_family_are_listed_with_a_status(gateway: Gateway) -> None:
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "t", "input": "x"}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "y"}
+    made = await request(gateway, "POST", "/conversations", {"items": [call, output]})
+    listed = await request(gateway, "GET", f"/conversations/{made.json['id']}/items?order=asc")
+
+    assert [item["status"] for item in listed.json["data"]] == ["completed", "completed"]

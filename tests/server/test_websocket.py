@@ -766,3 +766,14 @@ async def test_of_sockets_that_came_and_went_nothing_is_left() -> None:
 
         assert len(gateway.app.sockets) == 0
         assert gateway.app.socket_cache.used == 0
+
+
+async def test_a_rate_limit_of_the_upstream_says_when_to_come_again() -> None:
+    limit = BackendError("slow down", code="rate_limit_exceeded", status=429, retry_after=1.5)
+    async with serve_gateway(ScriptedBackend([[limit]])) as gateway, talk(gateway.base_url) as told:
+        last = await told.turn(input="hello")
+
+    assert last["type"] == "response.failed"
+    error = last["response"]["error"]
+    assert error["code"] == "rate_limit_exceeded"
+    assert error["message"].endswith("try again in 1.5s.")
