@@ -474,3 +474,14 @@ def test_fields_of_parts_that_nobody_reads_are_reported() -> None:
     _, report = write_request(Plan(model="m", items=[item]), GENERIC)
 
     assert report == ["input[0].content[0].prompt_cache_breakpoint"]
+
+
+def test_a_server_that_knows_no_schemas_has_its_model_told_of_it() -> None:
+    form = {"type": "json_schema", "name": "n", "schema": {"required": ["answer"]}}
+    body, report = write(PLAIN, format=form, instructions="Be brief.")
+
+    system = body["messages"][0]["content"]
+    assert system.startswith("Be brief.")
+    assert '{"required":["answer"]}' in system
+    assert body["response_format"] == {"type": "json_object"}
+    assert report == []

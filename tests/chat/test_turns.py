@@ -139,3 +139,8 @@ def test_fields_of_items_that_nobody_reads_are_reported() -> None:
     _, report = arrange([{**call, "namespace": "files"}, output])
 
     assert report == ["input[0].namespace"]
+
+
+def test_tools_among_the_items_are_no_loss() -> None:
+    tools: Item = {"type": "additional_tools", "tools": [{"type": "function", "name": "f"}]}
+    assert arrange([tools, user("hi")])[1] == []

@@ -142,3 +142,11 @@ async def test_models_are_listed_with_what_config_says_of_them() -> None:
 async def test_the_default_model_can_be_asked_for() -> None:
     assert Catalog({}, Clock(), default_model="m").default_model == "m"
     assert Catalog({}, Clock()).default_model is None
+
+
+async def test_a_route_knows_how_much_the_model_takes() -> None:
+    told = {"b": ModelSettings(context_length=4_096)}
+    catalog = Catalog({"p": Listing("a", "b")}, Clock(), models=told)
+
+    assert (await catalog.route("b")).context_length == 4_096
+    assert (await catalog.route("a")).context_length is None

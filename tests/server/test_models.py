@@ -135,3 +135,10 @@ async def test_a_name_with_a_slash_is_found_however_it_is_written(
 ) -> None:
     answer = await request(gateway, "GET", path)
     assert (answer.status, answer.json["id"]) == (200, "maker/m")
+
+
+async def test_our_own_client_takes_no_assumption_for_a_fact() -> None:
+    async with serve_gateway(ScriptedBackend(models=["nobody-knows-me"])) as gateway:
+        facts = read_models((await request(gateway, "GET", "/models")).body)["nobody-knows-me"]
+
+    assert (facts.context_window, facts.image_input) == (None, None)
