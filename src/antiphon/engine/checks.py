@@ -10,16 +10,43 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from antiphon.engine.grammars import HOW_TO, grammar_check
+import msgspec
+
+from antiphon.engine.format import FormatCheck
+from antiphon.engine.grammars import HOW_TO, aside, grammar_check
 from antiphon.engine.schemas import NO_JSON, SchemaCheck, decode, schema_check
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.lower import APPLY_PATCH, LOCAL_SHELL, SHELL
 from antiphon.protocol.raising import Check
 from antiphon.protocol.toolbox import Offer, Toolbox
 
-__all__ = ["call_checks", "has_grammars"]
+__all__ = ["Checks", "call_checks", "has_grammars", "make_checks"]
 
 _OURS: Final = {"shell": SHELL, "local_shell": LOCAL_SHELL, "apply_patch": APPLY_PATCH}
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """What an answer is held against: calls by the alias of their tool, and the text."""
+
+    calls: dict[str, Check]
+    form: FormatCheck | None = None
+    are_slow: bool = False
+    """Whether some take so long that the event loop must not wait for them."""
+
+
+async def make_checks(
+    toolbox: Toolbox, form: FormatCheck | None, enforced: frozenset[str]
+) -> tuple[Checks | None, list[str]]:
+    """Return what an answer is held against, None for nothing, and what cannot be checked.
+
+    Raise InvalidRequest for a grammar that is none.
+    """
+    if not toolbox.offers and form is None:
+        return None, []
+    are_slow = has_grammars(toolbox)
+    make = partial(call_checks, toolbox, enforced)
+    calls, report = await aside(make) if are_slow else make()
+    return Checks(calls, form, are_slow), report
 
 
 def call_checks(toolbox: Toolbox, enforced: frozenset[str]) -> tuple[dict[str, Check], list[str]]:

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from functools import partial
 
 import msgspec
 
 from antiphon.backends.base import Backend, enforced
 from antiphon.engine.background import Background
 from antiphon.engine.catalog import Catalog, Route
-from antiphon.engine.checks import call_checks, has_grammars
+from antiphon.engine.checks import Checks, make_checks
 from antiphon.engine.compact import compacting
 from antiphon.engine.debts import Debts
 from antiphon.engine.follow import follow
 from antiphon.engine.format import FormatCheck
-from antiphon.engine.grammars import aside
 from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
 from antiphon.engine.live import Live
-from antiphon.engine.mending import Checks, Mending
+from antiphon.engine.mending import Mending
 from antiphon.engine.record import Record, Terms
 from antiphon.engine.recovery import Recovery
 from antiphon.engine.seal import HOW_TO, Sealer
@@ -153,34 +151,10 @@ class Engine:
         )
         record = self._record(request, owner, context, response)
         try:
-            items, unopened = open_context(context.items, owner, self.sealer)
-            refuse_orphans(items, context.own)
-            checked = check_request(
-                request, items, can_seal=self.sealer is not None, how_to_seal=HOW_TO
-            )
-            are_slow = has_grammars(checked.toolbox)
-            made = partial(call_checks, checked.toolbox, enforced(route.backend))
-            checks, unchecked = await aside(made) if are_slow else made()
-            notes = [*checked.degraded, *unopened, *unchecked]
-            if strict:
-                refuse_degraded(notes)
-            may_mend = bool(checked.toolbox.offers or form)
-            mending = Checks(checks, form, are_slow) if may_mend else None
-            backend = self._backend(request, route, owner, mending)
+            parts = await self._parts(request, owner, route, response, context, form, strict)
         except BaseException:
             await asyncio.shield(record.abandon())
             raise
-        _note(response, notes)
-        parts = Parts(
-            owner=owner,
-            backend=backend,
-            plan=make_plan(request, checked, items, route.model),
-            context=context.items,
-            response=response,
-            form=form,
-            is_strict=strict,
-            may_shorten=request.truncation == "auto",
-        )
         builder = ResponseBuilder(
             response,
             self.mint,
@@ -188,6 +162,37 @@ class Engine:
             seal=self._seal(request, owner),
         )
         return Turn(self, parts, builder, record)
+
+    async def _parts(
+        self,
+        request: CreateResponse,
+        owner: str,
+        route: Route,
+        response: Response,
+        context: Context,
+        form: FormatCheck | None,
+        strict: bool,
+    ) -> Parts:
+        """Return what the turn is made of; note in the response what cannot be honoured."""
+        items, unopened = open_context(context.items, owner, self.sealer)
+        refuse_orphans(items, context.own)
+        can_seal = self.sealer is not None
+        checked = check_request(request, items, can_seal=can_seal, how_to_seal=HOW_TO)
+        checks, unchecked = await make_checks(checked.toolbox, form, enforced(route.backend))
+        notes = [*checked.degraded, *unopened, *unchecked]
+        if strict:
+            refuse_degraded(notes)
+        _note(response, notes)
+        return Parts(
+            owner=owner,
+            backend=self._backend(request, route, owner, checks),
+            plan=make_plan(request, checked, items, route.model),
+            context=context.items,
+            response=response,
+            form=form,
+            is_strict=strict,
+            may_shorten=request.truncation == "auto",
+        )
 
     def _record(
         self, request: CreateResponse, owner: str, context: Context, response: Response

@@ -29,6 +29,7 @@ from functools import partial
 import msgspec
 
 from antiphon.backends.base import Backend, ModelInfo, enforced
+from antiphon.engine.checks import Checks
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.grammars import aside
 from antiphon.engine.said import MAX_PROBLEM, Mark, Said, mark_of
@@ -52,18 +53,9 @@ from antiphon.protocol.raising import Check, Raiser, Rejected
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
 
-__all__ = ["Checks", "Mending"]
+__all__ = ["Mending"]
 
 _CALL_ORDER = "You must call one of the tools now. Do not answer in words."
-
-
-class Checks(msgspec.Struct, frozen=True):
-    """What an answer is held against: calls by the alias of their tool, and the text."""
-
-    calls: dict[str, Check]
-    form: FormatCheck | None = None
-    are_slow: bool = False
-    """Whether some take so long that the event loop must not wait for them."""
 
 
 class Mending:
