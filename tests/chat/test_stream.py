@@ -52,6 +52,13 @@ def read(data: bytes, **settings: Any) -> list[Delta]:
 # The end.
 
 
+def test_words_behind_the_end_are_not_read() -> None:
+    reader = ChatStream()
+    assert reader.feed(chunk(content="a")) == [TextGrew("a")]
+    assert reader.feed(DONE) == [Stopped("stop")]
+    assert reader.feed(chunk(content="b")) == []
+
+
 def test_stopped_waits_for_the_usage_that_follows_the_reason() -> None:
     reader = ChatStream()
     assert reader.feed(chunk("stop", content="a")) == [TextGrew("a")]
@@ -181,9 +188,10 @@ def test_an_event_over_the_limit_is_a_fault() -> None:
 @pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
 def test_an_answer_without_end_is_a_fault(field: str) -> None:
     reader = ChatStream(max_output=1000)
-    reader.feed(chunk(**{field: "x" * 900}))
+    for _ in range(9):
+        reader.feed(chunk(**{field: "x" * 100}))
     with pytest.raises(BackendError, match="does not end"):
-        reader.feed(chunk(**{field: "x" * 200}))
+        reader.feed(chunk(**{field: "x" * 101}))
 
 
 def test_arguments_without_end_are_a_fault() -> None:

@@ -119,6 +119,27 @@ async def test_a_call_and_its_output_meet_over_the_chain() -> None:
     ]
 
 
+async def test_the_output_of_a_call_of_long_ago_is_taken() -> None:
+    def script(plan: Plan) -> Script:
+        if len(plan.items) == 1:
+            return [CallOpened(0, "weather", "call_w"), CallGrew(0, "{}"), STOP]
+        return [TextGrew("well"), STOP]
+
+    async with serve_gateway(ScriptedBackend(script)) as gateway:
+        tool = {"type": "function", "name": "weather"}
+        ids = [(await ask(gateway, input="weather?", tools=[tool])).json["id"]]
+        for _ in range(40):
+            ids.append(await say(gateway, "and", ids[-1]))
+        output = {"type": "function_call_output", "call_id": "call_w", "output": "sun"}
+        late = await ask(gateway, input=[output], previous_response_id=ids[-1])
+        output["call_id"] = "call_x"
+        orphan = await ask(gateway, input=[output], previous_response_id=ids[-1])
+
+    assert late.status == 200
+    assert orphan.error["code"] == "tool_call_not_found"
+    assert "call_x" in orphan.error["message"]
+
+
 async def test_list_input_and_unknown_items_are_remembered_whole() -> None:
     strange = {"type": "acme:thing", "id": "t_1", "deep": {"a": [1, None]}}
     message = {"role": "user", "content": [{"type": "input_text", "text": "x", "odd": True}]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ def size_of(backend: Backend) -> int | None:
     return backend.context if isinstance(backend, Sized) else None
 
 
-async def compacted(items: list[Item], backend: Backend | None = None) -> Compacted:
+async def compacted(items: Sequence[Item], backend: Backend | None = None) -> Compacted:
     numbers = count()
     backend = backend or ScriptedBackend(summing)
     plan = Plan(model="m", items=items)
@@ -84,7 +84,7 @@ def threshold(tokens: int) -> dict[str, Any]:
     return {"context_management": [{"type": "compaction", "compact_threshold": tokens}]}
 
 
-def texts(items: list[Item]) -> list[str]:
+def texts(items: Sequence[Item]) -> list[str]:
     """Return what each item says, in short."""
     found = []
     for item in items:

@@ -7,8 +7,11 @@ import asyncio
 import aiohttp
 import pytest
 
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import CallGrew, Degraded, Stopped, TextGrew
+from antiphon.protocol.errors import StoreUnavailable, TurnLost
+from antiphon.store.base import Batch
+from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, ask_stream, terminal
 
@@ -50,3 +53,52 @@ async def test_a_strict_caller_is_refused_before_the_model_is_asked(begun: list[
     # What was said before is told with the failure.
     assert answer.status == (200 if begun else 400)
     assert "top_k" in answer.json["error"]["message"]
+
+
+class BreakingStore(MemoryStore):
+    """A store that cannot add to a log, by default for a bug."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error or ZeroDivisionError()
+
+    async def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> bool:
+        raise self._error
+
+
+@pytest.mark.parametrize("rest", [[], [[], TextGrew("!"), Stopped("stop")]])
+async def test_a_log_that_breaks_ends_the_turn_as_failed_and_durable(rest: list[Step]) -> None:
+    backend = ScriptedBackend([[TextGrew("So "), TextGrew("far"), Stopped("stop"), *rest]])
+
+    async with serve_gateway(backend, store=BreakingStore()) as gateway:
+        told = terminal(await ask_stream(gateway))  # the referee counts
+        kept = await gateway.store.get("local", told.id)
+        channel = gateway.app.engine.live.find("local", told.id)
+
+    assert kept is not None
+    assert (told.status, kept.status, channel) == ("failed", "failed", None)
+    assert told.output_text.startswith("So far")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreUnavailable("no room"), "store_unavailable"),
+        (TurnLost("deleted"), "store_unavailable"),
+        (ZeroDivisionError(), "server_error"),
+    ],
+)
+async def test_a_log_that_cannot_be_written_ends_a_turn_whose_model_is_silent(
+    error: Exception, code: str
+) -> None:
+    backend = ScriptedBackend([[TextGrew("So "), TextGrew("far"), asyncio.Event()]])
+
+    async with asyncio.timeout(30), serve_gateway(backend, store=BreakingStore(error)) as gateway:
+        told = terminal(await ask_stream(gateway))
+        await backend.stopped.wait()
+
+    assert (told.status, told.output_text) == ("failed", "So far")
+    assert told.error is not None
+    assert told.error.code == code

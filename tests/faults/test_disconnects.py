@@ -281,3 +281,24 @@ async def test_a_bug_in_mid_stream_breaks_the_connection_instead_of_answering_tw
     assert b"so far" in seen
     assert seen.count(b"HTTP/1.1") == 1
     assert not seen.endswith(b"0\r\n\r\n")
+
+
+def test_leaving_in_mid_stream_is_not_our_fault_on_the_loop_that_we_serve_with(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def leave_early() -> None:
+        async with open_house(WAITING) as house:
+            tasks = asyncio.all_tasks()
+            async with listen(house.gateway.base_url, input="a question") as listener:
+                await listener.until_text(PREFIX)
+                listener.leave()
+                await left(house.upstream.requests[0])
+            await stored(house.gateway, listener.response_id, "cancelled")
+            await settled(house.gateway, tasks)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(leave_early())
+
+    assert caplog.records == []

@@ -113,6 +113,53 @@ def test_a_stream_cut_off_anywhere_keeps_its_prefix_and_never_lies(
         assert b"finish_reason" in data
 
 
+SIMPLE = b'{"choices":[{"index":0,"delta":{"content":"%b"}}]}'
+BEFORE = b"data: " + SIMPLE % b"a" + b"\n\n"
+# Little pieces of JSON and SSE, to be put where they do not belong.
+SCRAPS = st.sampled_from(
+    [
+        *(b'"', b"\\", b'\\"', b",", b'","', b"}", b"\x01", b"\xff", b"\\ud83c", b"\xc3\xa9", b""),
+        *(b"\n", b"\n\n", b"\n\ndata: ", b"data: ", b"[DONE]"),
+        *(b'","content":"', b'"},"finish_reason":"stop"}]}'),
+    ]
+)
+alike = st.lists(texts.map(lambda text: SIMPLE % json.dumps(text)[1:-1].encode()), max_size=5)
+damages = st.lists(st.tuples(st.integers(min_value=0), st.integers(0, 2), SCRAPS), max_size=3)
+
+
+def damage(data: bytes, damages: list[tuple[int, int, bytes]]) -> bytes:
+    for place, size, scrap in damages:
+        at = place % (len(data) + 1)
+        data = data[:at] + scrap + data[at + size :]
+    return data
+
+
+def read_after(begin: bytes, data: bytes, **settings: Any) -> tuple[list[Delta], str]:
+    """Return what the data tell to a reader that has read the beginning, and its fault."""
+    reader = ChatStream(**settings)
+    reader.feed(begin)
+    said: list[Delta] = []
+    try:
+        said += reader.feed(data)
+        said += reader.feed(b"data: [DONE]\n\n")
+        said += reader.end()
+    except BackendError:
+        pass
+    return said, str(reader.fault)
+
+
+@given(alike, damages, st.booleans(), st.integers(1, 20))
+def test_what_is_read_in_one_go_is_what_is_read_one_by_one(
+    chunks: list[bytes], damages: list[tuple[int, int, bytes]], has_tools: bool, room: int
+) -> None:
+    """After a chunk of another shape, the first is read by itself, and so are all with it."""
+    data = b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
+    data = damage(data, damages)
+    settings: dict[str, Any] = {"names": ["f"] if has_tools else [], "max_output": room}
+    other = BEFORE.replace(b'{"choices"', b'{"n":1,"choices"')
+    assert read_after(BEFORE, data, **settings) == read_after(other, data, **settings)
+
+
 @given(st.binary(max_size=300), st.lists(st.integers(min_value=0), max_size=4))
 def test_any_bytes_end_in_a_fault_or_an_answer(data: bytes, places: list[int]) -> None:
     reader = ChatStream()

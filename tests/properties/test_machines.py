@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.codec import Dialect, decode_event, encode_sse, response_object
+from antiphon.protocol.codec import (
+    Dialect,
+    decode_event,
+    encode_all_sse,
+    encode_sse,
+    response_object,
+)
 from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, Delta, TextGrew
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
@@ -74,6 +80,17 @@ def test_bytes_in_any_split_come_back_as_the_same_response(
     assert response_object(accumulator.finish(), dialect) == response_object(
         terminal(events), dialect
     )
+
+
+@given(turns(families=True), DIALECTS, st.lists(st.integers(0, 2**32), max_size=4))
+def test_events_written_together_are_the_bytes_of_each(
+    turn: list[Delta], dialect: Dialect, cuts: list[int]
+) -> None:
+    events = build(turn)
+    edges = sorted({0, len(events), *(cut % (len(events) + 1) for cut in cuts)})
+    for a, b in pairwise(edges):
+        alone = [encode_sse(event, dialect) for event in events[a:b]]
+        assert encode_all_sse(events[a:b], dialect) == b"".join(alone)
 
 
 @given(turns(families=True))

@@ -111,10 +111,10 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "if self._calls and not self._end_whole_calls():",
         "if False:",
     ),
-    "text is dropped from the whole": ("part.growing.add(delta.text)", "pass"),
+    "text is dropped from the whole": ("part.growing.add(text)\n        logprobs", "logprobs"),
     "text is told twice": (
-        "part.growing.add(delta.text)",
-        "part.growing.add(delta.text * 2)",
+        "part.growing.add(text)\n        logprobs",
+        "part.growing.add(text * 2)\n        logprobs",
     ),
     "arguments are dropped": ("call.growing.add(text)", "pass"),
     "the items are missing from the final output": ("self._output.append(item)", "pass"),

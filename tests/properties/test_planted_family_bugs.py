@@ -124,13 +124,13 @@ BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
     ),
     "what was found stays hidden": (
         toolbox,
-        'is_loaded=kind != "additional_tools"',
-        "is_loaded=False",
+        'is_loaded = item_type(item) != "additional_tools"',
+        "is_loaded = False",
     ),
     "tools that items carry are forgotten": (
         toolbox,
-        "if kind in _CARRIERS and isinstance(tools, list):",
-        'if kind == "tool_search_output" and isinstance(tools, list):',
+        'return item_type(item) in _CARRIERS and isinstance(item.get("tools"), list)',
+        'return item_type(item) == "tool_search_output" and isinstance(item.get("tools"), list)',
     ),
     "a tool that is gone takes the name of another": (
         toolbox,

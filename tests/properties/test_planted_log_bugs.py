@@ -73,20 +73,20 @@ TURNS: Final[list[list[Delta]]] = [
 
 LOG_BUGS: Final[dict[str, tuple[str, str]]] = {
     "a run goes on over a gap": ("or event.sequence_number != due", ""),
-    "a run goes on in another place": ("or place != common", ""),
-    "a run goes on with another kind": ("kind is not type(run[0])", "False"),
+    "a run goes on in another place": ("place != common or", "not run or"),
+    "a run goes on with another kind": ('attrgetter("__class__", *(', "attrgetter(*("),
     "the first number of a run is lost": (
         "enumerate(run.pieces, run.first)",
         "enumerate(run.pieces)",
     ),
-    "logprobs are lost": ("if any(note != [] for note in notes):", "if False:"),
+    "logprobs are lost": ("if notes.count([]) != len(notes):", "if False:"),
     "the last run is lost": (
         "    records += _run_records(run)\n    return",
         "    return",
     ),
     "the run before another event is lost": (
-        "records += _run_records(run)\n            run = []\n            records.append",
-        "run = []\n            records.append",
+        "records += _run_records(run)\n            run, common = [], None\n",
+        "run, common = [], None\n",
     ),
     "every event has the output": ("if state.name in _ENDS else []", ""),
     "no event has the output": ("if state.name in _ENDS else []", "if False else []"),

@@ -27,6 +27,7 @@ from antiphon.protocol.deltas import (
     TextGrew,
     TierUsed,
 )
+from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import (
     ArgumentsDone,
     ErrorEvent,
@@ -92,6 +93,27 @@ def test_a_plain_answer_is_told_in_the_order_of_the_specification() -> None:
     ]
     assert final(events).output_text == "Hello there"
     assert [event.sequence_number for event in events] == list(range(10))
+
+
+def test_deltas_fed_together_are_told_like_each_alone() -> None:
+    text: list[Delta] = [TextGrew("a"), TextGrew("b"), TextGrew("")]
+    deltas = [*text, CallOpened(0, "f", "c"), COUNTED, STOP]
+    builder = ResponseBuilder(Response(id="resp_1", model="m"), counting_mint())
+    alone = ResponseBuilder(Response(id="resp_1", model="m"), counting_mint())
+    each = [event for delta in deltas for event in alone.feed(delta)]
+    assert builder.feed_all(deltas) == each
+    assert builder.finish(1) == alone.finish(1)
+
+
+def test_what_was_told_before_a_delta_that_is_refused_is_not_lost() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", model="m"), counting_mint())
+    events = builder.start()
+    opened = CallOpened(0, "f", "c")
+    with pytest.raises(BackendError):
+        builder.feed_all([COUNTED, TextGrew("a"), opened, opened])
+    events += builder.fail(Failure("server_error", "broken"))
+    assert judge_stream(events) == []
+    assert [item["type"] for item in final(events).output] == ["message", "function_call"]
 
 
 def test_empty_text_opens_nothing() -> None:

@@ -15,6 +15,7 @@ from antiphon.protocol.codec import (
     decode_events,
     decode_response,
     decode_response_strictly,
+    encode_all_sse,
     encode_event,
     encode_item,
     encode_response,
@@ -220,6 +221,32 @@ def test_the_name_of_a_frame_is_the_type_of_its_event(dialect: Dialect) -> None:
 
 def test_the_frame_of_any_text_is_one_line_of_data() -> None:
     assert encode_sse(delta("a\r\n\n\u2028b")).count(b"\n") == 3
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [delta("a")],
+        [delta("a\nb"), delta("\u2028"), delta("c", logprobs=None)],
+        [delta("a"), delta("b", extra={}), delta("c", extra={"acme": 1})],
+        [delta("a"), reasoning(), delta("b")],
+        [reasoning(), reasoning()],
+        [UnknownEvent("acme", {"a": 1}), UnknownEvent("acme", {"a": 2})],
+    ],
+    ids=lambda events: f"{len(events)}",
+)
+def test_frames_written_together_are_those_written_alone(
+    events: list[Event], dialect: Dialect
+) -> None:
+    alone = [encode_sse(event, dialect) for event in events]
+    assert encode_all_sse(events, dialect) == b"".join(alone)
+    assert alone == [
+        b"event: %b\ndata: %b\n\n"
+        % (object_of(event, dialect)["type"].encode(), encode_event(event, dialect))
+        for event in events
+    ]
 
 
 def test_the_end_of_a_stream_is_a_frame() -> None:

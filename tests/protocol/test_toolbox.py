@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.toolbox import Toolbox, gather_tools, resolve_choice
 from antiphon.protocol.tools import Tool, ToolPolicy, read_choice
 
@@ -269,6 +270,20 @@ def test_what_is_no_tool_is_reported_where_items_carry_it(tool: Any) -> None:
 def test_a_carrier_without_a_list_of_tools_carries_none() -> None:
     items: list[Item] = [{"type": "additional_tools", "tools": None}, {"type": "additional_tools"}]
     assert gather_tools([space("a") | {"tools": None}], items) == (Toolbox(), [])
+
+
+def test_a_thread_carries_what_its_items_do_and_not_what_its_siblings_do() -> None:
+    def carrier(name: str) -> Item:
+        return {"type": "additional_tools", "tools": [function(name), {"type": "odd"}]}
+
+    root = Thread([carrier("a"), {"type": "message", "role": "user", "content": "x"}])
+    assert gather_tools([], root) == gather_tools([], list(root))
+    for name in ("b", "c"):
+        thread = root.grow([carrier(name)])
+        assert gather_tools([], thread) == gather_tools([], list(thread))
+        assert gather_tools([], thread) == gather_tools([], list(thread))
+        longer = thread.grow([carrier("d")])
+        assert gather_tools([], longer) == gather_tools([], list(longer))
 
 
 # Deferred tools.

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.response import Failure, Notes, Response, Usage
 from antiphon.store.base import Store
@@ -103,6 +104,56 @@ async def test_nothing_is_shared_with_the_caller(store: Store) -> None:
     again = await store.history(OWNER, "r1")
     assert again is not None
     assert again.items == [message("i1"), message("o1")]
+
+
+# What was removed
+
+
+async def test_a_history_tells_how_much_it_is(store: Store) -> None:
+    await run_turn(store, "r1")
+    await run_turn(store, "r2", "r1")
+    history = await store.history(OWNER, "r2")
+    assert history is not None
+    assert history.turns == 2
+    assert history.weight == sum(len(encode_item(item)) for item in history.items)
+
+
+async def test_only_what_removes_raises_the_count_of_removals(store: Store) -> None:
+    before = await store.removals()
+    await run_turn(store, "r1")
+    await run_turn(store, "r2", "r1", status="failed")
+    await store.begin(OWNER, opened("r3"), [])
+    assert await store.delete(OWNER, "r4") is False
+    assert await store.delete(STRANGER, "r1") is False
+    assert await store.sweep(1_000, 0) == 0
+    assert await store.removals() == before
+    history = await store.history(OWNER, "r2")
+    assert history is not None
+    assert history.removals == before
+
+
+async def test_each_removal_is_counted(store: Store) -> None:
+    counts = [await store.removals()]
+    for name in ("r1", "r2", "r3"):
+        await run_turn(store, name)
+    assert await store.delete(OWNER, "r1")
+    counts.append(await store.removals())
+    assert await store.delete(OWNER, "r2")
+    counts.append(await store.removals())
+    assert await store.sweep(2_000, 0) == 1
+    counts.append(await store.removals())
+    assert sorted(set(counts)) == counts
+
+
+async def test_a_removal_is_counted_for_all(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    await run_turn(one, "r1")
+    await run_turn(one, "r2", "r1")
+    history = await one.history(OWNER, "r2")
+    assert history is not None
+    assert await other.removals() == history.removals
+    assert await other.delete(OWNER, "r1")
+    assert await one.removals() > history.removals
 
 
 # Fidelity

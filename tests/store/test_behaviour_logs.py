@@ -51,6 +51,35 @@ async def test_a_log_is_read_as_it_was_written(store: Store) -> None:
     assert await store.read_log(OWNER, "r1") == Log(ended, [FIRST, SECOND, THIRD], is_kept=True)
 
 
+async def test_what_many_turns_append_at_once_is_answered_one_by_one(store: Store) -> None:
+    names = [f"r{number}" for number in range(12)]
+    await asyncio.gather(*(begin_logged(store, name) for name in names))
+    await store.begin(STRANGER, opened("r0"), [], batch=FIRST)
+    assert await store.ask_cancel(OWNER, "r3")
+    assert await store.delete(OWNER, "r5")
+
+    async def append(owner: str, name: str) -> bool:
+        return await store.append(owner, name, Batch(2, 2, f"{owner} {name}".encode()))
+
+    answers = await asyncio.gather(
+        *(append(OWNER, name) for name in names),
+        append(STRANGER, "r0"),
+        append(STRANGER, "r1"),
+        return_exceptions=True,
+    )
+
+    lost = [place for place, answer in enumerate(answers) if isinstance(answer, TurnLost)]
+    assert lost == [5, 13]
+    assert [answer for answer in answers if not isinstance(answer, TurnLost)] == [
+        place == 3 for place in (*range(5), *range(6, 13))
+    ]
+    for name in (*names[:5], *names[6:]):
+        assert (await batches(store, name))[1:] == [Batch(2, 2, f"{OWNER} {name}".encode())]
+    others = await store.read_log(STRANGER, "r0")
+    assert others is not None
+    assert others.batches[1:] == [Batch(2, 2, f"{STRANGER} r0".encode())]
+
+
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize(
     ("after", "expected"),

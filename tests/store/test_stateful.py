@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import ConversationLocked, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import DONE_STATUSES, Response
@@ -253,7 +254,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.kept.ping())
         assert self.both("get", *key) == (turn and turn.response)
         assert self.both("input_items", *key) == (turn.inputs if turn else None)
-        assert self.both("history", *key) == self._history(*key)
+        for store in (self.memory, self.kept):
+            history = self.loop.run_until_complete(store.history(*key))
+            assert history == self._history(*key, history.removals if history else 0)
         log = self.both("read_log", *key, after)
         if turn is None:
             assert log is None
@@ -408,15 +411,19 @@ class StoreMachine(RuleBasedStateMachine):
     def _unlock(self, store: Store, owner: str, talk: str, response: str) -> None:
         assert self.loop.run_until_complete(store.conversations.unlock(owner, talk, response))
 
-    def _history(self, owner: str, name: str) -> History | None:
+    def _history(self, owner: str, name: str, removals: int) -> History | None:
         turn = head = self.turns.get((owner, name))
         items: list[Item] = []
-        missing = None
+        missing, turns = None, 0
         while turn is not None:
             items = turn.inputs + turn.outputs + items
+            turns += 1
             missing = turn.response.previous_response_id
             turn = self.turns.get((owner, missing)) if missing else None
-        return None if head is None else History(items, head.response.status, missing)
+        if head is None:
+            return None
+        weight = sum(len(encode_item(item)) for item in items)
+        return History(items, head.response.status, missing, weight, turns, removals)
 
     def _is_loop(self, owner: str, name: str, parent: str | None) -> bool:
         """Real ids are never used twice, so no chain can bite its tail."""

@@ -14,15 +14,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Final
 
-import msgspec
-
 from antiphon.backends.base import ModelInfo
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.listing import read_models
-from antiphon.chat.emulation import emulate
+from antiphon.chat.emulation import Emulation, emulate
 from antiphon.chat.faults import fault_from_body
 from antiphon.chat.profiles import Profile, profile_for
-from antiphon.chat.request import names_in_text, write_request
+from antiphon.chat.request import encode_request, names_in_text, write_request
 from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError
@@ -74,30 +72,28 @@ class ChatBackend:
         given = {"format": self._profile.json_schema, "arguments": self._profile.enforces_strict}
         return frozenset(name for name, is_so in given.items() if is_so)
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+    def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Run the model; yield what happens. Raise BackendError when it cannot go on."""
         emulation = emulate(plan, self._profile)
         asked = plan if emulation is None else emulation.plan
-        body, report = write_request(asked, self._profile)
+        data, report = encode_request(asked, self._profile)
+        batches = self._attempts(data, asked, report)
+        return batches if emulation is None else _emulated(batches, emulation)
+
+    async def _attempts(
+        self, data: bytes, plan: Plan, report: Sequence[str]
+    ) -> AsyncGenerator[Sequence[Delta], None]:
+        """Ask until there is an answer, or no hope of one."""
         if report:
             yield [Degraded(what) for what in report]
-        data = msgspec.json.encode(body)
-        async with aclosing(self._attempts(data, asked)) as batches:
-            try:
-                async for batch in batches:
-                    yield batch if emulation is None else emulation.feed(batch)
-            except BackendError:
-                if emulation is not None and (rest := emulation.release()):
-                    yield rest
-                raise
-
-    async def _attempts(self, data: bytes, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Ask until there is an answer, or no hope of one."""
         attempt, budget = 1, WAIT_BUDGET
         while True:
             has_spoken = False
             try:
-                async with aclosing(self._attempt(data, plan)) as batches:
+                async with (
+                    await self._ask(data, plan) as wire,
+                    aclosing(self._read(wire, plan)) as batches,
+                ):
                     async for batch in batches:
                         has_spoken = True
                         yield batch
@@ -130,31 +126,48 @@ class ChatBackend:
         """Close the connections."""
         await self._client.close()
 
-    async def _attempt(self, data: bytes, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        limits, is_streamed = self._client.limits, plan.stream
+    async def _ask(self, data: bytes, plan: Plan) -> ByteStream:
+        """Return what the server answers with, or raise what its refusal amounts to."""
         wire = await open_stream(
             self._client,
             f"{self._base}/chat/completions",
             data,
-            headers={"Accept": _EVENTS if is_streamed else "application/json"},
+            headers={"Accept": _EVENTS if plan.stream else "application/json"},
             # An answer that is not streamed has its first byte when the model has its last.
-            patience=None if is_streamed else limits.idle,
+            patience=None if plan.stream else self._client.limits.idle,
         )
-        async with wire:
+        try:
             await _check_status(wire)
-            reader = ChatStream(
-                think_tags=self._profile.think_tags,
-                names=names_in_text(plan, self._profile),
-                max_line=limits.line,
-            )
-            if _is_event_stream(wire.head, is_streamed):
-                async with aclosing(_read_events(wire, reader)) as batches:
-                    async for batch in batches:
-                        yield batch
-            else:
-                yield reader.whole(await wire.read_all(limits.body))
-            if reader.fault is not None:
-                raise reader.fault
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    async def _read(self, wire: ByteStream, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        """Yield a batch for each read of the wire; raise what went wrong after all that came."""
+        limits = self._client.limits
+        reader = ChatStream(
+            think_tags=self._profile.think_tags,
+            names=names_in_text(plan, self._profile),
+            max_line=limits.line,
+        )
+        if not _is_event_stream(wire.head, plan.stream):
+            yield reader.whole(await wire.read_all(limits.body))
+        else:
+            piece, broken = b" ", None
+            while piece and reader.fault is None and not reader.is_done:
+                try:
+                    piece = await wire.read()
+                except BackendError as error:
+                    piece, broken = b"", error
+                if batch := reader.feed(piece) if piece else reader.end(broken):
+                    yield batch
+                if reader.has_reason:
+                    wire.hurry(_AFTERWORD)
+            if piece and reader.is_done:
+                await wire.finish()
+        if reader.fault is not None:
+            raise reader.fault
 
     def _wait_after(self, error: BackendError, attempt: int, budget: float) -> float | None:
         return retry_delay(
@@ -203,29 +216,17 @@ def _is_event_stream(head: Head, is_streamed: bool) -> bool:
     )
 
 
-async def _read_events(
-    wire: ByteStream, reader: ChatStream
+async def _emulated(
+    batches: AsyncGenerator[Sequence[Delta], None], emulation: Emulation
 ) -> AsyncGenerator[Sequence[Delta], None]:
-    while isinstance(piece := await _next_piece(wire), bytes) and piece:
-        if batch := reader.feed(piece):
-            yield batch
-        if reader.is_done:
-            await wire.finish()
-            return
-        if reader.fault is not None:
-            return
-        if reader.has_reason:
-            wire.hurry(_AFTERWORD)
-    if batch := reader.end(piece if isinstance(piece, BackendError) else None):
-        yield batch
-
-
-async def _next_piece(wire: ByteStream) -> bytes | BackendError:
-    """Return what came, nothing at the end, or how the connection broke."""
-    try:
-        return await anext(wire, b"")
-    except BackendError as error:
-        return error
+    async with aclosing(batches):
+        try:
+            async for batch in batches:
+                yield emulation.feed(batch)
+        except BackendError:
+            if rest := emulation.release():
+                yield rest
+            raise
 
 
 def _retry_after(head: Head) -> float | None:

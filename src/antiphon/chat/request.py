@@ -14,22 +14,17 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.chat.emulation import grammar_field
-from antiphon.chat.parts import ChatPart, PartWriter, join_text, only_text
+from antiphon.chat.messages import ChatMessage, write_messages, write_thread
 from antiphon.chat.profiles import Profile
-from antiphon.chat.turns import Call, Entry, Said, Turn, arrange
-from antiphon.protocol.items import item_type, text_of
-from antiphon.protocol.lower import lower_items
 from antiphon.protocol.plan import Plan
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
 
-__all__ = ["names_in_text", "unenforced", "write_request"]
+__all__ = ["encode_request", "names_in_text", "unenforced", "write_request"]
 
 # JSON objects in the words of the chat API.
 Body = dict[str, Any]
-ChatMessage = dict[str, Any]
 
-_SYSTEM: Final = frozenset({"system", "developer"})
-_NO_OUTPUT: Final = "(no output was provided for this call)"
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 # What means "as you like": leaving it out says the same.
@@ -38,9 +33,32 @@ _ANY_TIER: Final = frozenset({"auto", "default"})
 
 def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
     """Return the body for POST /chat/completions, and what it could not say."""
-    report: list[str] = []
-    body: Body = {"model": plan.model, "messages": _messages(plan, profile, report)}
-    body["stream"] = plan.stream
+    messages, report = write_messages(plan.items, plan.toolbox, profile, _orders(plan, profile))
+    return _write_body(plan, profile, messages, report), report
+
+
+def encode_request(plan: Plan, profile: Profile) -> tuple[bytes, list[str]]:
+    """Return the same as bytes: of a long thread, only what is new has to be written."""
+    items = plan.items
+    if not isinstance(items, Thread) or not items.is_long:
+        body, report = write_request(plan, profile)
+        return msgspec.json.encode(body), report
+    messages, report = write_thread(items, plan.toolbox, profile, _orders(plan, profile))
+    rest = _write_body(plan, profile, [], report)
+    # The same bytes, put together in one step: most of them are copied only once.
+    begin = msgspec.json.encode({"model": rest.pop("model")})[:-1] + b',"messages":['
+    del rest["messages"]
+    end = b"]," + msgspec.json.encode(rest)[1:]
+    pieces = messages or [b""]
+    pieces[0] = begin + pieces[0]
+    pieces[-1] += end
+    return b",".join(pieces), report
+
+
+def _write_body(
+    plan: Plan, profile: Profile, messages: list[ChatMessage], report: list[str]
+) -> Body:
+    body: Body = {"model": plan.model, "messages": messages, "stream": plan.stream}
     if plan.stream and profile.stream_options:
         body["stream_options"] = {"include_usage": True}
     _put_tools(plan, profile, body, report)
@@ -48,150 +66,15 @@ def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
     _put_sampling(plan, profile, body, report)
     _put_hints(plan, profile, body, report)
     _put_extra(plan.extra, profile, body, report)
-    return body, report
+    return body
 
 
-def _messages(plan: Plan, profile: Profile, report: list[str]) -> list[ChatMessage]:
-    turns, lost = arrange(lower_items(plan.items, plan.toolbox))
-    report += lost
-    writer = _MessageWriter(profile, report)
-    writer.instruct(plan.instructions)
+def _orders(plan: Plan, profile: Profile) -> list[str]:
+    """Return what the model is told before anything else."""
+    orders = [plan.instructions] if plan.instructions else []
     if _must_tell_schema(plan.format, profile):
-        writer.instruct(_ORDER + msgspec.json.encode((plan.format or {})["schema"]).decode())
-    for turn in turns:
-        if isinstance(turn, Turn):
-            writer.act(turn)
-        else:
-            writer.say(turn)
-    return writer.finish()
-
-
-class _MessageWriter:
-    """Turns to messages. System text that comes first is gathered into one message."""
-
-    def __init__(self, profile: Profile, report: list[str]) -> None:
-        self._profile = profile
-        self._report = report
-        self._parts = PartWriter(profile, report)
-        self._system: list[str] = []
-        self._messages: list[ChatMessage] = []
-        self._unused_reasoning: list[int] = []
-        self._sealed_reasoning: list[int] = []
-
-    def instruct(self, instructions: str | None) -> None:
-        if instructions:
-            self._system.append(instructions)
-
-    def say(self, said: Said) -> None:
-        item, where = said.item, f"input[{said.index}]"
-        if item_type(item) == "function_call_output":
-            parts = self._parts.write(item.get("output"), f"{where}.output")
-            label = {"type": "text", "text": f"Output of a tool call ({item['call_id']}):"}
-            self._add_user([label, *parts])
-            return
-        parts = self._parts.write(item.get("content"), f"{where}.content")
-        role = item.get("role")
-        if role in _SYSTEM:
-            self._add_system(join_text(parts, "\n"), where, str(role))
-        else:
-            self._add_user(parts)
-
-    def act(self, turn: Turn) -> None:
-        texts = [
-            join_text(self._parts.write(item.get("content"), f"input[{index}].content"), "")
-            for index, item in turn.messages
-        ]
-        text = "\n\n".join(text for text in texts if text)
-        message: ChatMessage = {"role": "assistant", "content": text}
-        if turn.calls:
-            message["content"] = text or None
-            message["tool_calls"] = [_chat_call(call, self._report) for call in turn.calls]
-        self._add_reasoning(turn, message)
-        if not turn.messages and not turn.calls:
-            return
-        self._messages.append(message)
-        self._add_results(turn.calls)
-
-    def finish(self) -> list[ChatMessage]:
-        """Return all messages, the gathered system message first."""
-        self._report_reasoning(self._unused_reasoning, "this model does not take it back")
-        self._report_reasoning(self._sealed_reasoning, "encrypted_content of another server")
-        texts = ["\n\n".join(self._system)] if self._profile.merges_system else self._system
-        role = self._profile.system_role
-        return [{"role": role, "content": text} for text in texts if text] + self._messages
-
-    def _add_system(self, text: str, where: str, role: str) -> None:
-        if not self._messages:
-            self._system.append(text)
-            return
-        late = self._profile.late_system_role
-        if late == "user":
-            self._report.append(f"{where} ({role} message): sent as a user message")
-        self._messages.append({"role": late, "content": text})
-
-    def _add_user(self, parts: list[ChatPart]) -> None:
-        content: str | list[ChatPart] = join_text(parts, "\n") if only_text(parts) else parts
-        self._messages.append({"role": "user", "content": content})
-
-    def _add_reasoning(self, turn: Turn, message: ChatMessage) -> None:
-        field = self._profile.reasoning_replay
-        thoughts = []
-        for index, item in turn.reasoning:
-            thought = text_of(item.get("content")) or text_of(item.get("summary"))
-            if not thought and item.get("encrypted_content"):
-                self._sealed_reasoning.append(index)
-            elif thought and (field == "none" or not (turn.messages or turn.calls)):
-                self._unused_reasoning.append(index)
-            elif thought:
-                thoughts.append(thought)
-        if thoughts:
-            message[field] = "\n\n".join(thoughts)
-
-    def _report_reasoning(self, indexes: list[int], why: str) -> None:
-        if indexes:
-            more = f" (and {len(indexes) - 1} more)" if len(indexes) > 1 else ""
-            self._report.append(f"input[{indexes[0]}] (reasoning): {why}{more}")
-
-    def _add_results(self, calls: list[Call]) -> None:
-        """Add the results right behind the calls, and their images in a user message after."""
-        images: list[ChatPart] = []
-        for call in calls:
-            parts = self._result_parts(call.result)
-            shown = [part for part in parts if part["type"] != "text"]
-            text = join_text(parts, "\n")
-            if shown:
-                images += [{"type": "text", "text": f"Shown by tool call {call.id}:"}, *shown]
-                text = text or "(see the next message)"
-            self._messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
-        if images:
-            self._messages.append({"role": "user", "content": images})
-
-    def _result_parts(self, result: Entry | None) -> list[ChatPart]:
-        if result is None:
-            return [{"type": "text", "text": _NO_OUTPUT}]
-        index, item = result
-        return self._parts.write(item.get("output"), f"input[{index}].output")
-
-
-def _chat_call(call: Call, report: list[str]) -> Body:
-    """Return a call of an earlier turn. Servers parse the arguments, and refuse what is no object.
-
-    A call without arguments is one with none; one that was cut short is quoted.
-    """
-    arguments = call.item.get("arguments") or "{}"
-    if not _is_object(arguments):
-        report.append(f"input[{call.index}].arguments: no JSON object; sent as a text in one")
-        arguments = msgspec.json.encode({"arguments": arguments}).decode()
-    function = {"name": call.item["name"], "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _is_object(text: str) -> bool:
-    try:
-        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
+        orders.append(_ORDER + msgspec.json.encode((plan.format or {})["schema"]).decode())
+    return orders
 
 
 def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:

@@ -23,6 +23,7 @@ import msgspec
 
 from antiphon.chat.calls import CallReader
 from antiphon.chat.faults import fault_from_json
+from antiphon.chat.runs import ChunkRun
 from antiphon.chat.text import AnswerText
 from antiphon.chat.wire import (
     Choice,
@@ -47,12 +48,13 @@ from antiphon.protocol.deltas import (
     RefusalGrew,
     Stopped,
     StopReason,
+    TextGrew,
     TierUsed,
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.response import Usage
-from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder
+from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder, read_frames
 
 __all__ = ["MAX_OUTPUT", "ChatStream"]
 
@@ -85,6 +87,7 @@ class ChatStream:
         self.is_done = False
         self._sse = SseDecoder(max_line)
         self._text = AnswerText(names, think_tags=think_tags)
+        self._run = ChunkRun()
         self._calls = CallReader()
         self._room = max_output
         self._reason: StopReason | None = None
@@ -113,8 +116,7 @@ class ChatStream:
         """Return what these bytes of a streamed answer tell."""
         self._raise_fault()
         try:
-            for frame in self._sse.feed(data):
-                self._take_frame(frame)
+            self._take_lines(self._sse.feed_lines(data))
         except (BackendError, BrokenStream) as error:
             self._break(error)
         return self._give()
@@ -148,6 +150,15 @@ class ChatStream:
 
     # One funnel: frame, chunk, choice, message.
 
+    def _take_lines(self, lines: bytes) -> None:
+        """Take whole events; those that only say the next words, all in one go."""
+        texts = self._run.read(lines)
+        if texts is None:
+            for frame in read_frames(lines):
+                self._take_frame(frame)
+        elif not self.is_done:
+            self._grow_run(texts)
+
     def _take_rest(self) -> None:
         """Take the last frame. It may be torn: that is how a cut connection looks."""
         try:
@@ -169,7 +180,9 @@ class ChatStream:
         if data[0] == _BRACKET and data.strip() == _DONE:
             self._finish()
         else:
-            self._take_chunk(read_chunk(data))
+            chunk = read_chunk(data)
+            self._take_chunk(chunk)
+            self._run.follow(data, chunk)
 
     def _take_chunk(self, chunk: Chunk) -> None:
         self._is_mending = type(chunk) is SlowChunk or bool(self._halves)
@@ -234,6 +247,16 @@ class ChatStream:
             raise invalid_answer("it does not end")
         if text:
             self._say(channel, text)
+
+    def _grow_run(self, texts: list[str]) -> None:
+        """Take several texts of a channel; as one, where nothing looks at what they say."""
+        size = sum(map(len, texts))
+        if self._run.channel == "text" and self._text.is_plain and size <= self._room:
+            self._room -= size
+            self._out += [TextGrew(text) for text in texts if text]
+        else:
+            for text in texts:
+                self._grow(self._run.channel, text)
 
     def _grow_parts(self, parts: object) -> None:
         """Take content in parts, as Mistral sends it."""

@@ -27,6 +27,11 @@ class AnswerText:
         self._finder = CallFinder(names) if names else None
         self._tokens: list[dict[str, Any]] = []
 
+    @property
+    def is_plain(self) -> bool:
+        """Say whether all that follows is told as it comes, piece by piece."""
+        return self._think is None and self._finder is None and not self._tokens
+
     def note_tokens(self, tokens: Iterable[dict[str, Any]]) -> None:
         """Take the tokens of the piece that comes next, with their logprobs."""
         self._tokens += tokens

@@ -33,6 +33,7 @@ __all__ = [
     "read_reason",
     "read_token",
     "read_usage",
+    "said_alone",
 ]
 
 _IMPOSSIBLE: Final = -9999.0
@@ -127,6 +128,7 @@ class SlowChunk(Chunk, gc=False):
     """A chunk that msgspec refused: it may hold halves of characters."""
 
 
+_SAID: Final = Message.__struct_fields__
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
@@ -140,6 +142,28 @@ def read_chunk(data: bytes) -> Chunk:
         return _read_slowly(data)
     except RecursionError:
         raise invalid_answer("its JSON is too deep") from None
+
+
+def said_alone(chunk: Chunk) -> tuple[str, str] | None:
+    """Return the field and the text of a chunk that says this and nothing else, or None.
+
+    What it tells beside that (the tier) is noted once, and changes nothing when it comes again.
+    """
+    choice = chunk.choices[0] if chunk.choices and len(chunk.choices) == 1 else None
+    if (
+        choice is None
+        or choice.index not in (0, None)
+        or choice.delta is None
+        or choice.finish_reason
+        or type(chunk) is SlowChunk
+        or chunk.error
+        or chunk.object == "error"
+        or not chunk.usage is chunk.x_groq is choice.usage is choice.logprobs is None
+    ):
+        return None
+    said = {name: text for name in _SAID if (text := getattr(choice.delta, name))}
+    name, text = said.popitem() if len(said) == 1 else ("", None)
+    return (name, text) if type(text) is str else None
 
 
 def _read_slowly(data: bytes) -> Chunk:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -28,6 +29,7 @@ from antiphon.engine.record import Record, Terms
 from antiphon.engine.recovery import Recovery
 from antiphon.engine.seal import HOW_TO, Sealer
 from antiphon.engine.silence import Silence
+from antiphon.engine.threads import Threads
 from antiphon.engine.turn import Parts, Turn
 from antiphon.engine.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.window import open_context, reasoning_seal
@@ -40,6 +42,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.plan import make_plan
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response
+from antiphon.protocol.thread import Thread
 from antiphon.store.base import Notice, Store
 
 __all__ = ["Engine", "Observer"]
@@ -80,6 +83,7 @@ class Engine:
         self.observe = observe
         self.notify = notify
         self.live = Live()
+        self.threads = Threads()
         self.recovery = Recovery(self)
         self.debts = Debts(now)
         self.background = Background(self, at_once=background_turns, waiting=background_queue)
@@ -147,6 +151,7 @@ class Engine:
             self.mint,
             response_id=response.id,
             owe=self.debts.owe,
+            threads=self.threads,
             recall=recall,
         )
         record = self._record(request, owner, context, response)
@@ -174,7 +179,8 @@ class Engine:
         strict: bool,
     ) -> Parts:
         """Return what the turn is made of; note in the response what cannot be honoured."""
-        items, unopened = open_context(context.items, owner, self.sealer)
+        whole = context.join()
+        items, unopened = open_context(whole, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
         checked = check_request(request, items, can_seal=can_seal, how_to_seal=HOW_TO)
@@ -187,12 +193,22 @@ class Engine:
             owner=owner,
             backend=self._backend(request, route, owner, checks),
             plan=make_plan(request, checked, items, route.model),
-            context=context.items,
+            context=whole,
             response=response,
             form=form,
             is_strict=strict,
             may_shorten=request.truncation == "auto",
+            remember=self._memory(request, owner, context, whole),
         )
+
+    def _memory(
+        self, request: CreateResponse, owner: str, context: Context, whole: Sequence[Item]
+    ) -> Observer:
+        """Return what remembers the response of this turn for the turn that continues it."""
+        is_stored = request.store is not False
+        if not is_stored or context.past is None or not isinstance(whole, Thread):
+            return _forget
+        return partial(self.threads.keep, owner, context.past, whole)
 
     def _record(
         self, request: CreateResponse, owner: str, context: Context, response: Response
@@ -227,6 +243,10 @@ class Engine:
 def _format_check(request: CreateResponse) -> FormatCheck | None:
     form = request.text.format if request.text else None
     return None if not form or form["type"] == "text" else FormatCheck(form)
+
+
+def _forget(_: Response) -> None:
+    """Remember nothing: a first turn, or one that cannot be continued by its id."""
 
 
 def _note(response: Response, notes: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from antiphon.engine.debts import Owe, Pay
+from antiphon.engine.threads import Past, Threads
 from antiphon.protocol.builder import Mint
 from antiphon.protocol.errors import (
     ConversationLocked,
@@ -27,12 +28,16 @@ from antiphon.protocol.errors import (
 from antiphon.protocol.families import answers, is_output
 from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.thread import Thread
 from antiphon.store.base import History, Store
 
 __all__ = ["Context", "Recall", "conversation_of", "load_context", "refuse_orphans"]
 
 Recall = Callable[[str], History | None]
 """Returns the history of a response that is remembered elsewhere than in the store."""
+
+# Items in which the call of an output is looked for first.
+_NEAR: Final = 64
 
 _CANNOT_GO_ON: Final = {
     "failed": "failed and cannot be continued",
@@ -43,15 +48,20 @@ _CANNOT_GO_ON: Final = {
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The items a turn begins with: those of earlier turns, and its own."""
+    """The items a turn begins with: those of earlier turns, and its own.
 
-    earlier: list[Item]
+    `past` is the chain that it goes on with, if it is one of stored responses.
+    """
+
+    earlier: Sequence[Item]
     own: list[Item]
+    past: Past | None = None
 
-    @property
-    def items(self) -> list[Item]:
-        """All of them, in order."""
-        return self.earlier + self.own
+    def join(self) -> Sequence[Item]:
+        """Return all of them, in order."""
+        if isinstance(self.earlier, Thread):
+            return self.earlier.grow(self.own)
+        return [*self.earlier, *self.own]
 
 
 def conversation_of(request: CreateResponse) -> str | None:
@@ -81,17 +91,19 @@ async def load_context(
     *,
     response_id: str,
     owe: Owe,
+    threads: Threads,
     recall: Recall | None = None,
 ) -> Context:
     """Return the context of the turn that becomes `response_id`.
 
+    `threads` is what this process remembers, `recall` what whoever asks does.
     Raise InvalidRequest if it cannot be had whole, ConversationLocked if another turn is
     writing to the conversation; on return, this one is.
     """
     name = conversation_of(request)
     if name is None:
-        earlier = await _chain(store, owner, request, recall)
-        return await _gather(store, owner, request, mint, earlier)
+        earlier, past = await _chain(store, owner, request, threads, recall)
+        return Context(earlier, await _gather(store, owner, request, mint, earlier), past)
     if request.previous_response_id is not None:
         raise InvalidRequest(
             "conversation and previous_response_id cannot be used together",
@@ -100,11 +112,11 @@ async def load_context(
         )
     locking = asyncio.ensure_future(store.conversations.lock(owner, name, response_id))
     try:
-        found = await asyncio.shield(locking)
-        if found is None:
+        said = await asyncio.shield(locking)
+        if said is None:
             raise no_conversation(name, "conversation")
-        context = await _gather(store, owner, request, mint, found)
-        return Context(context.earlier, _with_ids_of_their_own(context, mint))
+        own = await _gather(store, owner, request, mint, said)
+        return Context(said, _with_ids_of_their_own(said, own, mint))
     except ConversationLocked:
         raise
     except BaseException:
@@ -125,21 +137,32 @@ async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: 
 
 
 async def _chain(
-    store: Store, owner: str, request: CreateResponse, recall: Recall | None
-) -> list[Item]:
+    store: Store, owner: str, request: CreateResponse, threads: Threads, recall: Recall | None
+) -> tuple[Sequence[Item], Past | None]:
     previous = request.previous_response_id
     if previous is None:
-        return []
-    remembered = recall(previous) if recall else None
-    return _whole(previous, remembered or await store.history(owner, previous))
+        return [], None
+    recalled = recall(previous) if recall else None
+    if recalled is not None:
+        return _whole(previous, recalled).items, None
+    past = threads.find(owner, previous)
+    if past is not None and past.removals == await store.removals():
+        return past.thread, past
+    threads.forget(owner, previous)
+    history = _whole(previous, await store.history(owner, previous))
+    thread = Thread(history.items, history.weight)
+    return thread, Past(thread, history.turns, history.removals)
 
 
 async def _gather(
-    store: Store, owner: str, request: CreateResponse, mint: Mint, earlier: list[Item]
-) -> Context:
-    known = {item["id"]: item for item in earlier if "id" in item}
+    store: Store, owner: str, request: CreateResponse, mint: Mint, earlier: Sequence[Item]
+) -> list[Item]:
+    """Return the turn's own items, with ids; one that is there already is not said again."""
+    items = request.items
+    refers = any(item_type(item) == "item_reference" for item in items)
+    known = {item["id"] for item in earlier if "id" in item} if refers else set()
     own: list[Item] = []
-    for index, item in enumerate(request.items):
+    for index, item in enumerate(items):
         kind = item_type(item)
         if kind == "compaction_trigger":
             continue  # it says what to do, and is nothing that was said
@@ -147,14 +170,16 @@ async def _gather(
             own.append(with_id(item, mint))
         elif item["id"] not in known:
             own.append(await _find(store, owner, item["id"], f"input[{index}].id"))
-    return Context(earlier, own)
+    return own
 
 
-def _with_ids_of_their_own(context: Context, mint: Mint) -> list[Item]:
+def _with_ids_of_their_own(
+    earlier: Sequence[Item], given: Sequence[Item], mint: Mint
+) -> list[Item]:
     """Return the turn's own items; what came under an id that is taken gets another one."""
-    taken = {item.get("id") for item in context.earlier}
+    taken = {item.get("id") for item in earlier}
     own: list[Item] = []
-    for item in context.own:
+    for item in given:
         if item["id"] in taken:
             item = {**item, "id": mint(item_prefix(item_type(item)))}
         taken.add(item["id"])
@@ -162,7 +187,7 @@ def _with_ids_of_their_own(context: Context, mint: Mint) -> list[Item]:
     return own
 
 
-def _whole(response_id: str, history: History | None) -> list[Item]:
+def _whole(response_id: str, history: History | None) -> History:
     if history is None:
         raise _chain_error(f"Previous response with id '{response_id}' not found.")
     if history.missing is not None:
@@ -173,7 +198,7 @@ def _whole(response_id: str, history: History | None) -> list[Item]:
     problem = _CANNOT_GO_ON.get(history.status)
     if problem is not None:
         raise _chain_error(f"Previous response with id '{response_id}' {problem}.")
-    return history.items
+    return history
 
 
 def _chain_error(message: str) -> InvalidRequest:
@@ -190,20 +215,28 @@ async def _find(store: Store, owner: str, item_id: str, param: str) -> Item:
 def refuse_orphans(shown: Sequence[Item], own: Sequence[Item]) -> None:
     """Refuse an output among the turn's own items whose call the model is not shown before it."""
     outputs = {item["id"] for item in own if is_output(item) and not _is_hosted(item)}
-    if not outputs:
+    # Most answer what was called just before: then nobody looks through all that was said.
+    if not outputs or _orphan(shown[-(len(own) + _NEAR) :], outputs) is None:
         return
+    orphan = _orphan(shown, outputs)
+    if orphan is not None:
+        raise InvalidRequest(
+            f"No tool call found for function call output with call_id {answers(orphan)}.",
+            code="tool_call_not_found",
+            param="input",
+        )
+
+
+def _orphan(shown: Sequence[Item], outputs: set[str]) -> Item | None:
+    """Return the first of these outputs that no call comes before."""
     calls: set[str] = set()
     for item in shown:
-        call_id = answers(item)
-        if item.get("id") in outputs and is_output(item) and call_id not in calls:
-            raise InvalidRequest(
-                f"No tool call found for function call output with call_id {call_id}.",
-                code="tool_call_not_found",
-                param="input",
-            )
         if not is_output(item):
             names = (item.get("call_id"), item.get("id"))
             calls.update(name for name in names if isinstance(name, str))
+        elif item.get("id") in outputs and answers(item) not in calls:
+            return item
+    return None
 
 
 def _is_hosted(item: Item) -> bool:

@@ -8,8 +8,9 @@ order is always the same: begun, then the log, then the end, which is written on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -22,7 +23,13 @@ from antiphon.protocol.log import pack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Notice, Store
 
-__all__ = ["Record", "Terms"]
+__all__ = ["Record", "Show", "Terms"]
+
+Show = Callable[[list[Event]], bool]
+"""Shows events to the reader at once; says whether the reader keeps up."""
+
+# Batches that may wait while another is written. Each is what one read of the model brought.
+_MOST_POSTS: Final = 64
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +57,13 @@ class Record:
         self._terms = terms
         self._response = response
         self._unshown: list[Event] = []
+        self._show_to: Show | None = None
+        self._writing: asyncio.Future[bool] | None = None
+        self._written = 0  # how many of the unshown that is about
+        self._posts = 0  # how many batches came since
+        self._trouble: Exception | None = None
+        self._is_awaited = False
+        self._is_ending = False
         self._channel: Channel | None = None
         self._is_queued = False
         self.has_begun = False
@@ -57,6 +71,9 @@ class Record:
         """Its beginning was told as failed; the store may have taken it all the same."""
         self.is_cancelled = False
         """Somebody asked to cancel the turn, perhaps in another process."""
+        self._is_read = True  # whether the reader keeps up with what it is shown
+        self.alarm: Callable[[Exception], None] | None = None
+        """Told what goes wrong with what was posted, if nobody waits for that at the moment."""
 
     async def queue(self, events: list[Event], request: bytes) -> None:
         """Begin a turn that waits to be run, with what is needed to run it elsewhere."""
@@ -83,12 +100,43 @@ class Record:
         if not self.has_begun:
             await self._begin()
         elif self._terms.is_logged:
-            status = "in_progress" if self._is_queued else None
-            self.is_cancelled = await self._store.append(
-                self._terms.owner, self._response.id, _pack(self._unshown), status=status
-            )
-            self._is_queued = False
-        return self._show()
+            self._write_down()
+            await self.settle()
+        return self._taken()
+
+    def post(self, events: list[Event], show: Show) -> bool:
+        """Remember these events, and show them as soon as that may be, in their order.
+
+        Only for a turn that has begun. Return False if the reader or the store is behind: then
+        `settle` before the next. What goes wrong is raised there.
+        """
+        self._unshown += events
+        self._show_to = show
+        self._posts += 1
+        if not self._unshown:
+            pass
+        elif not self._terms.is_logged:
+            self._posts = 0
+            self._show(show, len(self._unshown))
+        elif self._writing is None:
+            self._write_down()
+        is_read, self._is_read = self._is_read, True
+        return is_read and self._trouble is None and self._posts <= _MOST_POSTS
+
+    async def settle(self) -> None:
+        """Return when all that was posted has been shown. Raise StoreUnavailable if it cannot."""
+        await self._quiet()
+        self._own_up()
+
+    async def stop(self) -> None:
+        """Leave what is not in the log yet to the end. Raise what broke.
+
+        But not what the store could not do: an end that it can write makes up for that.
+        """
+        self._is_ending = True
+        await self._quiet()
+        if not isinstance(self._trouble, StoreUnavailable):
+            self._own_up()
 
     async def end(
         self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
@@ -103,6 +151,7 @@ class Record:
         if not terms.is_stored:
             await self._tell_conversation(said)
             return events
+        await self.stop()
         last = self._unshown + events
         try:
             await self._store.finish(
@@ -167,7 +216,67 @@ class Record:
         if terms.is_logged:
             self._channel = self._live.open(terms.owner, self._response.id)
 
-    def _show(self) -> list[Event]:
+    def _write_down(self) -> None:
+        """Put into the log what is not there yet. One batch of a turn is on its way at a time."""
+        if self._trouble is not None:
+            return
+        status = "in_progress" if self._is_queued else None
+        self._written = len(self._unshown)
+        self._posts = 0
+        try:
+            appended = self._store.append(
+                self._terms.owner, self._response.id, _pack(self._unshown), status=status
+            )
+        except StoreUnavailable as error:
+            self._trouble = error
+            return
+        self._writing = asyncio.ensure_future(appended)
+        self._writing.add_done_callback(self._note_written)
+
+    def _note_written(self, done: asyncio.Future[bool]) -> None:
+        self._writing = None
+        try:
+            self.is_cancelled = done.result()
+            self._is_queued = False
+            if self._show_to is not None:
+                self._show(self._show_to, self._written)
+                if self._unshown and not self._is_ending:
+                    self._write_down()
+        except asyncio.CancelledError:  # with every other task, when the loop ends
+            self._trouble = StoreUnavailable("the gateway ends; the log was not written")
+        except Exception as error:  # noqa: BLE001 # nobody is above us; `settle` raises it
+            self._trouble = error
+        if self._trouble is not None and self.alarm is not None and not self._is_awaited:
+            self.alarm(self._trouble)
+
+    def _own_up(self) -> None:
+        """Raise what went wrong. What broke is raised once: an end must still be possible."""
+        trouble = self._trouble
+        if trouble is None:
+            return
+        if not isinstance(trouble, StoreUnavailable):
+            self._trouble = None
+        raise trouble
+
+    def _show(self, show: Show, count: int) -> None:
+        rest = self._unshown[count:]
+        if rest:
+            del self._unshown[count:]
+        events = self._taken()
+        self._unshown = rest
+        self._is_read = show(events)
+
+    async def _quiet(self) -> None:
+        """Wait until nothing is on its way to the log."""
+        self._is_awaited = True
+        try:
+            while self._writing is not None:
+                await asyncio.wait((self._writing,))
+        finally:
+            self._is_awaited = False
+
+    def _taken(self) -> list[Event]:
+        """Return what is durable and was not shown, which is everything; whoever listens hears."""
         events, self._unshown = self._unshown, []
         if self._channel is not None:
             self._channel.publish(events)

@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
 from antiphon.backends.base import Backend
 from antiphon.engine.format import FormatCheck
-from antiphon.engine.record import Record
+from antiphon.engine.record import Record, Show
 from antiphon.engine.truncate import drop_oldest
 from antiphon.engine.validate import refuse_degraded
 from antiphon.protocol.builder import ResponseBuilder
@@ -57,6 +58,7 @@ __all__ = ["Parts", "Turn", "TurnCancelled"]
 
 _log = logging.getLogger(__name__)
 _TOO_MANY: Final = 429
+_BROKEN: Final = "the gateway broke; this is our fault"
 
 
 class TurnCancelled(AntiphonError):
@@ -77,6 +79,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     form: FormatCheck | None = None
     is_strict: bool = False
     may_shorten: bool = False
+    remember: Callable[[Response], None] = lambda response: None
+    """Told of the response when it has ended and is durable."""
 
 
 class Turn:
@@ -98,10 +102,11 @@ class Turn:
         self._store_error: StoreUnavailable | None = None
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
-        self._fed: list[Event] = []  # what a batch told before a delta that is none
         self._is_ending = False
         self.tells_limits = False
         """Whether a rate limit of the upstream's is told as a failed response."""
+        self.show: Show | None = None
+        """Told every batch between the first and the last as soon as it may be seen, if set."""
         self.is_running = False
         """A queued turn runs when there is room for it."""
 
@@ -116,7 +121,11 @@ class Turn:
         return [*self._parts.context, *self._builder.output]
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
-        """Run the turn; yield the events in batches that belong in one write."""
+        """Run the turn; yield the events in batches that belong in one write.
+
+        What `show` is told is not yielded. An empty batch is yielded when the reader that is
+        shown things has fallen behind, so that it can catch up.
+        """
         try:
             async with aclosing(self._tell(self._foreground())) as batches:
                 async for events in batches:
@@ -219,7 +228,7 @@ class Turn:
 
         But not if it is about what the model has said: then it comes together with that.
         """
-        if not any(isinstance(delta, Degraded) for delta in batch):
+        if Degraded not in map(type, batch):
             return batch
         notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
         rest = [delta for delta in batch if not isinstance(delta, Degraded)]
@@ -230,13 +239,10 @@ class Turn:
         return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
-        events = self._fed = []
-        for delta in batch:
-            admitted = self._gate.admit(delta)
-            if admitted is not None:
-                events += self._builder.feed(admitted)
-        self._fed = []
-        return events
+        admit = self._gate.admit
+        return self._builder.feed_all(
+            [admitted for delta in batch if (admitted := admit(delta)) is not None]
+        )
 
     # Where they go, and how it ends.
 
@@ -245,32 +251,48 @@ class Turn:
     ) -> AsyncGenerator[list[Event], None]:
         """Remember and yield what the source says, then the end, whatever that is."""
         trouble: AntiphonError | None = None
+        record = self._record
+        record.alarm = partial(self._hear, asyncio.current_task())
         async with aclosing(source):
             try:
                 async for events in source:
-                    if events:
-                        yield await self._record.add(events)
-                    if self._record.is_cancelled:
+                    if self.show is None or not record.has_begun:
+                        if events:
+                            yield await record.add(events)
+                    elif not record.post(events, self.show):
+                        await record.settle()
+                        yield []
+                    if record.is_cancelled:
                         trouble = TurnCancelled("the response was cancelled")
                         break
             except AntiphonError as fault:
                 trouble = await self._fault_to_tell(fault)
-            except asyncio.CancelledError:
-                trouble = self.interruption
-                if trouble is None or not self._record.has_begun:
-                    await self._leave()
-                    if trouble is None:
-                        raise
-                    raise trouble from None
+            except asyncio.CancelledError as error:
+                trouble = await self._cut_off(error)
             except GeneratorExit:
                 # Nobody will read a last event: the reader left, or was itself interrupted.
                 await self._leave()
                 raise
             except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
                 trouble = await self._fault_to_tell(self._own_up())
+            finally:
+                record.alarm = None
         # From here on the turn has ended, whoever leaves or interrupts while that is written down.
         self._is_ending = True
         yield self._opening + await asyncio.shield(self._conclude(trouble))
+
+    def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
+        """End a turn that cannot be remembered: its model may have nothing to say for long."""
+        assert task is not None
+        fault = trouble if isinstance(trouble, AntiphonError) else OurFault(_BROKEN)
+        self.interrupt(task, fault)
+
+    async def _cut_off(self, error: asyncio.CancelledError) -> AntiphonError:
+        """Return why the turn is told to end; raise if nobody is there to tell, or nothing."""
+        if self.interruption is not None and self._record.has_begun:
+            return self.interruption
+        await self._leave()
+        raise self.interruption or error from None
 
     async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
         """Return what ends the stream; raise it instead while nothing was said."""
@@ -302,6 +324,7 @@ class Turn:
 
     async def _leave(self) -> None:
         """Keep what there is of a turn whose reader has gone."""
+        self._record.alarm = None
         reason = self.interruption or TurnCancelled("the client left")
         if self._record.has_begun:
             await asyncio.shield(self._conclude(reason))
@@ -311,6 +334,7 @@ class Turn:
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once what they say is durable."""
         try:
+            await self._record.stop()
             return await (self._finish() if error is None else self._fail(error))
         except BackendError as fault:
             return await self._fail(fault)
@@ -319,7 +343,7 @@ class Turn:
 
     def _own_up(self) -> OurFault:
         _log.exception("turn %s broke", self.response_id)
-        return OurFault("the gateway broke; this is our fault")
+        return OurFault(_BROKEN)
 
     async def _finish(self) -> list[Event]:
         if not self._builder.has_stopped:
@@ -350,7 +374,7 @@ class Turn:
 
     async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
         """Return the last events of a failure, with everything the model had said."""
-        events = [*self._fed, *events, *self._builder.close("incomplete")]
+        events = [*events, *self._builder.close("incomplete")]
         self._count()
         if isinstance(error, TurnCancelled):
             return await self._end(events + self._builder.cancel())
@@ -366,6 +390,8 @@ class Turn:
             if self.interruption is None:
                 self._store_error = error
             events, response = self._take_back(events, error)
+        else:
+            self._parts.remember(response)
         self._engine.observe(response)
         return events
 

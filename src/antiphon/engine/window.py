@@ -21,6 +21,7 @@ import msgspec
 
 from antiphon.engine.seal import HOW_TO, Sealer
 from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.thread import Thread
 
 __all__ = [
     "TRIGGER",
@@ -88,9 +89,12 @@ def reasoning_seal(sealer: Sealer, owner: str) -> Callable[[Item], str]:
 
 def open_context(
     items: Sequence[Item], owner: str, sealer: Sealer | None
-) -> tuple[list[Item], list[str]]:
+) -> tuple[Sequence[Item], list[str]]:
     """Return what the model is shown of these items, and notes on what could not be opened."""
-    if not any(_needs_care(item) for item in items):
+    if isinstance(items, Thread):
+        if not items.fold(_needs_care, False, _note_care):
+            return items, []
+    elif not any(_needs_care(item) for item in items):
         return list(items), []
     opener = _Opener(owner, sealer)
     start, shown = opener.recall(items)
@@ -209,6 +213,10 @@ def _needs_care(item: Item) -> bool:
     return kind in ("compaction", TRIGGER) or (
         kind == "reasoning" and bool(item.get("encrypted_content"))
     )
+
+
+def _note_care(is_needed: bool, _: int, item: Item) -> bool:
+    return is_needed or _needs_care(item)
 
 
 def _summary_message(summary: str) -> Item:

@@ -64,7 +64,7 @@ def _check_count(data: bytes) -> None:
 def _count_written_names(data: bytes) -> int:
     """Return how many names stand in a valid JSON text, each as often as it is written."""
     if len(data) < _LARGE:
-        return sum(1 for match in _STRINGS.finditer(data) if match[1])
+        return _STRINGS.findall(data).count(b":")
     return sum(1 for _, end in _strings(data) if _COLON.match(data, end))
 
 

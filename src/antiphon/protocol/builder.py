@@ -25,7 +25,7 @@ Nothing here knows the time or rolls dice: `mint` makes ids, and the times come 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -135,7 +135,7 @@ class ResponseBuilder:
         self._end_number = 0
         self._made = 0
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            TextGrew: self._tell_prose,
+            TextGrew: self._tell_text,
             RefusalGrew: self._tell_prose,
             ReasoningGrew: self._tell_prose,
             SummaryGrew: self._tell_prose,
@@ -197,6 +197,16 @@ class ResponseBuilder:
     def feed(self, delta: Delta) -> list[Event]:
         """Return the events that this delta causes; often one, sometimes none."""
         self._handlers[type(delta)](delta)
+        return self._take()
+
+    def feed_all(self, deltas: Iterable[Delta]) -> list[Event]:
+        """Return the events that these deltas cause. If one is refused, those before it wait.
+
+        They come with the events of whatever is called next, which is how the stream ends.
+        """
+        handlers = self._handlers
+        for delta in deltas:
+            handlers[type(delta)](delta)
         return self._take()
 
     def close(self, status: _ItemStatus | None = None) -> list[Event]:
@@ -289,7 +299,8 @@ class ResponseBuilder:
             return
         match delta:
             case TextGrew():
-                self._grow_text(delta)
+                self._ensure_part("message", "output_text")
+                self._tell_text(delta)
             case RefusalGrew():
                 self._grow_part("message", "refusal", delta.text)
             case ReasoningGrew():
@@ -301,9 +312,14 @@ class ResponseBuilder:
             case ItemPassed():
                 self._pass_item(delta.item)
 
-    def _grow_text(self, delta: TextGrew) -> None:
-        prose, part = self._ensure_part("message", "output_text")
-        part.growing.add(delta.text)
+    def _tell_text(self, delta: TextGrew) -> None:
+        """Go on with the text that is open, as nearly always: then nothing is open beside it."""
+        prose, text = self._prose, delta.text
+        part = prose.part if prose is not None else None
+        if prose is None or part is None or part.kind != "output_text" or not text:
+            self._tell_prose(delta)
+            return
+        part.growing.add(text)
         logprobs: list[dict[str, Any]] = []
         if delta.logprobs:
             part.logprobs.extend(delta.logprobs)
@@ -314,7 +330,7 @@ class ResponseBuilder:
                 item_id=prose.id,
                 output_index=prose.index,
                 content_index=part.index,
-                delta=delta.text,
+                delta=text,
                 logprobs=logprobs,
             )
         )

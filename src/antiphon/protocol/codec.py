@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
@@ -59,6 +59,7 @@ __all__ = [
     "decode_events",
     "decode_response",
     "decode_response_strictly",
+    "encode_all_sse",
     "encode_event",
     "encode_item",
     "encode_response",
@@ -74,6 +75,7 @@ _DONE: Final = b"[DONE]"
 _DATA: Final = b"\ndata: "
 
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _decode_known: Callable[[bytes | str], KnownEvent] = msgspec.json.Decoder(KnownEvent).decode
 _decode_any = msgspec.json.Decoder().decode
 
@@ -110,16 +112,18 @@ _FORGIVEN: Final = _ABSENT.keys() - {"item"}
 _SAID: Final = ("code", "message", "param")
 _OFFENDER: Final = re.compile(r"`\$\.(\w+)")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
-# Events whose struct is what goes over the wire: all but those that carry a response or an
-# error, and in the other dialect those that have another name there.
-_PLAIN: Final = frozenset(
-    cls
-    for cls in EVENT_CLASSES.values()
+# Events whose struct is what goes over the wire, with what stands before it there: all but those
+# that carry a response or an error, and in the other dialect those that have another name there.
+_PLAIN: Final[dict[type[Event], bytes]] = {
+    cls: b"event: %b\ndata: " % name.encode()
+    for name, cls in EVENT_CLASSES.items()
     if "response" not in cls.__struct_fields__ and cls is not ErrorEvent
-)
-_AS_THEY_ARE: Final[dict[Dialect, frozenset[type[KnownEvent]]]] = {
+}
+_AS_THEY_ARE: Final[dict[Dialect, dict[type[Event], bytes]]] = {
     "openai": _PLAIN,
-    "open-responses": _PLAIN - {EVENT_CLASSES[name] for name in _TO_OPEN},
+    "open-responses": {
+        cls: head for cls, head in _PLAIN.items() if cls.__struct_config__.tag not in _TO_OPEN
+    },
 }
 
 
@@ -132,10 +136,32 @@ def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
 
 def encode_sse(event: Event, dialect: Dialect = "openai") -> bytes:
     """Return the event as one SSE frame: its name, one line of data, a blank line."""
+    head = _AS_THEY_ARE[dialect].get(type(event))
+    if head is not None and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
+        return b"%b%b\n\n" % (head, _encode(event))
     name = event_type(event)
     if dialect != "openai":
         name = _TO_OPEN.get(name, name)
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_event(event, dialect))
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(_event_object(event, dialect)))
+
+
+def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> bytes:
+    """Return the events as SSE frames, one after the other.
+
+    Most of a stream is the same event again and again, and is written in one go.
+    """
+    head = _AS_THEY_ARE[dialect].get(type(events[0])) if len(events) > 1 else None
+    if head is None or not _are_alike(events):
+        return b"".join([encode_sse(event, dialect) for event in events])
+    # JSON has no line ends of its own, so each one here is that between two events.
+    lines = _encode_lines(events).replace(b"\n", b"\n\n" + head)
+    return head + lines[: -len(head)]
+
+
+def _are_alike(events: Sequence[Event]) -> bool:
+    """Say whether these are events of one class, with nothing extra."""
+    cls, unset = type(events[0]), msgspec.UNSET
+    return not [one for one in events if type(one) is not cls or one.extra is not unset]  # type: ignore[union-attr] # known ones
 
 
 def encode_item(item: Item) -> bytes:

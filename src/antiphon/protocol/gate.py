@@ -7,6 +7,8 @@ is ever spent on it. Each suppression is reported.
 
 from __future__ import annotations
 
+from typing import Final
+
 from antiphon.protocol.deltas import (
     CallClosed,
     CallGrew,
@@ -22,6 +24,8 @@ from antiphon.protocol.tools import ToolPolicy
 
 __all__ = ["ToolGate", "gate_for"]
 
+_WATCHED: Final = frozenset({CallOpened, CallMade, CallGrew, CallClosed, Stopped})
+
 
 class ToolGate:
     """Lets through what the policy allows. `parallel` False allows one call an answer."""
@@ -36,6 +40,8 @@ class ToolGate:
 
     def admit(self, delta: Delta) -> Delta | None:
         """Return the delta, what to say instead of it, or None to say nothing."""
+        if type(delta) not in _WATCHED:
+            return delta
         match delta:
             case CallOpened():
                 why = self._why_not(delta.alias or delta.name)
@@ -53,9 +59,7 @@ class ToolGate:
                 return None if delta.key in self._shut else delta
             case Stopped():
                 self._is_cut = delta.reason != "stop"
-                return delta
-            case _:
-                return delta
+        return delta
 
     def violation(self) -> BackendError | None:
         """Return what is wrong with an answer that has ended: a required call was not made.

@@ -18,7 +18,7 @@ Unicode (half a surrogate pair) cannot be written, here as on the wire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal, cast
 
@@ -88,9 +88,10 @@ _INDEXES: Final[dict[type[Any], str | None]] = {
 _DELTAS: Final[dict[_Kind, tuple[Callable[..., _Delta], str | None]]] = {
     kind: (cls, _INDEXES[cls]) for cls, kind in _KINDS.items()
 }
-# What the deltas of a run have in common: all but their number, text and logprobs.
+# What the deltas of a run have in common: their class, and all but number, text and logprobs.
 _common_of: Final[dict[type[Any], Callable[[Any], Any]]] = {
-    cls: attrgetter(*(name for name in cls.__struct_fields__ if name not in _OWN)) for cls in _KINDS
+    cls: attrgetter("__class__", *(name for name in cls.__struct_fields__ if name not in _OWN))
+    for cls in _KINDS
 }
 
 
@@ -157,41 +158,39 @@ def pack_events(events: Iterable[Event]) -> bytes:
     common: object = None
     due = -1
     for event in events:
-        kind = type(event)
-        get = _common_of.get(kind)
+        get = _common_of.get(type(event))
         if get is None:
             records += _run_records(run)
-            run = []
+            run, common = [], None
             records.append(_record(event))
             continue
         place = get(event)
-        if not run or kind is not type(run[0]) or place != common or event.sequence_number != due:
+        if place != common or event.sequence_number != due:
             records += _run_records(run)
-            run = []
-            common = place
-            due = cast(int, event.sequence_number)
-        run.append(cast(_Delta, event))
+            run, common = [], place
+            due = event.sequence_number  # type: ignore[assignment] # known ones have one
+        run.append(event)  # type: ignore[arg-type] # one of the classes that have runs
         due += 1
     records += _run_records(run)
     return _encode(_Body(1, records))
 
 
-def _run_records(run: list[_Delta]) -> list[_Record]:
+def _run_records(run: list[_Delta]) -> Sequence[_Record]:
     """Return the records of deltas that have all but their number and text in common."""
     if not run:
-        return []
+        return ()
     first = run[0]
     if first.extra is not UNSET or getattr(first, "obfuscation", UNSET) is not UNSET:
         return [_Whole(delta) for delta in run]
     pieces = [delta.delta for delta in run]
     number, item_id, index = first.sequence_number, first.item_id, first.output_index
-    if isinstance(first, OutputTextDelta):
-        notes = [cast(OutputTextDelta, delta).logprobs for delta in run]
-        if any(note != [] for note in notes):
-            return [_NotedRun(number, item_id, index, first.content_index, pieces, notes)]
+    if type(first) is OutputTextDelta:
+        notes = [delta.logprobs for delta in run]  # type: ignore[union-attr] # as the first is
+        if notes.count([]) != len(notes):
+            return (_NotedRun(number, item_id, index, first.content_index, pieces, notes),)
     part_index = _INDEXES[type(first)]
     place = getattr(first, part_index) if part_index else 0
-    return [_Run(_KINDS[type(first)], number, item_id, index, place, pieces)]
+    return (_Run(_KINDS[type(first)], number, item_id, index, place, pieces),)
 
 
 def _record(event: Event) -> _Record:

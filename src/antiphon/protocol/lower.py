@@ -34,7 +34,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.toolbox import Offer, Toolbox
 from antiphon.protocol.tools import Tool
 
-__all__ = ["APPLY_PATCH", "LOCAL_SHELL", "SHELL", "lower_items", "lower_tools"]
+__all__ = ["APPLY_PATCH", "LOCAL_SHELL", "SHELL", "Lowering", "lower_items", "lower_tools"]
 
 # JSON Schemas.
 Schema = dict[str, Any]
@@ -179,17 +179,27 @@ def lower_items(items: Sequence[Item], toolbox: Toolbox) -> list[Item]:
 
     The same items at the same places; those that are neither stay the very same objects.
     """
-    lowering = _Lowering(toolbox)
+    lowering = Lowering(toolbox)
     return [lowering.lower(item) for item in items]
 
 
-class _Lowering:
+class Lowering:
+    """Lowers one item after the other; an output may name its call by what was said before."""
+
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
         self._call_ids: dict[str, str] = {}
         self._searched = ""
 
+    def fork(self, toolbox: Toolbox) -> Lowering:
+        """Return one that knows what was said before, to go on with on its own."""
+        made = Lowering(toolbox)
+        made._call_ids = self._call_ids.copy()
+        made._searched = self._searched
+        return made
+
     def lower(self, item: Item) -> Item:
+        """Return the item as a function call or its output; one that is neither, as it is."""
         family = call_family(item)
         if family is not None:
             return self._lower_call(item, family)

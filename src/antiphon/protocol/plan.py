@@ -26,9 +26,10 @@ NO_TOOLS: Final = Toolbox()
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that was decided about one call of the model, frozen.
 
-    `items` is the whole context in order: history first, then what is new. None means that
-    the caller left it to the model. `tools` are the tools of the toolbox as functions, under
-    their aliases; all of them stay visible to the model, whatever `policy` allows.
+    `items` is the whole context in order: history first, then what is new. Other turns may have
+    the same items, so nobody changes one. None means that the caller left it to the model.
+    `tools` are the tools of the toolbox as functions, under their aliases; all of them stay
+    visible to the model, whatever `policy` allows.
     """
 
     model: str

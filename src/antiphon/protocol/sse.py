@@ -16,7 +16,7 @@ import msgspec
 
 from antiphon.protocol.errors import BrokenStream
 
-__all__ = ["MAX_LINE", "Frame", "SseDecoder", "read_data"]
+__all__ = ["MAX_LINE", "Frame", "SseDecoder", "read_data", "read_frames"]
 
 MAX_LINE: Final = 8 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
@@ -43,37 +43,29 @@ class SseDecoder:
         self._pending = bytearray()
         self._bom = _BOM
         self._ended_in_cr = False
+        # Nothing is left of what came before, so that whole events can be taken as they are.
+        self._is_between = False
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
-        return _frames(self.feed_lines(data))
+        return read_frames(self.feed_lines(data))
 
     def feed_lines(self, data: bytes) -> bytes:
         """Return the lines of all events that these bytes complete, with LF for every line end."""
-        if self._is_plain(data):
-            return data[: -len(_BLANK)]
+        is_whole = self._is_between and data.endswith(_BLANK) and len(data) <= self._max_line
+        if is_whole and b"\r" not in data:
+            return _as_utf8(data[: -len(_BLANK)])
         searched = max(len(self._pending) - 1, 0)
         self._pending += self._with_plain_ends(data)
         end = self._pending.rfind(_BLANK, searched)
         lines = b"" if end < 0 else self._take(end)
         self._check_size(self._pending)
+        self._is_between = not (self._pending or self._bom or self._ended_in_cr)
         return lines
 
     def end(self) -> list[Frame]:
         """Return the last frame, if the stream ended without the blank line after it."""
-        return _frames(self._take(len(self._pending)))
-
-    def _is_plain(self, data: bytes) -> bool:
-        """Say whether these are whole events that need no care, as most reads bring them."""
-        return (
-            not self._pending
-            and not self._bom
-            and not self._ended_in_cr
-            and len(data) <= self._max_line
-            and data.endswith(_BLANK)
-            and data.isascii()
-            and b"\r" not in data
-        )
+        return read_frames(self._take(len(self._pending)))
 
     def _with_plain_ends(self, data: bytes) -> bytes:
         """Return the data with LF for every line end; a CRLF may be split between two feeds."""
@@ -90,9 +82,7 @@ class SseDecoder:
             text = bytes(pending[:end])
         del self._pending[: end + len(_BLANK)]
         self._check_size(text)
-        if not text.isascii():
-            text = text.decode("utf-8", "replace").encode()
-            text = text.removeprefix(self._bom)
+        text = _as_utf8(text).removeprefix(self._bom)
         self._bom = b""
         return text
 
@@ -107,7 +97,12 @@ class SseDecoder:
             )
 
 
-def _frames(text: bytes) -> list[Frame]:
+def _as_utf8(text: bytes) -> bytes:
+    return text if text.isascii() else text.decode("utf-8", "replace").encode()
+
+
+def read_frames(text: bytes) -> list[Frame]:
+    """Return the frames of whole events, whose lines end with LF."""
     return [frame for block in text.split(_BLANK) if (frame := _read_block(block)) is not None]
 
 
@@ -124,8 +119,9 @@ def read_data(text: bytes) -> list[bytes]:
         and {line[:7] for line in names} == {b"event: "}
         and {line[:6] for line in data} == {b"data: "}
     )
-    values = [line[6:] for line in data] if is_plain else [frame.data for frame in _frames(text)]
-    return [value for value in values if value]
+    if not is_plain:
+        return [frame.data for frame in read_frames(text) if frame.data]
+    return [line[6:] for line in data if len(line) > 6]
 
 
 def _read_block(block: bytes) -> Frame | None:

@@ -22,6 +22,7 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Choice, Meant, Tool, ToolPolicy, check_shape
 
 __all__ = ["Offer", "Toolbox", "gather_tools", "resolve_choice"]
@@ -91,6 +92,11 @@ class Toolbox:
         return (self.offers, self.deferred) == (other.offers, other.deferred)
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
+
+    @property
+    def names(self) -> tuple[tuple[str, str | None, str, str], ...]:
+        """What each tool is, and its alias: all that `alias_of` depends on."""
+        return tuple((one.kind, one.namespace, one.name, one.alias) for one in self.offers)
 
     def called(self, alias: str) -> Offer | None:
         """Return the tool that a model calls by this name.
@@ -187,13 +193,23 @@ def resolve_choice(
 
 def _carried(items: Sequence[Item], report: list[str]) -> Iterator[_Found]:
     """Yield the tools that items of the conversation carry."""
-    for index, item in enumerate(items):
-        kind = item_type(item)
-        tools = item.get("tools")
-        if kind in _CARRIERS and isinstance(tools, list):
-            yield from _walk(
-                tools, f"input[{index}].tools", report, is_loaded=kind != "additional_tools"
-            )
+    for index, item in _carriers(items):
+        is_loaded = item_type(item) != "additional_tools"
+        yield from _walk(item["tools"], f"input[{index}].tools", report, is_loaded=is_loaded)
+
+
+def _carriers(items: Sequence[Item]) -> Iterable[tuple[int, Item]]:
+    if not isinstance(items, Thread):
+        return [(index, item) for index, item in enumerate(items) if _carries(item)]
+    begin, places = items.recall(_carriers) or (0, ())
+    # All at once: one by one, thousands of them would be copied each time.
+    places += tuple(index for index in range(begin, len(items)) if _carries(items[index]))
+    items.learn(_carriers, (len(items), places))
+    return [(index, items[index]) for index in places]
+
+
+def _carries(item: Item) -> bool:
+    return item_type(item) in _CARRIERS and isinstance(item.get("tools"), list)
 
 
 def _walk(

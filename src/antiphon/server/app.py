@@ -60,6 +60,8 @@ class Call:
         self.item_id = ""
         """What stands for `{item}`, decoded: a caller may have made that id."""
         self.request_id = _request_id(request)
+        self.body: bytes | None = None
+        """What was sent, once it has been read."""
 
     @property
     def dialect(self) -> Dialect:

@@ -16,14 +16,9 @@ __all__ = ["read_data", "read_json"]
 
 async def read_data(call: Call) -> bytes:
     """Return the body as it was sent."""
-    limits = call.app.limits
-    if call.request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise InvalidRequest("send the body uncompressed", code="unsupported_encoding")
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            return await call.request.read()
-    except TimeoutError:
-        raise SlowRequest(f"the body did not arrive within {limits.body_seconds} s") from None
+    if call.body is None:
+        call.body = await _receive(call)
+    return call.body
 
 
 async def read_json(call: Call) -> object:
@@ -32,3 +27,16 @@ async def read_json(call: Call) -> object:
     if len(data) > call.app.limits.parse_on_loop_bytes:
         return await asyncio.to_thread(decode_body, data)
     return decode_body(data)
+
+
+async def _receive(call: Call) -> bytes:
+    limits = call.app.limits
+    if call.request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise InvalidRequest("send the body uncompressed", code="unsupported_encoding")
+    if call.request.content.is_eof():
+        return await call.request.read()  # all of it is here: no timer
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            return await call.request.read()
+    except TimeoutError:
+        raise SlowRequest(f"the body did not arrive within {limits.body_seconds} s") from None

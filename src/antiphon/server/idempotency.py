@@ -176,7 +176,7 @@ class Run:
     async def _listen(self, turn: Runs) -> AsyncGenerator[list[Event], None]:
         async with aclosing(turn.events()) as batches:
             async for batch in batches:
-                if isinstance(batch[-1], TerminalEvent):
+                if batch and isinstance(batch[-1], TerminalEvent):
                     self._response = batch[-1].response
                 yield batch
 

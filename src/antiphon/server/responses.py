@@ -122,7 +122,11 @@ async def _stream_turn(call: Call, turn: Turn, run: Run, dialect: Dialect) -> we
     async with aclosing(run.events(turn)) as batches:
         first = await anext(batches)  # until here, a fault is an HTTP error
         answer = _event_stream(call, turn.degraded)
-        return await _write_events(call, answer, batches, dialect, first)
+        async with SseWriter(call.request, answer, dialect, call.app.limits) as writer:
+            await writer.write(first)
+            turn.show = writer.show
+            await _write_rest(writer, batches)
+        return answer
 
 
 async def _stream_log(
@@ -142,18 +146,19 @@ async def _write_events(
     answer: web.StreamResponse,
     batches: AsyncGenerator[list[Event], None],
     dialect: Dialect,
-    first: list[Event] | None = None,
 ) -> web.StreamResponse:
     async with (
         aclosing(batches),
         SseWriter(call.request, answer, dialect, call.app.limits) as writer,
     ):
-        if first is not None:
-            await writer.write(first)
-        async for batch in batches:
-            await writer.write(batch)
-        await writer.end()
+        await _write_rest(writer, batches)
     return answer
+
+
+async def _write_rest(writer: SseWriter, batches: AsyncGenerator[list[Event], None]) -> None:
+    async for batch in batches:
+        await writer.write(batch)
+    await writer.end()
 
 
 def _whole(

@@ -8,6 +8,7 @@ waiting.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import time
@@ -36,6 +37,7 @@ from antiphon.store.base import Store
 __all__ = ["ServerSettings", "make_app", "running", "serve", "start_listener"]
 
 _BACKLOG: Final = 1024
+_YOUNG_OBJECTS: Final = 20_000
 _ROUTES: Final = [
     route
     for resource in (responses, compact, conversations, websocket, models, health)
@@ -113,6 +115,7 @@ async def serve(app: App, sock: socket.socket, on_ready: Callable[[], None]) -> 
     stop = _Stop()
     try:
         async with running(app, sock):
+            _settle_collector()
             on_ready()
             await stop.asked.wait()
             draining = asyncio.create_task(app.drain())
@@ -122,6 +125,15 @@ async def serve(app: App, sock: socket.socket, on_ready: Callable[[], None]) -> 
             hurry.cancel()
     finally:
         await app.engine.store.close()
+
+
+def _settle_collector() -> None:
+    """Keep the collector of cycles away from what stays, and call it more rarely.
+
+    Turns leave hardly any cycles behind; looking through them all was a twentieth of a stream.
+    """
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS)
 
 
 class _Stop:

@@ -15,7 +15,7 @@ A store has facets, each with a contract of its own: `conversations`, `claims`, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -69,11 +69,16 @@ class History(msgspec.Struct, frozen=True):
     """The items of a chain of turns, oldest first, and how its head stands.
 
     `missing` is the id of an ancestor that is gone: the items are then not all there.
+    `weight` is how many bytes the items are as JSON, `turns` how many turns they are of, and
+    `removals` what `Store.removals` was when they were read.
     """
 
     items: list[Item]
     status: str
     missing: str | None = None
+    weight: int = 0
+    turns: int = 0
+    removals: int = 0
 
 
 class Orphan(msgspec.Struct, frozen=True):
@@ -311,10 +316,10 @@ class Store(Protocol):
         """
         ...
 
-    async def append(
+    def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
-    ) -> bool:
-        """Add to the log of a begun response; durable on return.
+    ) -> Awaitable[bool]:
+        """Add to the log of a begun response; durable when that has been awaited.
 
         `status` is its new one, if it changed. Return whether somebody asked to cancel it.
         Raise TurnLost if it is not this store's to write.
@@ -364,6 +369,13 @@ class Store(Protocol):
 
     async def history(self, owner: str, response_id: str) -> History | None:
         """Return input and output items of the whole chain that ends in this response."""
+        ...
+
+    async def removals(self) -> int:
+        """Return a number that grows whenever a response is removed, by whomever.
+
+        As long as it is the same, every history of a response that had ended is what it was.
+        """
         ...
 
     async def input_items(self, owner: str, response_id: str) -> list[Item] | None:

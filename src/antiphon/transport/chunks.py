@@ -2,8 +2,8 @@
 
 A stream of events has as many chunks as events. The HTTP library hands them out one by one and
 keeps an account for each, which was a fifth of what reading a stream cost. Here all that are
-waiting are taken at once, and the last one is left to the library, with the account and the
-flow control that come with it.
+waiting are taken at once, with one account for all of them, and the peer may go on. Of more than
+fits, the last piece is left to the library, with the account and the flow control it keeps.
 
 This reaches into the library's reader. It does so in this place only, and only as long as the
 reader has the fields we know; otherwise, and for whatever is not plain, the library reads.
@@ -19,6 +19,7 @@ __all__ = ["ChunkReader"]
 
 _IS_KNOWN: Final = {
     *("_buffer", "_buffer_offset", "_size", "_cursor", "_eof", "_exception"),
+    *("_http_chunk_splits", "_protocol", "_waiter", "_loop"),
 } <= set(getattr(StreamReader, "__slots__", ())) and hasattr(StreamReader, "_read_nowait_chunk")
 
 
@@ -37,7 +38,13 @@ class ChunkReader:
         content = self._content
         if self._takes:
             while not (content._buffer or content._eof or content._exception):
-                await content._wait("read")
+                if content._waiter is not None or not content._protocol.connected:
+                    await content._wait("read")  # raises what is wrong
+                waiter = content._waiter = content._loop.create_future()
+                try:
+                    await waiter
+                finally:
+                    content._waiter = None
             if content._buffer and content._exception is None:
                 return self._take(most)
         data = await content.read(most)
@@ -49,7 +56,22 @@ class ChunkReader:
         return self._content._read_nowait(most)
 
     def _take(self, most: int) -> bytes:
-        """Take whole chunks; a piece of one if even the first is too large."""
+        """Take all that is waiting, else whole chunks, or a piece of one that is too large."""
+        content, waiting = self._content, self._content._buffer
+        if content._size > most or content._buffer_offset:
+            return self._take_some(most)
+        data = waiting[0] if len(waiting) == 1 else b"".join(waiting)
+        waiting.clear()
+        content._size = 0
+        content._cursor += len(data)
+        if content._http_chunk_splits:
+            content._http_chunk_splits.clear()
+        if content._protocol._reading_paused:
+            content._protocol.resume_reading()
+        self.is_behind = bool(waiting)
+        return data
+
+    def _take_some(self, most: int) -> bytes:
         content, waiting = self._content, self._content._buffer
         taken, size = [], 0
         if not content._buffer_offset:

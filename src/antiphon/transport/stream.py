@@ -80,11 +80,18 @@ class ByteStream:
         return self
 
     async def __anext__(self) -> bytes:
+        data = await self.read()
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+    async def read(self) -> bytes:
+        """Return the next piece; nothing at the end."""
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
         try:
             data = await self._exchange.read()
-            if self.is_behind:
+            if self._exchange.is_behind:
                 # Reading the rest would wait for nobody: let others run.
                 await asyncio.sleep(0)
         except BackendError as error:
@@ -95,7 +102,7 @@ class ByteStream:
             raise
         if not data:
             self.close()
-            raise StopAsyncIteration
+            return data
         self._waiting_since = None
         if not self._has_begun:
             self._has_begun = True

@@ -14,6 +14,7 @@ from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres.schema import MIGRATIONS, TakenNames, migrate
 from antiphon.store.sqlite.migrations import NewerDatabase
 from tests.postgres import fresh_database
+from tests.store.samples import run_turn
 
 LATER = (*MIGRATIONS, ("CREATE TABLE later (x INTEGER)", "INSERT INTO later VALUES (1)"))
 
@@ -42,6 +43,23 @@ async def test_an_older_database_gets_what_is_missing(connection: Any) -> None:
     await migrate(connection)
     await migrate(connection, LATER)
     assert await connection.fetchval("SELECT x FROM later") == 1
+
+
+async def test_an_antiphon_that_does_not_know_of_it_counts_what_it_removes(
+    url: str, connection: Any
+) -> None:
+    await migrate(connection, MIGRATIONS[:1])
+    await migrate(connection)
+    store = PostgresStore(url)
+    await run_turn(store, "r1")
+    before = await store.removals()
+    schema = await connection.fetchval("SELECT current_schema()")
+    await connection.execute("SET search_path TO pg_catalog")
+    await connection.execute(f"DELETE FROM {schema}.responses")
+    assert await store.removals() == before + 1
+    await connection.execute(f"TRUNCATE {schema}.responses")
+    assert await store.removals() == before + 2
+    await store.close()
 
 
 async def test_many_may_migrate_at_once(url: str) -> None:

@@ -18,6 +18,7 @@ from antiphon.store.postgres import flusher as postgres_flusher
 from antiphon.store.postgres import node as postgres_node
 from antiphon.store.postgres.database import Database, UncertainCommit, in_transaction
 from antiphon.store.postgres.node import LEASE_SECONDS
+from antiphon.store.postgres.schema import MIGRATIONS
 from tests.postgres import fresh_database, server
 from tests.store.samples import OWNER, ids, message, opened, run_turn
 
@@ -288,7 +289,8 @@ async def test_deleted_text_is_in_no_row(url: str, store: PostgresStore) -> None
     )
     for (table,) in tables:
         count = await connection.fetchval(f"SELECT count(*) FROM {table}")
-        assert count == (1 if table in {"nodes", "antiphon_migrations"} else 0), table
+        expected = {"nodes": 1, "removals": 1, "antiphon_migrations": len(MIGRATIONS)}
+        assert count == expected.get(table, 0), table
     await connection.close()
 
 

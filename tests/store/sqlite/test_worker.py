@@ -45,6 +45,12 @@ def note(text: str) -> Callable[[sqlite3.Connection], str]:
     return run
 
 
+def share_for(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let every commit of shared jobs be followed by a wait of this long."""
+    monkeypatch.setattr(worker, "_SHARE", seconds)
+    monkeypatch.setattr(worker, "_SHARE_EACH", seconds)
+
+
 def notes(connection: sqlite3.Connection) -> list[str]:
     return [text for (text,) in connection.execute("SELECT text FROM notes ORDER BY rowid")]
 
@@ -248,7 +254,7 @@ def commits(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_jobs_that_come_often_share_commits(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_SHARE", 0.2)
+    share_for(monkeypatch, 0.2)
     sizes = commits(writer, monkeypatch)
     assert await writer.share(note("first"), 1) == "first"
     names = [f"{number}" for number in range(50)]
@@ -260,7 +266,7 @@ async def test_jobs_that_come_often_share_commits(
 async def test_a_shared_job_does_not_wait_without_need(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_SHARE", 600.0)
+    share_for(monkeypatch, 600.0)
     async with asyncio.timeout(20):
         assert await writer.share(note("a"), 1) == "a"
 
@@ -268,9 +274,9 @@ async def test_a_shared_job_does_not_wait_without_need(
 async def test_a_call_takes_the_shared_jobs_along(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_SHARE", 600.0)
+    share_for(monkeypatch, 600.0)
     await writer.call(notes)
-    waiting = asyncio.create_task(writer.share(note("a"), 1))
+    waiting = asyncio.ensure_future(writer.share(note("a"), 1))
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
         assert await writer.call(notes) == ["a"]
@@ -282,7 +288,7 @@ async def test_a_shared_job_waits_while_a_commit_is_under_way(
 ) -> None:
     sizes = commits(writer, monkeypatch)
     gate, first = await held(writer)
-    tasks = [asyncio.create_task(writer.share(note(f"{n}"), 1)) for n in range(5)]
+    tasks = [asyncio.ensure_future(writer.share(note(f"{n}"), 1)) for n in range(5)]
     await asyncio.sleep(0)
     gate.open.set()
     await asyncio.gather(first, *tasks)
@@ -292,12 +298,15 @@ async def test_a_shared_job_waits_while_a_commit_is_under_way(
 async def test_a_timer_of_a_loop_that_went_away_is_not_relied_on(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_SHARE", 0.3)
+    share_for(monkeypatch, 0.3)
     await writer.call(notes)
+
+    async def share(name: str) -> str:
+        return await writer.share(note(name), 1)
 
     def leave() -> None:
         loop = asyncio.new_event_loop()
-        task = loop.create_task(writer.share(note("left"), 1))
+        task = loop.create_task(share("left"))
         loop.call_later(0.01, task.cancel)
         with pytest.raises(asyncio.CancelledError):
             loop.run_until_complete(task)

@@ -70,6 +70,7 @@ class MemoryStore:
         self._secrets: dict[str, bytes] = {}
         self._waiters = Waiters()
         self._is_closed = False
+        self._removals = 0
         self.conversations = MemoryConversations(self._check_open, max_responses)
         self.claims = MemoryClaims(self._check_open, max_responses)
         self.notices = MemoryNotices(self._check_open, max_responses)
@@ -174,8 +175,15 @@ class MemoryStore:
         if head is None:
             return None
         chain, missing = self._walk(owner, head)
-        items = [decode_item(item.body) for turn in reversed(chain) for item in turn.items]
-        return History(items, head.status, missing)
+        stored = [item for turn in reversed(chain) for item in turn.items]
+        weight = sum(len(item.body) for item in stored)
+        items = _decode(stored)
+        return History(items, head.status, missing, weight, len(chain), self._removals)
+
+    async def removals(self) -> int:
+        """Return how many responses were removed or pushed out."""
+        self._check_open()
+        return self._removals
 
     async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
         """Return the turn's own input items in order."""
@@ -300,6 +308,7 @@ class MemoryStore:
 
     def _remove(self, key: _Key) -> None:
         (owner, response_id), turn = key, self._turns.pop(key)
+        self._removals += 1
         self.conversations.release(owner, response_id)
         self.claims.forget_response(owner, response_id)
         self._waiters.wake(response_id)

@@ -28,6 +28,7 @@ __all__ = [
     "history",
     "input_items",
     "read_log",
+    "removals",
     "sweep",
 ]
 
@@ -166,11 +167,18 @@ async def history(connection: Connection, owner: str, response_id: str) -> Histo
         return None
     chain = await connection.fetch(_WALK, owner, response_id)
     keys = [row["key"] for row in reversed(chain)]
-    items: list[Item] = []
+    bodies: list[bytes] = []
     for start in range(0, len(keys), _TURNS_AT_ONCE):
         some = keys[start : start + _TURNS_AT_ONCE]
-        items += [decode_item(body) for (body,) in await connection.fetch(_ITEMS, owner, some)]
-    return History(items, status, chain[-1]["parent"])
+        bodies += [body for (body,) in await connection.fetch(_ITEMS, owner, some)]
+    items, weight = list(map(decode_item, bodies)), sum(map(len, bodies))
+    missing = chain[-1]["parent"]
+    return History(items, status, missing, weight, len(keys), await removals(connection))
+
+
+async def removals(connection: Connection) -> int:
+    """Return how often responses were removed; the database itself counts."""
+    return int(await connection.fetchval("SELECT count FROM removals"))
 
 
 async def input_items(connection: Connection, owner: str, response_id: str) -> list[Item] | None:

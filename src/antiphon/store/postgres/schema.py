@@ -7,7 +7,8 @@ database of a newer antiphon is refused untouched.
 The tables are those of SQLite (see `migrations`), column by column, so that `copy` moves rows
 as they are. Ids of items are bytes: clients make them, and text here cannot hold every
 character. Text is sorted by its bytes, so that no update of the system can upset an index.
-`nodes` is of this database alone: who is alive (see `node`).
+`nodes` and `removals` are of this database alone: who is alive (see `node`), and how often
+something was removed.
 """
 
 from __future__ import annotations
@@ -140,7 +141,20 @@ _FIRST: Final[Migration] = (
     )""",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST,)
+# Counted by the database, whoever removes something, also an antiphon that does not know of it.
+_SECOND: Final[Migration] = (
+    "CREATE TABLE removals (count BIGINT NOT NULL)",
+    "INSERT INTO removals VALUES (0)",
+    """CREATE FUNCTION antiphon_count_removal() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        EXECUTE format('UPDATE %I.removals SET count = count + 1', TG_TABLE_SCHEMA);
+        RETURN NULL;
+    END $$""",
+    """CREATE TRIGGER responses_removed AFTER DELETE OR TRUNCATE ON responses
+    FOR EACH STATEMENT EXECUTE FUNCTION antiphon_count_removal()""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND)
 
 
 class TakenNames(StoreUnavailable):

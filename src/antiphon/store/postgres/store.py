@@ -162,6 +162,10 @@ class PostgresStore:
             lambda connection: reads.history(connection, owner, response_id)
         )
 
+    async def removals(self) -> int:
+        """Return how often responses were removed, by any node."""
+        return await self._database.ask(reads.removals)
+
     async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
         """Return the turn's own input items in order."""
         return await self._read(reads.input_items, owner, response_id)

@@ -10,32 +10,46 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 
-__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Backlog", "Job", "Run", "Watch", "deliver"]
+__all__ = [
+    "MAX_WAITING",
+    "MAX_WAITING_BYTES",
+    "Backlog",
+    "Job",
+    "Run",
+    "Together",
+    "Watch",
+    "deliver",
+]
 
 MAX_WAITING: Final = 10_000
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 
 _T = TypeVar("_T")
 Run = Callable[[sqlite3.Connection], _T | Exception]
+Together = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
+"""Does several runs of a kind at once: the attribute `together` of each of them."""
 
 
 class Job:
     """One thing to do on a connection; `future` is None if nobody waits for it."""
 
-    __slots__ = ("deadline", "error", "future", "is_removal", "result", "run")
+    __slots__ = ("deadline", "error", "future", "is_removal", "result", "run", "then", "watch")
 
-    def __init__(self, run: Run[Any], deadline: float, future: asyncio.Future[Any] | None) -> None:
+    def __init__(self, run: Run[Any], deadline: float, watch: Watch | None = None) -> None:
         self.run = run
         self.deadline = deadline
-        self.future = future
+        self.watch = watch
+        self.future: asyncio.Future[Any] | None = watch.expect(self) if watch else None
         self.is_removal = False
+        self.then: Callable[[], None] | None = None  # called when the answer is given
         self.result: Any = None  # whatever `run` returns
         self.error: StoreUnavailable | None = None
 
@@ -46,14 +60,19 @@ class Job:
 
     def resolve(self) -> None:
         """Tell who waits. Runs in the event loop; the caller may have left."""
-        if self.future is None or self.future.done():
+        future = self.future
+        if future is None:
+            return
+        if self.watch is not None:
+            self.watch.forget(self)
+        if future.done():
             return
         if self.error is not None:
-            self.future.set_exception(self.error)
+            future.set_exception(self.error)
         elif isinstance(self.result, Exception):
-            self.future.set_exception(self.result)
+            future.set_exception(self.result)
         else:
-            self.future.set_result(self.result)
+            future.set_result(self.result)
 
 
 class Backlog:
@@ -132,38 +151,46 @@ class Backlog:
 
 
 class Watch:
-    """Gives up on answers that do not come, for the callers of one event loop."""
+    """Gives up on answers that do not come, for the callers of one event loop.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
+    `grace` is how long after its deadline a job is given up, by `time.monotonic`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, grace: float) -> None:
         self.loop = loop
-        self._limit = limit
-        # With the time at which to give up. All wait equally long, so the first is the oldest.
-        self._waiting: dict[asyncio.Future[Any], float] = {}
+        self._grace = grace
+        # All have equally long, so the first is the oldest.
+        self._waiting: dict[Job, None] = {}
         self._is_armed = False
 
-    async def answer(self, future: asyncio.Future[_T]) -> _T:
-        """Return what comes of this, or raise StoreUnavailable when that takes too long."""
-        self._waiting[future] = self.loop.time() + self._limit
+    def expect(self, job: Job) -> asyncio.Future[Any]:
+        """Return a future that is answered by the job, or with StoreUnavailable when it is late."""
+        self._waiting[job] = None
         if not self._is_armed:
-            self._is_armed = True
-            self.loop.call_later(self._limit, self._look)
-        try:
-            return await future
-        finally:
-            del self._waiting[future]
+            self._arm(job)
+        return self.loop.create_future()
+
+    def forget(self, job: Job) -> None:
+        """Note that there is an answer, or nobody who could give one."""
+        self._waiting.pop(job, None)
+
+    def _arm(self, job: Job) -> None:
+        self._is_armed = True
+        left = job.deadline + self._grace - time.monotonic()
+        self.loop.call_later(max(0.0, left), self._look)
 
     def _look(self) -> None:
         """Give up on what is late, and look again when the next one may be."""
-        now = self.loop.time()
+        now = time.monotonic()
         self._is_armed = False
-        for future, end in self._waiting.items():
-            if end > now:
-                self._is_armed = True
-                self.loop.call_at(end, self._look)
+        for job in list(self._waiting):
+            if job.deadline + self._grace > now:
+                self._arm(job)
                 break
-            if not future.done():
+            self.forget(job)
+            if job.future is not None and not job.future.done():
                 late = StoreUnavailable("the database did not answer in time; try again")
-                future.set_exception(late)
+                job.future.set_exception(late)
 
 
 def deliver(jobs: list[Job]) -> None:
@@ -180,3 +207,5 @@ def deliver(jobs: list[Job]) -> None:
 def _resolve(jobs: list[Job]) -> None:
     for job in jobs:
         job.resolve()
+        if job.then is not None:
+            job.then()

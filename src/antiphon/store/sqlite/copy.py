@@ -9,6 +9,7 @@ from typing import Final
 
 from antiphon.store.copy_tables import Row, Table
 from antiphon.store.sqlite.connection import connect
+from antiphon.store.sqlite.log_statements import CLOSED
 from antiphon.store.sqlite.migrations import check_version
 from antiphon.store.sqlite.presence import Presence, count_alive
 
@@ -37,7 +38,7 @@ class SqlitePlace:
 
     async def count(self, table: Table) -> int:
         """Return how many rows there are."""
-        return self._number(f"SELECT count(*) FROM {table.name}")  # noqa: S608 # a constant
+        return self._number(f"SELECT count(*) FROM {_rows_of(table)}")  # noqa: S608 # a constant
 
     async def count_busy(self) -> int:
         """Return how many unfinished turns a gateway is at work on."""
@@ -69,7 +70,7 @@ class SqlitePlace:
         key = ", ".join(table.key).replace("number", "rowid")
         columns = ", ".join(table.columns)
         cursor = self._connection.execute(
-            f"SELECT {columns} FROM {table.name} ORDER BY {key}"  # noqa: S608 # constants
+            f"SELECT {columns} FROM {_rows_of(table)} ORDER BY {key}"  # noqa: S608 # constants
         )
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             yield rows
@@ -96,6 +97,11 @@ class SqlitePlace:
     def _number(self, question: str) -> int:
         found: sqlite3.Cursor = self._connection.execute(question)
         return int(found.fetchone()[0])
+
+
+def _rows_of(table: Table) -> str:
+    """Return the table without what is about to be purged from it."""
+    return f"log WHERE NOT {CLOSED}" if table.name == "log" else table.name
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import msgspec
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch, Orphan
 from antiphon.store.encoding import compress_log, decode_turn, end_log, expand_log
 
 __all__ = [
+    "CLOSED",
     "MAX_NUMBER",
-    "append",
+    "Append",
     "ask_cancel",
     "asked_cancels",
     "claim_orphans",
@@ -30,18 +33,34 @@ __all__ = [
     "insert_batch",
     "insert_job",
     "lost",
+    "purge",
+    "purge_all",
     "read_batches",
 ]
 
 # The greatest sequence number that anybody may ask for: SQLite's integers end at twice that.
 MAX_NUMBER: Final = 2**62
 
-# Two statements are faster than one that does both.
-_OPEN: Final = (
-    "SELECT key, (SELECT is_cancelled FROM jobs WHERE jobs.response = responses.key)"
-    " FROM responses WHERE owner = ? AND id = ? AND writer = ?"
-)
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(list[tuple[int, int, int | None]]).decode
+
+# Which of these responses are still the writer's, and are they to be cancelled? All in one row:
+# between two rows another thread may take the interpreter, and give it back late.
+_OPEN: Final = """
+    SELECT json_group_array(json_array(turn.key, responses.key, jobs.is_cancelled))
+    FROM json_each(?) AS turn
+    CROSS JOIN responses ON responses.owner = ? AND responses.id = turn.value
+        AND responses.writer = ?
+    LEFT JOIN jobs ON jobs.response = responses.key
+"""
 _INSERT: Final = "INSERT INTO log (response, first, last, owner, body) VALUES (?, ?, ?, ?, ?)"
+# Rows as [response, first, last, place of the body, its length]; the bodies are one blob.
+_INSERT_ALL: Final = """
+    INSERT INTO log (response, first, last, owner, body)
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+        ?, coalesce(substr(?, json_extract(value, '$[3]'), json_extract(value, '$[4]')), x'')
+    FROM json_each(?)
+"""
 # Batches follow each other without a gap: the first one wanted is the last that begins early
 # enough. This is found in the index, however long the log is.
 _BATCHES: Final = """
@@ -53,6 +72,9 @@ _BATCHES: Final = """
 _ALL_BATCHES: Final = (
     "SELECT first, last, body FROM log WHERE response = ? AND owner = ? ORDER BY first"
 )
+CLOSED: Final = "response IN (SELECT logs.response FROM logs WHERE logs.response = log.response)"
+"""Whether a row of `log` says nothing any more, because the whole log is in `logs`."""
+_PURGE: Final = f"DELETE FROM log WHERE response IN (SELECT value FROM json_each(?)) AND {CLOSED}"  # noqa: S608
 _ORPHANS: Final = """
     SELECT responses.key, responses.owner, responses.status, responses.body,
         jobs.request, coalesce(jobs.is_cancelled, 0)
@@ -75,23 +97,56 @@ def insert_job(connection: sqlite3.Connection, owner: str, key: int, request: by
     )
 
 
-def append(
-    connection: sqlite3.Connection,
-    owner: str,
-    response_id: str,
-    writer: str,
-    batch: Batch,
-    status: str | None,
-) -> bool | TurnLost:
-    """Add a batch to the log of an unfinished response; say whether it is to be cancelled."""
-    row = connection.execute(_OPEN, (owner, response_id, writer)).fetchone()
-    if row is None:
-        return lost(connection, owner, response_id)
-    key, is_cancelled = row
-    insert_batch(connection, owner, key, batch)
-    if status is not None:
-        connection.execute("UPDATE responses SET status = ? WHERE key = ?", (status, key))
-    return bool(is_cancelled)
+class Append(msgspec.Struct, frozen=True):
+    """A batch for the log of an unfinished response. The answer: whether it is to be cancelled."""
+
+    owner: str
+    response_id: str
+    writer: str
+    batch: Batch
+    status: str | None
+
+    def __call__(self, connection: sqlite3.Connection) -> bool | TurnLost:
+        """Do it alone."""
+        return self.together(connection, [self])[0]
+
+    @staticmethod
+    def together(
+        connection: sqlite3.Connection, appends: Sequence[Append]
+    ) -> list[bool | TurnLost]:
+        """Do all of these with few statements; answer each, in their order."""
+        answers: dict[int, bool | TurnLost] = {}
+        places: dict[tuple[str, str], list[int]] = {}
+        for place, append in enumerate(appends):
+            places.setdefault((append.owner, append.writer), []).append(place)
+        for (owner, writer), some in places.items():
+            found = _append_all(connection, owner, writer, [appends[place] for place in some])
+            answers.update(zip(some, found, strict=True))
+        return [answers[place] for place in range(len(appends))]
+
+
+def _append_all(
+    connection: sqlite3.Connection, owner: str, writer: str, appends: Sequence[Append]
+) -> list[bool | TurnLost]:
+    names = _encode([append.response_id for append in appends]).decode()
+    (row,) = connection.execute(_OPEN, (names, owner, writer)).fetchone()
+    found = {place: (key, bool(is_cancelled)) for place, key, is_cancelled in _decode(row)}
+    rows, bodies, end = [], [], 1  # SQLite counts from one
+    for place, (key, _) in found.items():
+        first, last, body = appends[place].batch
+        rows.append((key, first, last, end, len(body)))
+        bodies.append(body)
+        end += len(body)
+    connection.execute(_INSERT_ALL, (owner, b"".join(bodies), _encode(rows).decode()))
+    for place, (key, _) in found.items():
+        if appends[place].status is not None:
+            connection.execute(
+                "UPDATE responses SET status = ? WHERE key = ?", (appends[place].status, key)
+            )
+    return [
+        found[place][1] if place in found else lost(connection, owner, append.response_id)
+        for place, append in enumerate(appends)
+    ]
 
 
 def lost(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLost:
@@ -109,16 +164,27 @@ def lost(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLo
 
 
 def close_log(connection: sqlite3.Connection, owner: str, key: int, last: Batch | None) -> None:
-    """Put the rows of a log, and its last batch, into one compressed row."""
-    batches = _batches(connection.execute(_ALL_BATCHES, (key, owner)))
-    if batches:
-        connection.execute("DELETE FROM log WHERE response = ? AND owner = ?", (key, owner))
-    batches = end_log(batches, last)
+    """Put a log, with its last batch, into one compressed row.
+
+    Its own rows stay until they are purged with those of others: they lie on many pages, with
+    rows of other turns, and each page is written once for all of them then.
+    """
+    batches = end_log(_batches(connection.execute(_ALL_BATCHES, (key, owner))), last)
     if batches:
         connection.execute(
             "INSERT INTO logs (response, owner, body) VALUES (?, ?, ?)",
             (key, owner, compress_log(batches)),
         )
+
+
+def purge(connection: sqlite3.Connection, keys: Sequence[int]) -> None:
+    """Remove the rows of logs that are closed, of these responses."""
+    connection.execute(_PURGE, (json.dumps(keys),))
+
+
+def purge_all(connection: sqlite3.Connection) -> None:
+    """Remove the rows of all logs that are closed: somebody may have left some behind."""
+    connection.execute(f"DELETE FROM log WHERE {CLOSED}")  # noqa: S608 # a constant
 
 
 def read_batches(

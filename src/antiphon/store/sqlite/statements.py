@@ -41,6 +41,7 @@ __all__ = [
     "list_keys",
     "look",
     "read_log",
+    "removals",
     "revoke_key",
     "sweep",
     "touch",
@@ -137,8 +138,11 @@ def begin(
 
 def finish(
     connection: sqlite3.Connection, owner: str, writer: str, ending: Ending
-) -> TurnLost | None:
-    """End a turn that is open and this writer's; return an error if it is not."""
+) -> int | TurnLost | None:
+    """End a turn that is open and this writer's; return an error if it is not.
+
+    Return its key if rows of its log are left to be purged.
+    """
     row = connection.execute(_OPEN, (owner, ending.response_id)).fetchone()
     if row is None or row[1] != writer:
         return log_statements.lost(connection, owner, ending.response_id)
@@ -158,7 +162,7 @@ def finish(
         conversation_statements.release(connection, owner, conversation, ending.said)
     if ending.notices:
         claim_statements.insert_notices(connection, ending.notices)
-    return None
+    return key if has_log else None
 
 
 def get(connection: sqlite3.Connection, owner: str, response_id: str) -> Response | None:
@@ -197,11 +201,17 @@ def history(connection: sqlite3.Connection, owner: str, response_id: str) -> His
         return None
     chain = connection.execute(_WALK, {"owner": owner, "id": response_id}).fetchall()
     keys = [key for key, _ in reversed(chain)]
-    items: list[Item] = []
+    bodies: list[bytes] = []
     for start in range(0, len(keys), _TURNS_AT_ONCE):
         some = json.dumps(keys[start : start + _TURNS_AT_ONCE])
-        items += _items(connection, _ITEMS, (some, owner))
-    return History(items, head[0], chain[-1][1])
+        bodies += (body for (body,) in connection.execute(_ITEMS, (some, owner)))
+    items, weight = list(map(decode_item, bodies)), sum(map(len, bodies))
+    return History(items, head[0], chain[-1][1], weight, len(keys), removals(connection))
+
+
+def removals(connection: sqlite3.Connection) -> int:
+    """Return how often something was removed: all who do it mark it."""
+    return int(connection.execute("SELECT due FROM erasure").fetchone()[0])
 
 
 def input_items(connection: sqlite3.Connection, owner: str, response_id: str) -> list[Item] | None:

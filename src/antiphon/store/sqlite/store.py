@@ -9,9 +9,11 @@ This module joins the parts; the SQL is in `statements` and its neighbours, the 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -28,6 +30,7 @@ from antiphon.store.encoding import (
     is_storable,
 )
 from antiphon.store.sqlite import claim_statements, log_statements, statements
+from antiphon.store.sqlite.backlog import Run
 from antiphon.store.sqlite.claims import SqliteClaims, SqliteNotices
 from antiphon.store.sqlite.connection import connect, unavailable
 from antiphon.store.sqlite.conversations import SqliteConversations
@@ -42,6 +45,9 @@ __all__ = ["SqliteStore"]
 _LOCK_WAIT: Final = 0.1
 # What another process did to a response is found out this often.
 _LOOK_AGAIN: Final = 0.1
+# Closed logs whose rows are removed in one go, and how long the first of them waits for others.
+_PURGE_AT_ONCE: Final = 100
+_PURGE_SECONDS: Final = 5.0
 
 _T = TypeVar("_T")
 
@@ -73,6 +79,8 @@ class SqliteStore:
         )
         self._reader = Reader(partial(connect, self.path, patience=patience), patience)
         self._waiters = Waiters()
+        # Responses whose log is closed, and lies in the file once more, row by row.
+        self._closed: list[int] = []
         self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
         self.claims = SqliteClaims(self._writer, self._reader, self._presence)
         self.notices = SqliteNotices(self._writer)
@@ -106,21 +114,16 @@ class SqliteStore:
         else:
             self._writer.post(run, size)
 
-    async def append(
+    def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
-    ) -> bool:
-        """Return when the batch is on the disk; shares its commit with other streams."""
-        run = partial(
-            log_statements.append,
-            owner=owner,
-            response_id=response_id,
-            writer=self._presence.name,
-            batch=batch,
-            status=status,
+    ) -> asyncio.Future[bool]:
+        """Be done when the batch is on the disk; shares its commit with other streams."""
+        run: Run[bool] = log_statements.Append(
+            owner, response_id, self._presence.name, batch, status
         )
-        is_cancelled = await self._writer.share(run, len(batch.body))
-        self._waiters.wake(response_id)
-        return is_cancelled
+        return self._writer.share(
+            run, len(batch.body), then=partial(self._waiters.wake, response_id)
+        )
 
     async def finish(
         self,
@@ -144,8 +147,10 @@ class SqliteStore:
         )
         run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
         size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
-        await self._writer.call(run, size)
+        key: int | None = await self._writer.call(run, size)
         self._waiters.wake(response.id)
+        if key is not None:
+            self._purge_later(key)
 
     async def get(self, owner: str, response_id: str) -> Response | None:
         """Return a response with its output, finished or not."""
@@ -172,6 +177,10 @@ class SqliteStore:
     async def history(self, owner: str, response_id: str) -> History | None:
         """Return the items of the whole chain that ends in this response."""
         return await self._read(statements.history, owner, response_id)
+
+    async def removals(self) -> int:
+        """Return how often something was removed from the file, by any process."""
+        return await self._reader.call(statements.removals)
 
     async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
         """Return the turn's own input items in order."""
@@ -213,6 +222,7 @@ class SqliteStore:
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove what is older, in steps that let others write."""
+        await self._writer.call(log_statements.purge_all)
         removed = await self._in_steps(partial(statements.sweep, before=before))
         await self._writer.call(partial(claim_statements.sweep_notices, before=before))
         limit = statements.SWEEP_SIZE
@@ -257,10 +267,25 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Write what is queued and let go of files and threads."""
+        self._purge()
         await self._reader.close()
         await self._writer.close()
         self._eraser.close()
         self._presence.close()
+
+    def _purge_later(self, key: int) -> None:
+        """Remove the rows of a closed log together with those of others."""
+        self._closed.append(key)
+        if len(self._closed) >= _PURGE_AT_ONCE:
+            self._purge()
+        elif len(self._closed) == 1:
+            asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._purge)
+
+    def _purge(self) -> None:
+        keys, self._closed = self._closed, []
+        if keys:
+            with suppress(StoreUnavailable):  # closed, or full: the next sweep does it
+                self._writer.post(partial(log_statements.purge, keys=keys), 0)
 
     async def _in_steps(self, remove: Callable[[sqlite3.Connection], int]) -> int:
         removed = step = await self._writer.call(remove)

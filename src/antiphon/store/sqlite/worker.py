@@ -25,19 +25,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sqlite.backlog import Backlog, Job, Run, Watch, deliver
+from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
 
 __all__ = ["Reader", "Writer"]
 
 _LINGER: Final = 0.01
-# Between commits that are made for shared jobs alone: many streams then make 100 commits a
-# second, not as many as the disk can bear, and a single one hardly ever waits.
-_SHARE: Final = 0.01
+# After a commit of shared jobs the next waits this long for each of them, and no longer than
+# that: a few streams hardly ever wait, and many make 50 commits a second between them.
+_SHARE_EACH: Final = 0.002
+_SHARE: Final = 0.02
 # Between attempts to erase while somebody is in the way; doubled each time. An attempt may
 # hold up others, so they become rare when nobody waits for it.
 _FIRST_PAUSE: Final = 0.01
@@ -70,24 +71,41 @@ class _Worker:
 
     async def call(self, run: Run[_T], size: int = 0) -> _T:
         """Run this on the connection and return its result when it is done for good."""
-        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
+        future: asyncio.Future[_T] = self._put(run, size)
         self._backlog.ring()
-        return await self._answer(future)
+        return await future
 
-    async def _answer(self, future: asyncio.Future[_T]) -> _T:
-        loop = future.get_loop()
-        watch = self._watches.get(loop)
-        if watch is None:
-            watch = self._watch(loop)
-        return await watch.answer(future)
+    def _put(
+        self,
+        run: Run[Any],
+        size: int,
+        *,
+        is_removal: bool = False,
+        then: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        """Add a job; return what its answer will be in. Does not wake the thread."""
+        watch = self._watch()
+        job = Job(run, time.monotonic() + self._patience, watch)
+        job.is_removal = is_removal
+        job.then = then
+        try:
+            self._backlog.put(job, size)
+        except StoreUnavailable:
+            watch.forget(job)
+            raise
+        assert job.future is not None
+        return job.future
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
+    def _watch(self) -> Watch:
+        loop = asyncio.get_running_loop()
+        return self._watches.get(loop) or self._new_watch(loop)
+
+    def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         """Return the watch of a loop that is new here; forget those that are gone."""
         for other in list(self._watches):
             if other.is_closed():
                 self._watches.pop(other, None)
-        return self._watches.setdefault(loop, Watch(loop, self._patience + _GRACE))
+        return self._watches.setdefault(loop, Watch(loop, _GRACE))
 
     async def close(self) -> None:
         """Do what is waiting, then end the thread. Closing twice is fine."""
@@ -163,6 +181,7 @@ class Writer(_Worker):
         self._pause = _FIRST_PAUSE
         self._next_step = 0.0
         self._spent = 0.0
+        self._nap = 0.0
         super().__init__(connect, patience)
 
     @property
@@ -172,28 +191,30 @@ class Writer(_Worker):
 
     def post(self, run: Run[object], size: int) -> None:
         """Run this before any later job, some time soon. Nobody hears whether it worked."""
-        if self._backlog.put(Job(run, time.monotonic() + self._patience, None), size):
+        if self._backlog.put(Job(run, time.monotonic() + self._patience), size):
             asyncio.get_running_loop().call_later(_LINGER, self._backlog.ring)
 
-    async def share(self, run: Run[_T], size: int) -> _T:
-        """Like `call`, but wait a moment for others if there was a commit just now."""
-        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._backlog.put(Job(run, time.monotonic() + self._patience, future), size)
+    def share(
+        self, run: Run[_T], size: int, then: Callable[[], None] | None = None
+    ) -> asyncio.Future[_T]:
+        """Like `call`, but wait a moment for others if there was a commit just now.
+
+        `then` is called in the event loop when there is an answer, with or without a listener.
+        """
+        future = self._put(run, size, then=then)
         if not self._backlog.is_coming:
             self._backlog.ring()
-        return await self._answer(future)
+        return future
 
     async def remove(self, run: Run[_T]) -> _T:
         """Like `call`, for what removes something: the result True waits until it is erased."""
-        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        job = Job(run, time.monotonic() + self._patience, future)
-        job.is_removal = True
-        self._backlog.put(job, 0)
+        future: asyncio.Future[_T] = self._put(run, 0, is_removal=True)
         self._backlog.ring()
-        return await self._answer(future)
+        return await future
 
     def _live(self) -> None:
-        while (jobs := self._backlog.take(self._rest(), _SHARE)) is not None:
+        while (jobs := self._backlog.take(self._rest(), self._nap)) is not None:
+            self._nap = min(_SHARE_EACH * len(jobs), _SHARE)
             self._do(jobs)
             self._erase_some(time.monotonic())
         self._erase_last()
@@ -212,8 +233,7 @@ class Writer(_Worker):
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         try:
-            for job in jobs:
-                job.result = job.run(connection)
+            _run(connection, jobs)
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 # outermost frame of the thread
             self._drop()
@@ -321,6 +341,21 @@ class Writer(_Worker):
         for job in jobs:
             job.error = unavailable(error)
         deliver(jobs)
+
+
+def _run(connection: sqlite3.Connection, jobs: list[Job]) -> None:
+    """Do the jobs in order; those that can be done together come last, and are."""
+    alike: dict[Together, list[Job]] = {}
+    for job in jobs:
+        together: Together | None = getattr(job.run, "together", None)
+        if together is None:
+            job.result = job.run(connection)
+        else:
+            alike.setdefault(together, []).append(job)
+    for together, some in alike.items():
+        results = together(connection, [job.run for job in some])
+        for job, result in zip(some, results, strict=True):
+            job.result = result
 
 
 def _tell_late(jobs: list[Job], now: float) -> list[Job]:

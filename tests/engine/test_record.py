@@ -1,0 +1,207 @@
+"""What a turn says is in the log before anybody sees it, however fast it comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from antiphon.engine.live import Live
+from antiphon.engine.record import Record, Terms
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.events import Event, OutputTextDelta, ResponseCreated, sequence_of
+from antiphon.protocol.log import unpack_events
+from antiphon.protocol.response import Response
+from antiphon.store.base import Batch
+from antiphon.store.memory import MemoryStore
+
+OWNER = "ada"
+RESPONSE = Response(id="resp_1", model="m")
+
+
+class HeldStore(MemoryStore):
+    """A store whose log is written when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[tuple[Batch, asyncio.Future[bool]]] = []
+
+    def append(  # type: ignore[override] # an awaitable is an awaitable
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.waiting.append((batch, future))
+        return future
+
+    async def write(self, error: Exception | None = None) -> None:
+        """Write what waits for it, or fail to."""
+        batch, future = self.waiting.pop(0)
+        if error is None:
+            future.set_result(await super().append(OWNER, RESPONSE.id, batch))
+        else:
+            future.set_exception(error)
+        await asyncio.sleep(0)  # whoever was called back has run
+
+
+class Reader:
+    """Sees what it is shown, and may be slow."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.keeps_up = True
+
+    def show(self, events: list[Event]) -> bool:
+        self.seen += [sequence_of(event) for event in events]
+        return self.keeps_up
+
+
+def delta(number: int) -> Event:
+    return OutputTextDelta(
+        sequence_number=number, item_id="m", output_index=0, content_index=0, delta="x"
+    )
+
+
+async def begun(store: MemoryStore, *, stored: bool = True) -> Record:
+    terms = Terms(owner=OWNER, items=[], is_stored=stored, is_logged=stored)
+    record = Record(store, Live(), terms, RESPONSE, lambda pay, *, is_in_doubt=False: None)
+    await record.add([ResponseCreated(sequence_number=0, response=RESPONSE)])
+    return record
+
+
+async def logged(store: MemoryStore) -> list[int]:
+    log = await store.read_log(OWNER, RESPONSE.id)
+    assert log is not None
+    events = [event for batch in log.batches for event in unpack_events(batch.body, log.response)]
+    return [sequence_of(event) for event in events]
+
+
+async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    assert record.post([delta(1)], reader.show)
+    assert reader.seen == []
+    await store.write()
+
+    assert reader.seen == [1]
+    assert await logged(store) == [0, 1]
+
+
+async def test_what_comes_while_the_log_is_written_is_written_together_and_in_order() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    for number in range(1, 5):
+        record.post([delta(number)], reader.show)
+    assert [batch.last for batch, _ in store.waiting] == [1]
+    await store.write()
+    assert (reader.seen, [(b.first, b.last) for b, _ in store.waiting]) == ([1], [(2, 4)])
+    await store.write()
+
+    assert reader.seen == [1, 2, 3, 4]
+    assert await logged(store) == [0, 1, 2, 3, 4]
+
+
+async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    record.post([delta(2)], reader.show)
+    done = Response(id=RESPONSE.id, model="m", status="completed")
+
+    ending = asyncio.create_task(record.end([delta(3)], done))
+    await asyncio.sleep(0)
+    assert not ending.done()
+    await store.write()
+
+    assert [sequence_of(event) for event in await ending] == [2, 3]
+    assert reader.seen == [1]
+    assert await logged(store) == [0, 1, 2, 3]
+
+
+async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    await store.write(StoreUnavailable("no room"))
+
+    assert not record.post([delta(2)], reader.show)
+    with pytest.raises(StoreUnavailable, match="no room"):
+        await record.settle()
+    assert [sequence_of(event) for event in record.unshown()] == [1, 2]
+    assert reader.seen == []
+
+
+async def test_an_end_that_can_be_written_makes_up_for_a_log_that_could_not() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    await store.write(StoreUnavailable("no room"))
+
+    done = Response(id=RESPONSE.id, model="m", status="completed")
+    assert [sequence_of(event) for event in await record.end([delta(2)], done)] == [1, 2]
+    assert await logged(store) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_reader_that_falls_behind_is_said_once(stored: bool) -> None:
+    store, reader = MemoryStore(), Reader()
+    record = await begun(store, stored=stored)
+    reader.keeps_up = False
+
+    first = record.post([delta(1)], reader.show)
+    await record.settle()
+    reader.keeps_up = True
+    answers = [first, record.post([delta(2)], reader.show)]
+    await record.settle()
+
+    assert answers.count(False) == 1
+    assert record.post([delta(3)], reader.show)
+
+
+async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    answers = [record.post([delta(number)], reader.show) for number in range(1, 1100)]
+
+    assert answers[0]
+    assert not answers[-1]
+
+
+async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
+    store = HeldStore()
+    record = await begun(store)
+
+    def show(events: list[Event]) -> bool:
+        raise ZeroDivisionError
+
+    record.post([delta(1)], show)
+    await store.write()
+    with pytest.raises(ZeroDivisionError):
+        await record.settle()
+
+
+async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    await store.write(ZeroDivisionError())
+
+    with pytest.raises(ZeroDivisionError):
+        await record.stop()
+    failed = Response(id=RESPONSE.id, model="m", status="failed")
+    assert [sequence_of(event) for event in await record.end([delta(2)], failed)] == [1, 2]
+    assert await logged(store) == [0, 1, 2]
+
+
+async def test_a_log_whose_writing_was_cancelled_is_not_shown_as_written() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+
+    store.waiting[0][1].cancel()
+    with pytest.raises(StoreUnavailable):
+        await record.settle()
+    assert reader.seen == []
+    assert [sequence_of(event) for event in record.unshown()] == [1]

@@ -1,0 +1,1 @@
+"""What an event may cost, counted: see `test_cost`."""

@@ -1,0 +1,151 @@
+"""What an event may cost, counted in steps of Python: a regression is seen on any machine.
+
+A whole gateway, with its SQLite store and its threads, lives twice: for a short stream and for a
+longer one. The difference, by the events between them, is the cost of one; everything that is
+done once cancels out. Repeats differ by a hundredth at most.
+
+Each limit is about a seventh above what was counted with Python 3.11. To see what is counted
+now, and where:
+
+    pytest -s tests/speed
+
+Whoever makes something dearer for a good reason raises the limit, and whoever makes it cheaper
+lowers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from antiphon.backends.chat import ChatBackend
+from antiphon.client.client import AsyncClient
+from antiphon.client.sync import Client
+from antiphon.store.sqlite import SqliteStore
+from antiphon.testing.gateway import serve_gateway
+from tests.speed.counting import Steps
+from tests.speed.partner import Address, Partner
+
+# Other versions of Python have other instructions, a few more or fewer for the same line.
+_SLACK: Final = 1.0 if sys.version_info[:2] == (3, 11) else 1.3
+_SHOWN: Final = 12
+_PATIENCE: Final = 60.0
+
+Live = Callable[[int], Steps]
+
+
+async def _serve(partner: Partner, path: Path) -> None:
+    store = SqliteStore(path)
+    async with serve_gateway({"test": ChatBackend(partner.base_url)}, store=store) as gateway:
+        over = partner.start(gateway.address)
+        await asyncio.wait_for(asyncio.wrap_future(over), _PATIENCE)
+    await store.close()
+
+
+def count_gateway(play: Callable[[Partner, Address], None], folder: Path, steps: Steps) -> Steps:
+    """Count the life of a gateway that its partner plays with."""
+    path = folder / f"{len(list(folder.glob('*.db')))}.db"
+    partner = Partner(play)
+    with steps.counted():
+        asyncio.run(_serve(partner, path))
+    return steps
+
+
+def check(what: str, live: Live, limit: int, *, lives: tuple[int, int], each: int = 1) -> None:
+    """Compare a short and a longer life, in which `each` as many events happen."""
+    short, long = lives
+    live(short)  # what is only done once in a process
+    before, after = live(short).by_file(), live(long).by_file()
+    after.subtract(before)
+    times = (long - short) * each
+    cost = after.total() / times
+    print(f"\n{what}: {cost:,.0f} steps, of {limit:,} at most")
+    for line in _most(after, times):
+        print(line)
+    assert 0 < cost <= limit * _SLACK, f"{what} takes {cost:,.0f} steps, more than {limit:,}"
+
+
+def _most(steps: Counter[str], times: int) -> list[str]:
+    return [
+        f"{count / times:10,.1f}  {'/'.join(Path(file).parts[-3:])}"
+        for file, count in steps.most_common(_SHOWN)
+    ]
+
+
+@pytest.mark.parametrize(("words", "limit"), [(1, 3050), (16, 410)])
+def test_a_streamed_delta(words: int, limit: int, tmp_path: Path) -> None:
+    def live(reads: int) -> Steps:
+        return count_gateway(lambda it, at: it.stream(at, reads, words), tmp_path, Steps())
+
+    check(f"a delta, {words} to a read", live, limit, lives=(5, 25), each=words)
+
+
+def test_a_stored_request(tmp_path: Path) -> None:
+    def live(turns: int) -> Steps:
+        def play(partner: Partner, at: Address) -> None:
+            for _ in range(turns):
+                partner.turn(at)
+
+        return count_gateway(play, tmp_path, Steps())
+
+    check("a stored request", live, 20_000, lives=(2, 12))
+
+
+def test_a_late_turn_costs_what_an_early_one_does(tmp_path: Path) -> None:
+    steps, counts = Steps(), list[Counter[str]]()
+
+    def play(partner: Partner, at: Address) -> None:
+        previous = None
+        for turn in range(200):
+            steps.is_paused = not (5 <= turn < 10 or turn >= 195)
+            counts.append(steps.by_file())
+            previous = partner.turn(at, previous)
+        counts.append(steps.by_file())
+
+    count_gateway(play, tmp_path, steps)
+    early, late = counts[10] - counts[5], counts[200] - counts[195]
+    ratio = late.total() / early.total()
+    print(f"\nturn 200: {late.total() / 5:,.0f} steps, {ratio:.2f} times as many as turn 10")
+    for line in _most(late, 5):
+        print(line)
+    assert 0 < ratio <= 1.15
+
+
+@pytest.mark.parametrize(("events", "limit"), [(1, 1100), (16, 148)])
+def test_an_event_read_by_the_client(events: int, limit: int) -> None:
+    async def read(partner: Partner) -> None:
+        async with AsyncClient(base_url=partner.base_url, api_key="k") as client:
+            over = partner.start()
+            async with client.stream(model="m", input="Say a word") as stream:
+                async for _ in stream:
+                    partner.note_heard()
+            await asyncio.wait_for(asyncio.wrap_future(over), _PATIENCE)
+
+    def live(reads: int) -> Steps:
+        steps, partner = Steps(), Partner(lambda it, at: it.speak(reads, events))
+        with steps.counted():
+            asyncio.run(read(partner))
+        return steps
+
+    check(f"an event of AsyncClient, {events} to a read", live, limit, lives=(5, 25), each=events)
+
+
+@pytest.mark.parametrize(("events", "limit"), [(1, 1140), (16, 148)])
+def test_an_event_read_by_the_client_without_a_loop(events: int, limit: int) -> None:
+    def live(reads: int) -> Steps:
+        steps, partner = Steps(), Partner(lambda it, at: it.speak(reads, events))
+        with steps.counted(), Client(base_url=partner.base_url, api_key="k") as client:
+            over = partner.start()
+            with client.stream(model="m", input="Say a word") as stream:
+                for _ in stream:
+                    partner.note_heard()
+            over.result(_PATIENCE)
+        return steps
+
+    check(f"an event of Client, {events} to a read", live, limit, lives=(5, 25), each=events)
