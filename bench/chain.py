@@ -2,9 +2,11 @@
 
 Every turn is one stored request to the gateway that continues the turn before. A turn stores
 what is new, so the file must grow by the same amount each time. The model must be told the
-whole conversation each time, so a turn costs more the more was said before; that growth is
-linear in the context, and the two columns beside it show how much of it is bytes that the
-upstream has to be sent anyway.
+whole conversation each time; what sending so many bytes costs is measured in a process that
+does nothing else (`sender.py`), and taken off before a turn is compared to the first one.
+
+The gateway that has ended a turn remembers the thread. A second gateway on the same file, which
+has not, goes on from the same turns: that is what a turn costs which has to be read anew.
 
     python bench/chain.py [TURNS]
 """
@@ -17,7 +19,7 @@ import sqlite3
 import statistics
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,7 +31,11 @@ TURNS: Final = 1000
 _SHOWN: Final = (1, 10, 100, 250, 500, 1000, 2000, 5000)
 _WINDOW: Final = 9
 _WARM_UP: Final = 20
+_SHORT: Final = 300
 _MAX_SECONDS: Final = 600.0
+_TITLES: Final = """\
+       stored    a turn  sent upstream  to send it       remembered            read anew
+ turn     KiB     bytes            KiB      CPU ms   CPU ms  of turn 1    CPU ms  of turn 1"""
 _QUESTION: Final = "And what did the keeper of the lighthouse do after that? " * 4
 
 
@@ -49,53 +55,87 @@ class _Caller:
         self._connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
 
     def ask(self, previous: str | None) -> _Turn:
+        """Take a turn; return what it cost."""
         body = {"model": "whole", "input": _QUESTION, "previous_response_id": previous}
+        data, cpu, seconds = self._request("POST", "/v1/responses", json.dumps(body))
+        response = json.loads(data)
+        return _Turn(response["id"], cpu, seconds, response["usage"]["input_tokens"] * 4)
+
+    def send(self, size: int) -> float:
+        """Have so many bytes sent upstream; return the CPU seconds of that."""
+        return self._request("GET", f"/{size}", None)[1]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _request(self, method: str, path: str, body: str | None) -> tuple[bytes, float, float]:
         cpu, began = self._process.cpu, time.monotonic()
-        self._connection.request(
-            "POST", "/v1/responses", json.dumps(body), {"Content-Type": "application/json"}
-        )
+        headers = {"Content-Type": "application/json"} if body else {}
+        self._connection.request(method, path, body, headers)
         answer = self._connection.getresponse()
         data = answer.read()
         seconds, cpu = time.monotonic() - began, self._process.cpu - cpu
         if answer.status != 200:
             raise Trouble(f"a turn was answered with {answer.status}: {data[:300]!r}")
-        response = json.loads(data)
-        return _Turn(response["id"], cpu, seconds, response["usage"]["input_tokens"] * 4)
+        return data, cpu, seconds
 
-    def close(self) -> None:
-        self._connection.close()
+
+class _Sending:
+    """What it costs to send a body, beyond what a short one costs."""
+
+    def __init__(self, caller: _Caller) -> None:
+        self._caller = caller
+        self._short = self._median(_SHORT)
+
+    def cost(self, size: int) -> float:
+        """Return CPU seconds."""
+        return max(self._median(max(size, _SHORT)) - self._short, 0.0)
+
+    def _median(self, size: int) -> float:
+        for _ in range(_WARM_UP - _WINDOW):
+            self._caller.send(size)
+        return statistics.median(self._caller.send(size) for _ in range(_WINDOW))
 
 
 def main(turns: int = TURNS) -> None:
     """Hold the conversation and print how it grows."""
     print(f"A conversation of {turns:,} turns ({machine()})\n")
-    with (
-        scratch() as directory,
-        script("upstream.py") as upstream,
-        gateway(
-            "--upstream",
-            f"http://127.0.0.1:{upstream.port}/v1",
-            store=directory / "chain.db",
-        ) as process,
-        closing(_Caller(process)) as caller,
-    ):
-        first = [caller.ask(None) for _ in range(_WARM_UP)][_WARM_UP - _WINDOW :]
+    with ExitStack() as stack:
+        directory = stack.enter_context(scratch())
         file = directory / "chain.db"
-        empty = _stored_bytes(file)
-        print("turn  stored, KiB   bytes a turn   sent upstream, KiB   CPU ms a turn   of turn 1")
-        _print_row(1, first, 0.0, 0.0, first)
-        done = [caller.ask(None)]
-        shown_turns, shown_bytes, deadline = 0, empty, time.monotonic() + _MAX_SECONDS
+        upstream = stack.enter_context(script("upstream.py"))
+        flags = ("--upstream", f"http://127.0.0.1:{upstream.port}/v1")
+        process, other = (stack.enter_context(gateway(*flags, store=file)) for _ in range(2))
+        sender = stack.enter_context(script("sender.py", upstream.port))
+        caller, stranger, plain = (
+            stack.enter_context(closing(_Caller(one))) for one in (process, other, sender)
+        )
+        sending = _Sending(plain)
+        first = _warm_up(caller)
+        _warm_up(stranger)
+        print(_TITLES)
+        _print_row(1, first, [], 0.0, "", first)
+        shown, size, before = 0, 0, _stored_bytes(file)
+        done, deadline = [caller.ask(None)], time.monotonic() + _MAX_SECONDS
         for turn in range(2, turns + 1):
             done.append(caller.ask(done[-1].id))
             if turn in _SHOWN or turn == turns:
-                size = _stored_bytes(file)
-                grown = (size - shown_bytes) / (turn - shown_turns)
-                _print_row(turn, done[-_WINDOW:], size - empty, grown, first)
-                shown_turns, shown_bytes = turn, size
+                grown = _stored_bytes(file) - before
+                size += grown
+                room = f"{size / 1024:8,.0f}{grown / (turn - shown):10,.0f}"
+                window = done[-_WINDOW:]
+                anew = [stranger.ask(one.id) for one in window]
+                _print_row(turn, window, anew, sending.cost(window[-1].sent), room, first)
+                # What the other one stored is no part of this conversation.
+                shown, before = turn, _stored_bytes(file)
             if time.monotonic() > deadline:
                 raise Trouble(f"it took too long; {turn} turns are done")
         _print_sum(done)
+
+
+def _warm_up(caller: _Caller) -> list[_Turn]:
+    """Return some first turns, of a process that has had some before."""
+    return [caller.ask(None) for _ in range(_WARM_UP)][_WARM_UP - _WINDOW :]
 
 
 def _stored_bytes(path: Path) -> int:
@@ -109,13 +149,25 @@ def _stored_bytes(path: Path) -> int:
 
 
 def _print_row(
-    turn: int, window: list[_Turn], size: float, grown: float, first: list[_Turn]
+    turn: int,
+    window: list[_Turn],
+    anew: list[_Turn],
+    sending: float,
+    room: str,
+    first: list[_Turn],
 ) -> None:
-    cpu = statistics.median(one.cpu for one in window)
-    ratio = cpu / statistics.median(one.cpu for one in first)
     sent = statistics.median(one.sent for one in window) / 1024
-    size_shown = f"{size / 1024:11,.0f}   {grown:12,.0f}" if size else f"{'':26}"
-    print(f"{turn:5}{size_shown}   {sent:18,.1f}   {cpu * 1e3:13.2f}   {ratio:8.1f}x")
+    base, cost = _cost(first), _cost(window)
+    row = f"{turn:5}{room:18}{sent:15,.1f}{sending * 1e3:12.2f}"
+    row += f"{cost * 1e3:9.2f}{(cost - sending) / base:10.1f}x"
+    if anew:
+        cost = _cost(anew)
+        row += f"{cost * 1e3:10.2f}{(cost - sending) / base:10.1f}x"
+    print(row)
+
+
+def _cost(turns: list[_Turn]) -> float:
+    return statistics.median(turn.cpu for turn in turns)
 
 
 def _print_sum(done: list[_Turn]) -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Final, cast
 
-__all__ = ["Failed", "run"]
+__all__ = ["Failed", "run", "without_chunks"]
 
 _MAX_SECONDS: Final = 120.0
 _LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
@@ -84,7 +84,7 @@ class _Client(asyncio.Protocol):
         if not head.startswith(b"HTTP/1.1 200"):
             self._run.fail(f"an answer begins with {answer[:300]!r}")
         if b"chunked" in head.lower():
-            body = _without_chunks(body)
+            body = without_chunks(body)
         count = body.count(self._run.marker)
         if count != self._run.times:
             self._run.fail(f"an answer has {count} of {self._run.times} {self._run.marker!r}")
@@ -102,7 +102,8 @@ def _missing(data: bytes) -> int | None:
     return int(length) - len(body) if length else None
 
 
-def _without_chunks(body: bytes) -> bytes:
+def without_chunks(body: bytes) -> bytes:
+    """Return a chunked body without its framing; of one that was cut off, what is there."""
     parts = []
     start = 0
     while (line := body.find(b"\r\n", start)) > 0:

@@ -5,7 +5,7 @@ Two references for the gateway, each a process of its own that prints its port:
     | pump   | bytes from socket to socket, one upstream connection per client, no HTTP at all   |
     | relay  | aiohttp's server and client, a request at a time, its body passed on as it comes   |
 
-    python bench/proxy.py pump|relay UPSTREAM_PORT
+    python bench/proxy.py pump|relay UPSTREAM_PORT [PORT]
 """
 
 from __future__ import annotations
@@ -74,24 +74,24 @@ class _ClientEnd(_End):
         self.join(upstream)
 
 
-async def pump(upstream_port: int) -> None:
+async def pump(upstream_port: int, port: int = 0) -> None:
     """Pass bytes on until the process is ended."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: _ClientEnd(upstream_port), "127.0.0.1", 0, backlog=1024
+        lambda: _ClientEnd(upstream_port), "127.0.0.1", port, backlog=1024
     )
     _announce(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
-async def relay(upstream_port: int) -> None:
+async def relay(upstream_port: int, port: int = 0) -> None:
     """Pass requests on until the process is ended."""
     connector = TCPConnector(limit=0)
     async with ClientSession(connector=connector, cookie_jar=DummyCookieJar()) as session:
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             url = f"http://127.0.0.1:{upstream_port}{request.rel_url}"
-            body = await request.read()
+            body = await request.content.read()  # request.read() stops at a MiB
             async with session.request(request.method, url, data=body) as upstream:
                 if upstream.content_length is not None:
                     return web.Response(body=await upstream.read())
@@ -105,7 +105,7 @@ async def relay(upstream_port: int) -> None:
 
         server = web.Server(handle, access_log=None)
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(server, "127.0.0.1", 0, backlog=1024)
+        listener = await loop.create_server(server, "127.0.0.1", port, backlog=1024)
         _announce(listener.sockets[0].getsockname()[1])
         await listener.serve_forever()
 
@@ -118,4 +118,4 @@ def _announce(port: int) -> None:
 if __name__ == "__main__":
     from processes import run_loop
 
-    run_loop({"pump": pump, "relay": relay}[sys.argv[1]](int(sys.argv[2])))
+    run_loop({"pump": pump, "relay": relay}[sys.argv[1]](*map(int, sys.argv[2:4])))

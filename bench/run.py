@@ -1,14 +1,17 @@
 """Every benchmark, one after the other: what antiphon costs on this machine.
 
-    python bench/run.py [--quick]
+    python bench/run.py [--quick] [--peers DIR] [--plot FILE]
 
 Needs Linux and Python 3.11 or newer. Where antiphon is not installed, an environment for it is
-made first, in .venvs/serve. Takes three to five minutes, or one and a half with --quick, which
-repeats less, stops the conversation at 250 turns and installs nothing.
+made first, in .venvs/serve. Takes some ten minutes, or less than three with --quick, which
+repeats less, stops the conversation at 250 turns, leaves out two workers and installs nothing.
+peers.py says what is looked for in DIR; without it, and without nginx on the PATH, only the
+direct road and antiphon are measured. The plot is an SVG.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import subprocess
@@ -21,17 +24,24 @@ __all__ = ["main"]
 _ROOT: Final = Path(__file__).resolve().parent.parent
 
 
-def main(*, quick: bool) -> None:
+def main(
+    *, quick: bool, peers_directory: Path | None = None, plot_file: Path | None = None
+) -> None:
     """Run them all."""
-    import chain
     import cost
+    import peers
+    import scale
     import start
 
     import client
 
-    cost.main(repeats=2 if quick else cost.REPEATS)
+    road = ",".join(name for name in peers.TARGETS if not quick or name != "antiphon-2")
+    parts = ",".join(name for name in scale.PARTS if not quick or name != "workers")
+    peers.main(peers=peers_directory, quick=quick, only=road)
     print()
-    chain.main(turns=250 if quick else chain.TURNS)
+    cost.main(repeats=1 if quick else cost.REPEATS)
+    print()
+    scale.main(quick=quick, only=parts, plot_file=plot_file)
     print()
     start.main(install=not quick)
     print()
@@ -50,12 +60,21 @@ def _enter_environment() -> None:
     os.execv(python, [python, *sys.argv])
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What does antiphon cost on this machine?")
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--peers", type=Path, metavar="DIR", help="where other gateways are")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw how it grows, as SVG")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
+    given = _arguments()
     if importlib.util.find_spec("antiphon") is None:
         _enter_environment()
     from processes import Trouble
 
     try:
-        main(quick="--quick" in sys.argv[1:])
+        main(quick=given.quick, peers_directory=given.peers, plot_file=given.plot)
     except Trouble as trouble:
         sys.exit(f"bench: {trouble}")

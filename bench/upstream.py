@@ -20,7 +20,16 @@ import sys
 from collections.abc import Iterator
 from typing import Final, cast
 
-__all__ = ["BURST_TOKENS", "LAST_WORD", "PACED_TOKENS", "WHOLE_TOKENS", "serve"]
+__all__ = [
+    "BURST_TOKENS",
+    "LAST_WORD",
+    "PACED_TOKENS",
+    "WHOLE_TOKENS",
+    "json_answer",
+    "serve",
+    "stream_writes",
+    "whole_answer",
+]
 
 WHOLE_TOKENS: Final = 100
 BURST_TOKENS: Final = 512
@@ -48,14 +57,17 @@ def _event(choices: list[object], **more: object) -> bytes:
     return b"data: " + json.dumps(body | more, separators=(",", ":")).encode() + b"\n\n"
 
 
-def _stream(tokens: int, tokens_a_write: int) -> list[bytes]:
-    """Return the writes of a whole streamed answer, head and end included."""
+def stream_writes(tokens: int, tokens_a_write: int, text: str = " w{:04}") -> list[bytes]:
+    """Return the writes of a whole streamed answer, head and end included.
+
+    `text` is what a token says, as a format of its number.
+    """
 
     def choice(delta: dict[str, str], reason: str | None = None) -> list[object]:
         return [{"index": 0, "delta": delta, "finish_reason": reason}]
 
     head = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked\r\n")
-    words = [_event(choice({"content": f" w{number:04}"})) for number in range(tokens)]
+    words = [_event(choice({"content": text.format(number)})) for number in range(tokens)]
     blocks = [
         _frame(b"".join(words[start : start + tokens_a_write]))
         for start in range(0, tokens, tokens_a_write)
@@ -69,16 +81,18 @@ def _stream(tokens: int, tokens_a_write: int) -> list[bytes]:
     ]
 
 
-def _json(body: object) -> bytes:
+def json_answer(body: object) -> bytes:
+    """Return a whole answer with this body."""
     data = json.dumps(body, separators=(",", ":")).encode()
     return _HEAD % (b"application/json", b"Content-Length: %d\r\n" % len(data)) + data
 
 
-def _whole(request_bytes: int) -> bytes:
+def whole_answer(request_bytes: int) -> bytes:
+    """Return a completion of 100 tokens to a request of that size."""
     text = "".join(f" w{number:04}" for number in range(WHOLE_TOKENS))
     message = {"role": "assistant", "content": text}
     sent = request_bytes // 4
-    return _json(
+    return json_answer(
         {
             "id": "chatcmpl-bench",
             "object": "chat.completion",
@@ -95,10 +109,12 @@ def _whole(request_bytes: int) -> bytes:
 
 
 _STREAMS: Final = {
-    b'"model":"burst"': (_stream(BURST_TOKENS, _TOKENS_A_WRITE), 0.0),
-    b'"model":"paced"': (_stream(PACED_TOKENS, 1), _PACE_SECONDS),
+    b'"model":"burst"': (stream_writes(BURST_TOKENS, _TOKENS_A_WRITE), 0.0),
+    b'"model":"paced"': (stream_writes(PACED_TOKENS, 1), _PACE_SECONDS),
 }
-_MODELS: Final = _json({"object": "list", "data": [{"id": n} for n in ("whole", "burst", "paced")]})
+_MODELS: Final = json_answer(
+    {"object": "list", "data": [{"id": n} for n in ("whole", "burst", "paced")]}
+)
 
 
 class _Connection(asyncio.Protocol):
@@ -134,7 +150,7 @@ class _Connection(asyncio.Protocol):
                 self._writes, self._pace = iter(writes), pace
                 self._go_on()
                 return
-        self._transport.write(_whole(len(body)))
+        self._transport.write(whole_answer(len(body)))
 
     def _go_on(self) -> None:
         """Write once, then let the other streams have their turn."""

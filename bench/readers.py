@@ -1,0 +1,262 @@
+"""Many readers at once: when did each event arrive, and was every answer whole?
+
+While it runs it only receives: each piece is kept with the time it came. What was in them is
+looked at afterwards, so that a thousand streams of 20 tokens a second leave it half idle. An
+answer is whole if it holds as many deltas as it should and says that it ended; the delay of an
+event is the time from the stamp in its text (see stamped.py) to its arrival here. A reader
+asks again and again for `seconds`, or once if that is 0. Readers begin spread over `ramp` seconds.
+
+Runs as a process of its own; reads a job as JSON from stdin and prints a result.
+
+    echo '{"port": 4680, …}' | python bench/readers.py
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import re
+import select
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from load import without_chunks
+
+__all__ = ["Job", "read_all"]
+
+_RECEIVE: Final = 32_768
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+_MAX_BYTES: Final = 2 << 30
+_DELTA: Final = re.compile(rb'"delta": ?(?:\{(?:"role": ?"assistant", ?)?"content": ?)?" [w@](\d+)')
+_STAMP: Final = re.compile(rb'"delta": ?(?:\{(?:"role": ?"assistant", ?)?"content": ?)?" @(\d{16})')
+_END: Final = re.compile(rb'"type": ?"response\.completed"|data: \[DONE\]')
+
+
+class Job(NamedTuple):
+    """What is asked, by how many, for how long; what a whole answer holds."""
+
+    port: int
+    path: str
+    body: dict[str, object]
+    readers: int
+    units: int
+    """Deltas of a streamed answer, or 0 for one that is not streamed."""
+    seconds: float = 0.0
+    ramp: float = 0.0
+    limit: float = 60.0
+    """After so many seconds what is not there is lost."""
+    pace: float = 0.0
+    """Seconds from one token to the next as the upstream sends them, or 0."""
+    marker: str = ""
+    """What an answer that is not streamed must hold."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    record: str = ""
+    """A file for the body of one whole answer."""
+
+
+class _Answer:
+    """The pieces of one answer, and when they came."""
+
+    def __init__(self) -> None:
+        self.asked_at = time.monotonic_ns()
+        self.times: list[int] = []
+        self.pieces: list[bytes] = []
+        self.missing: int | None = None
+
+    def add(self, data: bytes) -> bool:
+        """Take a piece; return True if it is the last."""
+        self.times.append(time.monotonic_ns())
+        self.pieces.append(data)
+        if len(self.pieces) == 1:
+            head, _, body = data.partition(b"\r\n\r\n")
+            found = re.search(rb"(?i)content-length: *(\d+)", head)
+            self.missing = int(found[1]) - len(body) if found else None
+        elif self.missing is not None:
+            self.missing -= len(data)
+        if self.missing is not None:
+            return self.missing <= 0
+        if len(data) < len(_LAST_CHUNK) and len(self.pieces) > 1:
+            data = self.pieces[-2] + data
+        return data.endswith(_LAST_CHUNK)
+
+    def body(self) -> bytes:
+        head, _, body = b"".join(self.pieces).partition(b"\r\n\r\n")
+        return without_chunks(body) if b"chunked" in head.lower() else body
+
+    def is_fine(self) -> bool:
+        return bool(self.pieces) and self.pieces[0].startswith(b"HTTP/1.1 200")
+
+
+class _Run:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        body = json.dumps(job.body, separators=(",", ":")).encode()
+        lines = [
+            f"POST {job.path} HTTP/1.1",
+            f"Host: 127.0.0.1:{job.port}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+            *(f"{name}: {value}" for name, value in job.headers.items()),
+        ]
+        self._request = "\r\n".join([*lines, "", ""]).encode() + body
+        self._poller = select.epoll()
+        self._open: dict[int, tuple[socket.socket, _Answer]] = {}
+        self._received = 0
+        self.done: list[_Answer] = []
+        self.lost: list[_Answer] = []
+
+    def run(self) -> float:
+        """Read until all is read; return the seconds it took."""
+        job = self._job
+        began = time.monotonic()
+        starts = [began + job.ramp * number / job.readers for number in range(job.readers)]
+        starts.reverse()
+        while starts or self._open:
+            now = time.monotonic()
+            if now > began + job.limit or self._received > _MAX_BYTES:
+                break
+            while starts and starts[-1] <= now:
+                starts.pop()
+                self._connect()
+            wait = starts[-1] - time.monotonic() if starts else began + job.limit - now
+            for file, _ in self._poller.poll(max(0.0, wait)):
+                self._receive(file, is_last_round=time.monotonic() >= began + job.seconds)
+        seconds = time.monotonic() - began
+        for sock, answer in self._open.values():
+            self.lost.append(answer)
+            sock.close()
+        return seconds
+
+    def _connect(self) -> None:
+        sock = socket.create_connection(("127.0.0.1", self._job.port), timeout=10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._poller.register(sock.fileno(), select.EPOLLIN)
+        self._ask(sock)
+
+    def _ask(self, sock: socket.socket) -> None:
+        self._open[sock.fileno()] = (sock, _Answer())
+        sock.sendall(self._request)
+
+    def _receive(self, file: int, *, is_last_round: bool) -> None:
+        sock, answer = self._open[file]
+        try:
+            data = sock.recv(_RECEIVE)
+        except ConnectionError:
+            data = b""
+        self._received += len(data)
+        if data and not answer.add(data):
+            return
+        self.done.append(answer)
+        del self._open[file]
+        if is_last_round or not answer.is_fine():
+            sock.close()
+        elif data:
+            self._ask(sock)
+        else:
+            sock.close()
+            self._connect()
+
+
+def read_all(job: Job) -> dict[str, Any]:
+    """Do the job and return what was seen."""
+    gc.disable()  # the pieces are kept anyway; looking through them takes time from the readers
+    run = _Run(job)
+    cpu = time.process_time()
+    seconds = run.run()
+    cpu = time.process_time() - cpu
+    result: dict[str, Any] = {"seconds": seconds, "cpu": cpu, "readers": job.readers}
+    result |= _judge(run, job)
+    result["rate"] = _rate(job, seconds, result["units"])
+    result["cpu_in_all"] = time.process_time()
+    if job.record:
+        whole = next((answer for answer in run.done if answer.is_fine()), None)
+        Path(job.record).write_bytes(whole.body() if whole else b"")
+    return result
+
+
+def _judge(run: _Run, job: Job) -> dict[str, Any]:
+    units = whole = 0
+    refusal = ""
+    firsts: list[float] = []
+    delays: list[float] = []
+    for answer in run.done + run.lost:
+        body = answer.body()
+        if not answer.is_fine():
+            refusal = refusal or b"".join(answer.pieces)[:300].decode("latin-1")
+            continue
+        count, is_whole = _count(body, job)
+        units += count
+        whole += is_whole
+        firsts += _first(answer)
+        if job.pace:
+            delays += _delays(answer)
+    return {
+        "answers": len(run.done),
+        "units": units,
+        "whole": whole,
+        "lost": len(run.lost) + len(run.done) - whole,
+        "refusal": refusal,
+        "first": _quantiles(firsts),
+        "delay": _quantiles(delays),
+        "at_once": _most_at_once(run.done + run.lost),
+    }
+
+
+def _count(body: bytes, job: Job) -> tuple[int, bool]:
+    if not job.units:
+        is_whole = job.marker.encode() in body
+        return int(is_whole), is_whole
+    count = len(_DELTA.findall(body))
+    return count, count == job.units and _END.search(body) is not None
+
+
+def _first(answer: _Answer) -> list[float]:
+    """Return the milliseconds until the first event."""
+    for moment, piece in zip(answer.times, answer.pieces, strict=True):
+        if b"data: " in piece or b"data:{" in piece:
+            return [(moment - answer.asked_at) / 1e6]
+    return []
+
+
+def _delays(answer: _Answer) -> list[float]:
+    """Return the milliseconds that each event took."""
+    return [
+        moment / 1e6 - int(stamp) / 1e3
+        for moment, piece in zip(answer.times, answer.pieces, strict=True)
+        for stamp in _STAMP.findall(piece)
+    ]
+
+
+def _rate(job: Job, seconds: float, units: int) -> float:
+    """Return the deltas a second that came, as a share of those that were asked for."""
+    if not job.pace:
+        return 1.0
+    asked = job.readers * job.units
+    ideal = job.ramp * (job.readers - 1) / job.readers + job.units * job.pace
+    return min(1.0, units / asked * ideal / seconds)
+
+
+def _most_at_once(answers: list[_Answer]) -> int:
+    """Return how many answers were arriving at the same time at most."""
+    seen = [answer.times for answer in answers if answer.times]
+    moves = sorted([(times[0], 1) for times in seen] + [(times[-1], -1) for times in seen])
+    return max(itertools.accumulate(step for _, step in moves), default=0)
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    """Return the median, the 99th percentile and the largest, all 0 if there are none."""
+    if not values:
+        return {"p50": 0.0, "p99": 0.0, "max": 0.0}
+    values.sort()
+    last = len(values) - 1
+    return {"p50": values[last // 2], "p99": values[last * 99 // 100], "max": values[-1]}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(read_all(Job(**json.load(sys.stdin)))) + "\n")
