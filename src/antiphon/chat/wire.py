@@ -287,7 +287,7 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
 
 def _count(fields: object, name: str) -> int:
     value = fields.get(name) if isinstance(fields, dict) else None
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if value is None or not isinstance(value, (int, float)) or not math.isfinite(value):
         return 0
     return min(max(int(value), 0), _MAX_COUNT)
 

@@ -109,7 +109,7 @@ class SqliteStore:
         )
         size = len(body) + _size(rows) + _weigh(batch) + len(request or b"")
         if batch is not None or self._writer.is_ailing:
-            await self._writer.call(run, size)
+            await self._writer.call_or_share(run, size)
             self._waiters.wake(response.id)
         else:
             self._writer.post(run, size)
@@ -147,7 +147,8 @@ class SqliteStore:
         )
         run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
         size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
-        key: int | None = await self._writer.call(run, size)
+        write = self._writer.call if batch is None else self._writer.call_or_share
+        key: int | None = await write(run, size)
         self._waiters.wake(response.id)
         if key is not None:
             self._purge_later(key)

@@ -23,7 +23,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
@@ -205,6 +205,13 @@ class Writer(_Worker):
         if not self._backlog.is_coming:
             self._backlog.ring()
         return future
+
+    def call_or_share(self, run: Run[_T], size: int) -> Awaitable[_T]:
+        """Like `call`, or like `share` when many share their commits anyway.
+
+        A commit costs what twenty appends do, so that nobody should have one alone then.
+        """
+        return self.share(run, size) if self._nap >= _SHARE else self.call(run, size)
 
     async def remove(self, run: Run[_T]) -> _T:
         """Like `call`, for what removes something: the result True waits until it is erased."""
