@@ -18,7 +18,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Batch, Conversation, Orphan
-from antiphon.store.sqlite import SqliteStore, claim_statements
+from antiphon.store.sqlite import SqliteStore, claim_statements, log_statements
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
 ROOT = Path(__file__).parents[3]
@@ -565,3 +565,42 @@ async def test_another_process_that_comes_and_goes_takes_nothing_with_it(path: P
             assert await asyncio.to_thread(visitors_count) == number
             await run_turn(store, f"resp_{number}")
         assert await asyncio.to_thread(visitors_count) == 4
+
+
+async def test_the_rows_of_closed_logs_go_in_steps_and_those_of_open_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_statements, "_ROWS_AT_ONCE", 3)
+    store = SqliteStore(tmp_path / "a.db")
+    names = [f"r{number}" for number in range(4)]
+    for name in names:
+        await store.begin(OWNER, opened(name), [], batch=Batch(0, 0, b"first"))
+    for number in (1, 2, 3):
+        for name in names:
+            await store.append(OWNER, name, Batch(number, number, b"more"))
+    for name in names[:3]:
+        await store.finish(OWNER, opened(name, status="completed"), batch=Batch(4, 4, b"last"))
+
+    await store.sweep(0, 0)
+
+    with closing(sqlite3.connect(tmp_path / "a.db")) as file:
+        rows = file.execute(
+            "SELECT responses.id, count(*) FROM log"
+            " JOIN responses ON responses.key = log.response GROUP BY 1"
+        ).fetchall()
+    assert rows == [("r3", 4)]
+    for name, count in (("r0", 5), ("r2", 5), ("r3", 4)):
+        log = await store.read_log(OWNER, name)
+        assert log is not None
+        assert [batch.first for batch in log.batches] == list(range(count))
+    await store.close()
+
+
+async def test_what_a_closing_store_leaves_of_closed_logs_is_nothing(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db")
+    await store.begin(OWNER, opened("r1"), [], batch=Batch(0, 0, b"first"))
+    await store.finish(OWNER, opened("r1", status="completed"), batch=Batch(1, 1, b"last"))
+    await store.close()
+
+    with closing(sqlite3.connect(tmp_path / "a.db")) as file:
+        assert file.execute("SELECT count(*) FROM log").fetchone() == (0,)

@@ -34,7 +34,6 @@ __all__ = [
     "insert_job",
     "lost",
     "purge",
-    "purge_all",
     "read_batches",
 ]
 
@@ -74,7 +73,10 @@ _ALL_BATCHES: Final = (
 )
 CLOSED: Final = "response IN (SELECT logs.response FROM logs WHERE logs.response = log.response)"
 """Whether a row of `log` says nothing any more, because the whole log is in `logs`."""
-_PURGE: Final = f"DELETE FROM log WHERE response IN (SELECT value FROM json_each(?)) AND {CLOSED}"  # noqa: S608
+_FROM: Final = "SELECT min(key), max(key) FROM log WHERE key >= ?"
+_PURGE: Final = f"DELETE FROM log WHERE key >= ? AND key < ? AND {CLOSED}"  # noqa: S608 # constants
+# Looked through while others wait to write: some milliseconds.
+_ROWS_AT_ONCE: Final = 1000
 _ORPHANS: Final = """
     SELECT responses.key, responses.owner, responses.status, responses.body,
         jobs.request, coalesce(jobs.is_cancelled, 0)
@@ -177,14 +179,17 @@ def close_log(connection: sqlite3.Connection, owner: str, key: int, last: Batch 
         )
 
 
-def purge(connection: sqlite3.Connection, keys: Sequence[int]) -> None:
-    """Remove the rows of logs that are closed, of these responses."""
-    connection.execute(_PURGE, (json.dumps(keys),))
+def purge(connection: sqlite3.Connection, start: int) -> int | None:
+    """Remove the rows of closed logs from here on, some; return where to go on, if anywhere.
 
-
-def purge_all(connection: sqlite3.Connection) -> None:
-    """Remove the rows of all logs that are closed: somebody may have left some behind."""
-    connection.execute(f"DELETE FROM log WHERE {CLOSED}")  # noqa: S608 # a constant
+    They are taken in the order in which they lie in the file, so that each page is written once.
+    """
+    first, last = connection.execute(_FROM, (start,)).fetchone()
+    if first is None:
+        return None
+    end: int = first + _ROWS_AT_ONCE
+    connection.execute(_PURGE, (first, end))
+    return end if end <= last else None
 
 
 def read_batches(

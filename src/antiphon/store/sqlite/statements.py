@@ -138,10 +138,10 @@ def begin(
 
 def finish(
     connection: sqlite3.Connection, owner: str, writer: str, ending: Ending
-) -> int | TurnLost | None:
+) -> bool | TurnLost:
     """End a turn that is open and this writer's; return an error if it is not.
 
-    Return its key if rows of its log are left to be purged.
+    Return whether rows of its log are left to be purged.
     """
     row = connection.execute(_OPEN, (owner, ending.response_id)).fetchone()
     if row is None or row[1] != writer:
@@ -162,7 +162,7 @@ def finish(
         conversation_statements.release(connection, owner, conversation, ending.said)
     if ending.notices:
         claim_statements.insert_notices(connection, ending.notices)
-    return key if has_log else None
+    return bool(has_log)
 
 
 def get(connection: sqlite3.Connection, owner: str, response_id: str) -> Response | None:

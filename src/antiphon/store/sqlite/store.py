@@ -45,7 +45,7 @@ __all__ = ["SqliteStore"]
 _LOCK_WAIT: Final = 0.1
 # What another process did to a response is found out this often.
 _LOOK_AGAIN: Final = 0.1
-# Closed logs whose rows are removed in one go, and how long the first of them waits for others.
+# Closed logs whose rows are removed together, and how long the first of them waits for others.
 _PURGE_AT_ONCE: Final = 100
 _PURGE_SECONDS: Final = 5.0
 
@@ -79,8 +79,9 @@ class SqliteStore:
         )
         self._reader = Reader(partial(connect, self.path, patience=patience), patience)
         self._waiters = Waiters()
-        # Responses whose log is closed, and lies in the file once more, row by row.
-        self._closed: list[int] = []
+        # How many logs are closed, and lie in the file once more, row by row.
+        self._closed = 0
+        self._purging: asyncio.Task[None] | None = None
         self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
         self.claims = SqliteClaims(self._writer, self._reader, self._presence)
         self.notices = SqliteNotices(self._writer)
@@ -148,10 +149,10 @@ class SqliteStore:
         run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
         size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
         write = self._writer.call if batch is None else self._writer.call_or_share
-        key: int | None = await write(run, size)
+        has_rows: bool = await write(run, size)
         self._waiters.wake(response.id)
-        if key is not None:
-            self._purge_later(key)
+        if has_rows:
+            self._purge_later()
 
     async def get(self, owner: str, response_id: str) -> Response | None:
         """Return a response with its output, finished or not."""
@@ -223,7 +224,7 @@ class SqliteStore:
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove what is older, in steps that let others write."""
-        await self._writer.call(log_statements.purge_all)
+        await self._purge()
         removed = await self._in_steps(partial(statements.sweep, before=before))
         await self._writer.call(partial(claim_statements.sweep_notices, before=before))
         limit = statements.SWEEP_SIZE
@@ -268,25 +269,37 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Write what is queued and let go of files and threads."""
-        self._purge()
+        if self._purging is not None:
+            self._purging.cancel()
+        if self._closed or self._purging is not None:
+            await self._try_to_purge()
         await self._reader.close()
         await self._writer.close()
         self._eraser.close()
         self._presence.close()
 
-    def _purge_later(self, key: int) -> None:
+    def _purge_later(self) -> None:
         """Remove the rows of a closed log together with those of others."""
-        self._closed.append(key)
-        if len(self._closed) >= _PURGE_AT_ONCE:
-            self._purge()
-        elif len(self._closed) == 1:
-            asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._purge)
+        self._closed += 1
+        if self._closed >= _PURGE_AT_ONCE:
+            self._begin_purge()
+        elif self._closed == 1:
+            asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._begin_purge)
 
-    def _purge(self) -> None:
-        keys, self._closed = self._closed, []
-        if keys:
-            with suppress(StoreUnavailable):  # closed, or full: the next sweep does it
-                self._writer.post(partial(log_statements.purge, keys=keys), 0)
+    def _begin_purge(self) -> None:
+        if self._closed and (self._purging is None or self._purging.done()):
+            self._closed = 0
+            self._purging = asyncio.get_running_loop().create_task(self._try_to_purge())
+
+    async def _try_to_purge(self) -> None:
+        with suppress(StoreUnavailable):  # closed, or in trouble: the next sweep does it
+            await self._purge()
+
+    async def _purge(self) -> None:
+        """Remove the rows of all closed logs, in steps that let others write."""
+        place: int | None = 0
+        while place is not None:
+            place = await self._writer.share(partial(log_statements.purge, start=place), 0)
 
     async def _in_steps(self, remove: Callable[[sqlite3.Connection], int]) -> int:
         removed = step = await self._writer.call(remove)

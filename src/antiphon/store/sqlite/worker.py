@@ -36,9 +36,9 @@ __all__ = ["Reader", "Writer"]
 
 _LINGER: Final = 0.01
 # After a commit of shared jobs the next waits this long for each of them, and no longer than
-# that: a few streams hardly ever wait, and many make 50 commits a second between them.
+# that: a few streams hardly ever wait, and many make some 60 commits a second between them.
 _SHARE_EACH: Final = 0.002
-_SHARE: Final = 0.02
+_SHARE: Final = 0.014
 # Between attempts to erase while somebody is in the way; doubled each time. An attempt may
 # hold up others, so they become rare when nobody waits for it.
 _FIRST_PAUSE: Final = 0.01
