@@ -294,6 +294,8 @@ class SqliteStore:
     async def _try_to_purge(self) -> None:
         with suppress(StoreUnavailable):  # closed, or in trouble: the next sweep does it
             await self._purge()
+        if self._closed:  # since
+            asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._begin_purge)
 
     async def _purge(self) -> None:
         """Remove the rows of all closed logs, in steps that let others write."""
