@@ -515,3 +515,144 @@ async def test_a_call_left_in_the_text_is_text_where_no_tool_may_be_called() -> 
         await backend.close()
 
     assert found == {"auto": "", "none": text}
+
+
+class Listening:
+    """Hears what happens, and takes what it wants."""
+
+    def __init__(self, *wants: bool) -> None:
+        self.asked = 0
+        self.offered: list[Sequence[Delta]] = []
+        self.taken: list[Delta] = []
+        self.hears = asyncio.Event()
+        self._wants = list(wants)
+
+    def note_asked(self) -> None:
+        self.asked += 1
+
+    def take(self, batch: Sequence[Delta]) -> bool:
+        self.offered.append(batch)
+        wants = self._wants.pop(0) if self._wants else True
+        if wants:
+            self.taken += batch
+            self.hears.set()
+        return wants
+
+
+class Paced:
+    """Sends the next chunk when the test says so."""
+
+    def __init__(self, *texts: str) -> None:
+        self.gates = [asyncio.Event() for _ in (*texts, "the end")]
+        self._texts = texts
+
+    async def __call__(self, _: Request, connection: Connection) -> None:
+        await connection.write(EVENTS)
+        for gate, text in zip(self.gates, self._texts, strict=False):
+            await gate.wait()
+            await connection.write(chunk(event(content=text)))
+        await self.gates[-1].wait()
+        await connection.write(chunk(event("stop") + DONE) + LAST)
+
+
+async def test_a_listener_is_offered_what_comes_and_what_it_leaves_is_yielded_in_order() -> None:
+    # The first may be here before anybody waits for it; it is not offered then.
+    paced, listener = Paced(*"abcdef"), Listening(False, True, False, True, True)
+    async with asyncio.timeout(30), raw_server(paced) as server:
+        backend = backend_for(server)
+        said: list[Delta] = []
+
+        async def read() -> None:
+            async with aclosing(backend.stream_to(plan(stream=True), listener)) as batches:
+                async for batch in batches:
+                    said.extend(batch)
+                    listener.hears.set()
+
+        reading = asyncio.create_task(read())
+        for gate in paced.gates:
+            gate.set()
+            await listener.hears.wait()
+            listener.hears.clear()
+        await reading
+        await backend.close()
+    assert listener.asked == 1
+    assert len(listener.offered) >= 5
+    left = [batch for batch in listener.offered if batch[0] not in listener.taken]
+    assert len(left) == 2
+    assert said[-1] == Stopped("stop")
+    told = [delta.text for delta in (*said, *listener.taken) if isinstance(delta, TextGrew)]
+    assert sorted(told) == list("abcdef")
+    assert [d.text for d in said if isinstance(d, TextGrew)] == sorted(
+        set(told) - {delta.text for delta in listener.taken if isinstance(delta, TextGrew)}
+    )
+
+
+async def test_a_listener_hears_of_every_attempt_and_never_of_the_end() -> None:
+    listener = Listening()
+    async with raw_server(Answers(b"", WHOLE)) as server:
+        backend = backend_for(server)
+        async with aclosing(backend.stream_to(plan(stream=True), listener)) as batches:
+            said = [delta async for batch in batches for delta in batch]
+        await backend.close()
+    assert listener.asked == 2
+    assert said == SAID
+
+
+async def test_what_breaks_a_listener_breaks_the_stream() -> None:
+    class Broken(Listening):
+        def take(self, batch: Sequence[Delta]) -> bool:
+            raise ZeroDivisionError
+
+    paced = Paced("a", "b")
+    async with asyncio.timeout(30), raw_server(paced) as server:
+        backend = backend_for(server)
+        paced.gates[0].set()
+        async with aclosing(backend.stream_to(plan(stream=True), Broken())) as batches:
+            with pytest.raises(ZeroDivisionError):
+                async for _ in batches:
+                    asyncio.get_running_loop().call_soon(paced.gates[1].set)
+        await backend.close()
+
+
+async def test_a_reason_that_comes_by_itself_ends_the_wait_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chat, "_AFTERWORD", 0.01)
+    listener = Listening()
+
+    async def script(_: Request, connection: Connection) -> None:
+        await connection.write(EVENTS + chunk(event(content="a")))
+        await listener.hears.wait()
+        await connection.write(chunk(event("stop")))
+        await connection.until_closed()
+
+    async with asyncio.timeout(30), raw_server(script) as server:
+        backend = backend_for(server, limits=Limits(idle=1000.0))
+        said: list[Delta] = []
+        async with aclosing(backend.stream_to(plan(stream=True), listener)) as batches:
+            async for batch in batches:
+                said += batch
+                asyncio.get_running_loop().call_soon(listener.hears.set)
+        await backend.close()
+    assert [*listener.taken, *said] == [TextGrew("a"), Stopped("stop")]
+
+
+async def test_a_listener_that_refuses_ends_the_stream_there() -> None:
+    """What was held back is not told after that: it is no fault of the upstream's."""
+
+    class Refusing(Listening):
+        def take(self, batch: Sequence[Delta]) -> bool:
+            raise BackendError("no such call", code="bad")
+
+    paced = Paced("a", "b<thi")
+    async with asyncio.timeout(30), raw_server(paced) as server:
+        backend = backend_for(server)
+        paced.gates[0].set()
+        said: list[Delta] = []
+        with pytest.raises(BackendError, match="no such call"):
+            async with aclosing(backend.stream_to(plan(stream=True), Refusing())) as batches:
+                async for batch in batches:
+                    said += batch
+                    asyncio.get_running_loop().call_soon(paced.gates[1].set)
+        await backend.close()
+    assert TextGrew("<thi") not in said

@@ -281,6 +281,18 @@ def test_a_call_in_the_middle_of_held_text_comes_after_it() -> None:
         ),
         ({"prompt_tokens": 1e999, "completion_tokens": -3}, None),
         ({"prompt_tokens": "5", "completion_tokens": None}, None),
+        (
+            {
+                "prompt_tokens": 2.5,
+                "completion_tokens": True,
+                "total_tokens": 2**70,
+                "prompt_tokens_details": [3],
+                "completion_tokens_details": {"reasoning_tokens": -1, "other": {}},
+                "reasoning_tokens": 1,
+                "cost": "much",
+            },
+            Usage(2, InputDetails(), 1, OutputDetails(1), 2**53),
+        ),
     ],
 )
 def test_usage(raw: dict[str, Any] | None, usage: Usage | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -77,6 +78,44 @@ async def test_an_unknown_model_does_not_make_us_ask_again_and_again() -> None:
             await catalog.route("nope")
     assert caught.value.param == "model"
     assert backend.asked == 1
+
+
+async def test_a_known_model_does_not_wait_for_the_search_of_another() -> None:
+    class Slow(Listing):
+        asked_again, may_tell = asyncio.Event(), asyncio.Event()
+
+        async def models(self) -> Sequence[ModelInfo]:
+            if self.asked:
+                self.asked_again.set()
+                await self.may_tell.wait()
+            return await super().models()
+
+    clock, backend = Clock(), Slow("m")
+    catalog = Catalog({"one": backend}, clock)
+    await catalog.route("m")
+    clock.now += 6
+    search = asyncio.create_task(catalog.route("nope"))
+    await backend.asked_again.wait()
+
+    assert (await catalog.route("m")).model == "m"
+    backend.may_tell.set()
+    with pytest.raises(NotFound):
+        await search
+
+
+async def test_many_who_ask_at_once_make_us_ask_once() -> None:
+    backend = Listing("m")
+    catalog = Catalog({"one": backend}, Clock())
+    await asyncio.gather(*(catalog.route("m") for _ in range(10)))
+    assert backend.asked == 1
+
+
+async def test_of_two_models_of_one_name_the_first_counts() -> None:
+    class Twice(Listing):
+        async def models(self) -> Sequence[ModelInfo]:
+            return [ModelInfo("m", context_length=1000), ModelInfo("m", context_length=2000)]
+
+    assert (await Catalog({"one": Twice()}, Clock()).route("m")).context_length == 1000
 
 
 async def test_a_provider_without_a_list_is_taken_at_the_callers_word() -> None:

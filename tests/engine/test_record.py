@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from antiphon.protocol.log import unpack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch
 from antiphon.store.memory import MemoryStore
+from antiphon.store.promise import Promise
 
 OWNER = "ada"
 RESPONSE = Response(id="resp_1", model="m")
@@ -49,8 +51,10 @@ class Reader:
     def __init__(self) -> None:
         self.seen: list[int] = []
         self.keeps_up = True
+        self.has_seen = asyncio.Event()
 
     def show(self, events: list[Event]) -> bool:
+        self.has_seen.set()
         self.seen += [sequence_of(event) for event in events]
         return self.keeps_up
 
@@ -68,6 +72,11 @@ async def begun(store: MemoryStore, *, stored: bool = True) -> Record:
     return record
 
 
+def keeps_up(record: Record) -> bool:
+    """Ask, and do not think that it stays so."""
+    return record.keeps_up
+
+
 async def logged(store: MemoryStore) -> list[int]:
     log = await store.read_log(OWNER, RESPONSE.id)
     assert log is not None
@@ -79,7 +88,8 @@ async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
     store, reader = HeldStore(), Reader()
     record = await begun(store)
 
-    assert record.post([delta(1)], reader.show)
+    record.post([delta(1)], reader.show)
+    assert record.keeps_up
     assert reader.seen == []
     await store.write()
 
@@ -125,7 +135,8 @@ async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
     record.post([delta(1)], reader.show)
     await store.write(StoreUnavailable("no room"))
 
-    assert not record.post([delta(2)], reader.show)
+    assert not record.keeps_up
+    record.post([delta(2)], reader.show)
     with pytest.raises(StoreUnavailable, match="no room"):
         await record.settle()
     assert [sequence_of(event) for event in record.unshown()] == [1, 2]
@@ -144,29 +155,70 @@ async def test_an_end_that_can_be_written_makes_up_for_a_log_that_could_not() ->
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_a_reader_that_falls_behind_is_said_once(stored: bool) -> None:
+async def test_a_reader_that_falls_behind_holds_the_turn_back_until_it_settles(
+    stored: bool,
+) -> None:
     store, reader = MemoryStore(), Reader()
     record = await begun(store, stored=stored)
     reader.keeps_up = False
 
-    first = record.post([delta(1)], reader.show)
-    await record.settle()
+    record.post([delta(1)], reader.show)
+    await reader.has_seen.wait()
+    assert not keeps_up(record)
     reader.keeps_up = True
-    answers = [first, record.post([delta(2)], reader.show)]
     await record.settle()
 
-    assert answers.count(False) == 1
-    assert record.post([delta(3)], reader.show)
+    assert keeps_up(record)
+    record.post([delta(2)], reader.show)
+    await record.settle()
+    assert keeps_up(record)
+    assert reader.seen == [1, 2]
 
 
 async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
     store, reader = HeldStore(), Reader()
     record = await begun(store)
 
-    answers = [record.post([delta(number)], reader.show) for number in range(1, 1100)]
+    posted = 0
+    while keeps_up(record):
+        posted += 1
+        record.post([delta(posted)], reader.show)
 
-    assert answers[0]
-    assert not answers[-1]
+    assert 10 < posted < 1000
+    settling = asyncio.create_task(record.settle())
+    await store.write()
+    await store.write()
+    await settling
+    assert keeps_up(record)
+    assert reader.seen == list(range(1, posted + 1))
+
+
+async def test_a_turn_that_is_to_be_cancelled_takes_no_more() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+
+    await store.ask_cancel(OWNER, RESPONSE.id)
+    await store.write()
+
+    assert record.is_cancelled
+    assert not record.keeps_up
+
+
+async def test_a_promise_is_kept_like_a_future() -> None:
+    promise: Promise[bool] = Promise(asyncio.get_running_loop())
+
+    class Promising(MemoryStore):
+        def append(self, *args: object, **more: object) -> Promise[bool]:  # type: ignore[override] # an awaitable is an awaitable
+            return promise
+
+    reader = Reader()
+    record = await begun(Promising())
+    record.post([delta(1)], reader.show)
+    assert reader.seen == []
+    promise.answer(False)
+
+    assert reader.seen == [1]
 
 
 async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
@@ -205,3 +257,18 @@ async def test_a_log_whose_writing_was_cancelled_is_not_shown_as_written() -> No
         await record.settle()
     assert reader.seen == []
     assert [sequence_of(event) for event in record.unshown()] == [1]
+
+
+async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sleeps() -> None:
+    class Full(MemoryStore):
+        def append(self, *args: object, **more: object) -> Any:
+            raise StoreUnavailable("too much is waiting")
+
+    heard: list[Exception] = []
+    record = await begun(Full())
+    record.alarm = heard.append
+    record.post([delta(1)], Reader().show)
+    await asyncio.sleep(0)
+
+    assert [str(error) for error in heard] == ["too much is waiting"]
+    assert not record.keeps_up

@@ -152,7 +152,10 @@ REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
         "if self._calls.pop(event.output_index, None) is None:",
         "if event.output_index not in self._calls:",
     ),
-    "a text is told whole twice": ("self._end_part(*self._open_text())", "pass"),
+    "a text is told whole twice": (
+        "self._end_part(prose, part, part.growing.text())",
+        "pass",
+    ),
     "arguments are told whole twice": (
         "self._mend_call(last.output_index, last.arguments)",
         "pass",

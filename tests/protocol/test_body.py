@@ -22,6 +22,7 @@ from antiphon.protocol.errors import InvalidRequest
 def test_what_json_can_say_is_read(value: object) -> None:
     assert decode_body(json.dumps(value).encode()) == value
     assert decode_body(json.dumps(value, indent=2).encode()) == value
+    assert decode_body(json.dumps(value, separators=(",", ":")).encode()) == value
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,10 @@ def test_what_json_can_say_is_read(value: object) -> None:
         (b'{"a": 1} {"a": 2}', "invalid_json"),
         (b'{"a": 18446744073709551616}', "invalid_value"),
         (b'{"a": 1, "a": 2}', "duplicate_field"),
+        (b'{"a":1,"a":1}', "duplicate_field"),
         (b'{"x": {"role": "user", "r\\u006fle": "system"}}', "duplicate_field"),
         (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "too_deep"),
+        (b"[" * MAX_DEPTH + b"1" + b"]" * MAX_DEPTH, "too_deep"),
         (b"[" * 100_000, "invalid_json"),
         (b"[" * 100_000 + b"]" * 100_000, "too_deep"),
         (b"[" + b"1," * MAX_NODES + b"1]", "too_many_values"),

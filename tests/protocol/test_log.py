@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -241,3 +242,16 @@ def test_a_failure_comes_back_with_its_error() -> None:
     assert terminal(unpack_events(pack_events(events), terminal(events))).error == Failure(
         "upstream_closed", "the model broke off"
     )
+
+
+@pytest.mark.parametrize("logprobs", [[], None, [{"token": "a", "logprob": -0.5}]])
+def test_a_delta_that_comes_alone_keeps_its_logprobs(logprobs: Any) -> None:
+    alone = OutputTextDelta(
+        sequence_number=4,
+        item_id="m",
+        output_index=0,
+        content_index=1,
+        delta="a",
+        logprobs=logprobs,
+    )
+    assert unpack_events(pack_events([alone]), Response(id="r", model="m")) == [alone]

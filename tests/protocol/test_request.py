@@ -66,6 +66,11 @@ def test_unknown_fields_of_inner_objects_are_kept_under_their_path() -> None:
     assert request.extra == {"reasoning.mode": "deep"}
 
 
+def test_our_own_name_for_unknown_fields_is_one_of_them() -> None:
+    request = read_request({"input": "x", "$extra": 1, "text": {"format": None, "tone": "dry"}})
+    assert request.extra == {"$extra": 1, "text.tone": "dry"}
+
+
 @pytest.mark.requirement("003-comparison-1", "003-input-1")
 def test_a_string_is_a_user_message() -> None:
     assert read_request({"input": "hi"}).items == [

@@ -86,3 +86,15 @@ def test_schemas_that_people_write_are_taken(schema: Schema | None) -> None:
 )
 def test_references_of_a_schema_to_itself_are_counted(schema: Schema, loops: int) -> None:
     assert SchemaScale(schema).loops == loops
+
+
+def test_a_schema_that_comes_again_is_judged_again_by_what_it_is_then() -> None:
+    schema = nest(9)
+    check_schema(schema, "tools[0].parameters")
+    schema["properties"]["b"] = nest(10)
+    for param in ("tools[0].parameters", "tools[1].parameters"):
+        with pytest.raises(InvalidRequest) as caught:
+            check_schema(schema, param)
+        assert (caught.value.code, caught.value.param) == ("schema_too_deep", param)
+    del schema["properties"]["b"]
+    check_schema(schema, "tools[0].parameters")

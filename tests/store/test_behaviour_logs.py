@@ -451,3 +451,44 @@ async def test_a_closed_store_keeps_no_log(store: Store) -> None:
         await store.append(OWNER, "r1", SECOND)
     with pytest.raises(StoreUnavailable, match="closed"):
         await store.read_log(OWNER, "r1")
+
+
+# A beginning of which nobody has heard
+
+
+async def test_a_beginning_is_undone_as_if_it_had_never_been(store: Store) -> None:
+    await begin_logged(store, "r1")
+    await store.forget(OWNER, "r1")
+
+    assert await store.get(OWNER, "r1") is None
+    assert await store.read_log(OWNER, "r1") is None
+    assert await store.history(OWNER, "r1") is None
+    assert await store.input_items(OWNER, "r1") is None
+    assert await store.find_item(OWNER, "in-r1") is None
+    with pytest.raises(TurnLost):
+        await store.append(OWNER, "r1", SECOND)
+
+
+async def test_after_it_was_undone_a_turn_of_that_name_begins_anew(store: Store) -> None:
+    await begin_logged(store, "r1")
+    await store.forget(OWNER, "r1")
+    await store.begin(OWNER, opened("r1"), [message("other")], batch=Batch(0, 3, b"other"))
+    await store.append(OWNER, "r1", Batch(4, 4, b"more"))
+
+    assert await batches(store, "r1") == [Batch(0, 3, b"other"), Batch(4, 4, b"more")]
+    items = await store.input_items(OWNER, "r1")
+    assert items is not None
+    assert ids(items) == ["other"]
+
+
+async def test_only_an_unfinished_turn_of_its_owner_is_undone(store: Store) -> None:
+    await begin_logged(store, "r1")
+    await begin_logged(store, "r2")
+    await finish_logged(store, "r2")
+
+    await store.forget(STRANGER, "r1")
+    await store.forget(OWNER, "r2")
+    await store.forget(OWNER, "nowhere")
+
+    assert await batches(store, "r1") == [FIRST]
+    assert await batches(store, "r2") == [FIRST, THIRD]

@@ -15,7 +15,7 @@ import msgspec
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.plan import Plan
 
-__all__ = ["Backend", "Counter", "ModelInfo", "enforced"]
+__all__ = ["Backend", "Counter", "Listener", "ModelInfo", "enforced", "stream_to"]
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -66,6 +66,32 @@ class Counter(Protocol):
         None if that cannot be told, for this plan or just now.
         """
         ...
+
+
+class Listener(Protocol):
+    """Whoever reads a stream, for what need not wait until it wakes up."""
+
+    def note_asked(self) -> None:
+        """The model is about to be asked, after all that is reported before that."""
+        ...
+
+    def take(self, batch: Sequence[Delta]) -> bool:
+        """Take a batch the moment it is here; say whether it was taken."""
+        ...
+
+
+def stream_to(
+    backend: Backend, plan: Plan, listener: Listener
+) -> AsyncGenerator[Sequence[Delta], None]:
+    """Run the model; yield what happens, but for what the listener has taken.
+
+    A backend that has a `stream_to` may offer it whatever comes while its reader waits. What
+    was offered and not taken is yielded next.
+    """
+    run = getattr(backend, "stream_to", None)
+    batches: AsyncGenerator[Sequence[Delta], None]
+    batches = backend.stream(plan) if run is None else run(plan, listener)
+    return batches
 
 
 def enforced(backend: Backend) -> frozenset[str]:

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Final
 
-from antiphon.backends.base import ModelInfo
+from antiphon.backends.base import Listener, ModelInfo
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.listing import read_models
 from antiphon.chat.emulation import Emulation, emulate
@@ -35,6 +35,18 @@ _EVENTS: Final = "text/event-stream"
 _MAX_ERROR: Final = 64 * 1024
 # Usage and the end mark follow the finish_reason at once, or not at all.
 _AFTERWORD: Final = 5.0
+
+
+class _Nobody:
+    """Takes nothing."""
+
+    def note_asked(self) -> None: ...
+
+    def take(self, batch: Sequence[Delta]) -> bool:
+        return False
+
+
+_NOBODY: Final = _Nobody()
 
 
 class ChatBackend:
@@ -74,14 +86,20 @@ class ChatBackend:
 
     def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
         """Run the model; yield what happens. Raise BackendError when it cannot go on."""
+        return self.stream_to(plan, _NOBODY)
+
+    def stream_to(self, plan: Plan, listener: Listener) -> AsyncGenerator[Sequence[Delta], None]:
+        """Like `stream`, but what the listener takes is not yielded."""
         emulation = emulate(plan, self._profile)
-        asked = plan if emulation is None else emulation.plan
-        data, report = encode_request(asked, self._profile)
-        batches = self._attempts(data, asked, report)
-        return batches if emulation is None else _emulated(batches, emulation)
+        if emulation is None:
+            data, report = encode_request(plan, self._profile)
+            return self._attempts(data, plan, report, listener)
+        data, report = encode_request(emulation.plan, self._profile)
+        batches = self._attempts(data, emulation.plan, report, _NOBODY)
+        return _emulated(batches, emulation)
 
     async def _attempts(
-        self, data: bytes, plan: Plan, report: Sequence[str]
+        self, data: bytes, plan: Plan, report: Sequence[str], listener: Listener
     ) -> AsyncGenerator[Sequence[Delta], None]:
         """Ask until there is an answer, or no hope of one."""
         if report:
@@ -89,10 +107,11 @@ class ChatBackend:
         attempt, budget = 1, WAIT_BUDGET
         while True:
             has_spoken = False
+            listener.note_asked()
             try:
                 async with (
                     await self._ask(data, plan) as wire,
-                    aclosing(self._read(wire, plan)) as batches,
+                    aclosing(self._read(wire, plan, listener)) as batches,
                 ):
                     async for batch in batches:
                         has_spoken = True
@@ -143,29 +162,23 @@ class ChatBackend:
             raise
         return wire
 
-    async def _read(self, wire: ByteStream, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Yield a batch for each read of the wire; raise what went wrong after all that came."""
-        limits = self._client.limits
+    def _read(
+        self, wire: ByteStream, plan: Plan, listener: Listener
+    ) -> AsyncGenerator[Sequence[Delta], None]:
+        """Yield what the answer tells; raise what went wrong after all that came."""
         reader = ChatStream(
             think_tags=self._profile.think_tags,
             names=names_in_text(plan, self._profile),
-            max_line=limits.line,
+            max_line=self._client.limits.line,
         )
-        if not _is_event_stream(wire.head, plan.stream):
-            yield reader.whole(await wire.read_all(limits.body))
-        else:
-            piece, broken = b" ", None
-            while piece and reader.fault is None and not reader.is_done:
-                try:
-                    piece = await wire.read()
-                except BackendError as error:
-                    piece, broken = b"", error
-                if batch := reader.feed(piece) if piece else reader.end(broken):
-                    yield batch
-                if reader.has_reason:
-                    wire.hurry(_AFTERWORD)
-            if piece and reader.is_done:
-                await wire.finish()
+        if _is_event_stream(wire.head, plan.stream):
+            return _read_events(wire, reader, _Ear(reader, listener))
+        return self._read_whole(wire, reader)
+
+    async def _read_whole(
+        self, wire: ByteStream, reader: ChatStream
+    ) -> AsyncGenerator[Sequence[Delta], None]:
+        yield reader.whole(await wire.read_all(self._client.limits.body))
         if reader.fault is not None:
             raise reader.fault
 
@@ -187,6 +200,55 @@ class ChatBackend:
         error.args = (error.message,)
         error.code = self._key.redact(error.code) if error.code else error.code
         error.param = self._key.redact(error.param) if error.param else error.param
+
+
+class _Ear:
+    """Hears what comes while the reader of a stream waits, and keeps what is left to be told."""
+
+    def __init__(self, reader: ChatStream, listener: Listener) -> None:
+        self.batch: Sequence[Delta] = ()
+        self.refusal: BackendError | None = None
+        """Raised by the listener, and no fault of the upstream's."""
+        self._reader = reader
+        self._listener = listener
+
+    def hear(self, piece: bytes) -> bool:
+        """Read this; say whether there is nothing to be done about it, and more may come."""
+        reader = self._reader
+        batch = self.batch = reader.feed(piece)
+        if reader.is_about_to_end:
+            return False
+        try:
+            return not batch or self._listener.take(batch)
+        except BackendError as error:
+            self.refusal = error
+            raise
+
+
+async def _read_events(
+    wire: ByteStream, reader: ChatStream, ear: _Ear
+) -> AsyncGenerator[Sequence[Delta], None]:
+    """Yield a batch for each read of the wire that was not taken."""
+    piece: bytes | None = None
+    broken: BackendError | None = None
+    while piece != b"" and reader.fault is None and not reader.is_done:
+        try:
+            piece = await wire.read_or_hear(ear.hear)
+        except BackendError as error:
+            if ear.refusal is not None:
+                raise
+            piece, broken = b"", error
+        batch = ear.batch
+        if piece is not None:
+            batch = reader.feed(piece) if piece else reader.end(broken)
+        if batch:
+            yield batch
+        if reader.has_reason:
+            wire.hurry(_AFTERWORD)
+    if piece != b"" and reader.is_done:
+        await wire.finish()
+    if reader.fault is not None:
+        raise reader.fault
 
 
 async def _check_status(wire: ByteStream) -> None:

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.chat.parts import ChatPart, PartWriter, join_text, only_text
+from antiphon.chat.parts import ChatPart, PartWriter, join_text, together
 from antiphon.chat.profiles import Profile
 from antiphon.chat.turns import Arranger, Call, Entry, Said, Turn
-from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.lower import Lowering, lower_items
 from antiphon.protocol.plan import NO_TOOLS
 from antiphon.protocol.thread import Thread
@@ -142,14 +142,14 @@ class _MessageWriter:
 
     def __init__(self, profile: Profile, past: _Written = _NOTHING) -> None:
         self._profile = profile
-        self._report = list(past.report)
+        self._report = [*past.report]
         self._parts = PartWriter(profile, self._report)
-        self._system = list(past.system)
+        self._system = [*past.system]
         self._past = past.messages
         self.messages: list[ChatMessage] = []
         """Those that come behind the past."""
-        self._unused_reasoning = list(past.unused_reasoning)
-        self._sealed_reasoning = list(past.sealed_reasoning)
+        self._unused_reasoning = [*past.unused_reasoning]
+        self._sealed_reasoning = [*past.sealed_reasoning]
 
     def write(self, turns: Iterable[Said | Turn]) -> None:
         for turn in turns:
@@ -171,12 +171,16 @@ class _MessageWriter:
     def first(self, orders: Sequence[str]) -> list[ChatMessage]:
         """Return the system messages that come first: the orders, and what was said so early."""
         given = [*orders, *self._system]
+        if not given:
+            return []
         texts = ["\n\n".join(given)] if self._profile.merges_system else given
         role = self._profile.system_role
         return [{"role": role, "content": text} for text in texts if text]
 
     def report(self) -> list[str]:
         """Return what could not be said."""
+        if not self._unused_reasoning and not self._sealed_reasoning:
+            return self._report
         return [
             *self._report,
             *_told(self._unused_reasoning, "this model does not take it back"),
@@ -185,7 +189,7 @@ class _MessageWriter:
 
     def _say(self, said: Said) -> None:
         item, where = said.item, f"input[{said.index}]"
-        if item_type(item) == "function_call_output":
+        if item.get("type") == "function_call_output":
             parts = self._parts.write(item.get("output"), f"{where}.output")
             label = {"type": "text", "text": f"Output of a tool call ({item['call_id']}):"}
             self._add_user([label, *parts])
@@ -223,8 +227,7 @@ class _MessageWriter:
         self.messages.append({"role": late, "content": text})
 
     def _add_user(self, parts: list[ChatPart]) -> None:
-        content: str | list[ChatPart] = join_text(parts, "\n") if only_text(parts) else parts
-        self.messages.append({"role": "user", "content": content})
+        self.messages.append({"role": "user", "content": together(parts)})
 
     def _add_reasoning(self, turn: Turn, message: ChatMessage) -> None:
         field = self._profile.reasoning_replay

@@ -15,7 +15,7 @@ from typing import Any, Final
 from antiphon.chat.profiles import Profile
 from antiphon.protocol.items import Part
 
-__all__ = ["ChatPart", "PartWriter", "join_text", "only_text"]
+__all__ = ["ChatPart", "PartWriter", "join_text", "together"]
 
 ChatPart = dict[str, Any]
 """A part in the words of the chat API; Any, because its fields differ by type."""
@@ -86,8 +86,9 @@ class PartWriter:
         if not _FIELDS.issuperset(part):
             unknown = (name for name, value in part.items() if value and name not in _FIELDS)
             self._report += [f"{where}.{name}" for name in unknown]
-        if kind in _TEXTS:
-            return _text(str(part.get(_TEXTS[kind]) or ""))
+        field = _TEXTS.get(kind)
+        if field is not None:
+            return {"type": "text", "text": str(part.get(field) or "")}
         where = f"{where} ({kind})"
         if kind == "input_image":
             return self._write_image(part, where)
@@ -125,9 +126,13 @@ class PartWriter:
         return _text(f"[{what} left out: {why}]")
 
 
-def only_text(parts: list[ChatPart]) -> bool:
-    """Say whether the parts can be sent as one string."""
-    return all(part["type"] == "text" for part in parts)
+def together(parts: list[ChatPart]) -> str | list[ChatPart]:
+    """Return the parts as one string if all are text, else as they are."""
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return str(parts[0]["text"])
+    if all(part["type"] == "text" for part in parts):
+        return join_text(parts, "\n")
+    return parts
 
 
 def join_text(parts: list[ChatPart], between: str) -> str:

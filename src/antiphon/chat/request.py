@@ -136,7 +136,7 @@ def _must_tell_schema(form: Mapping[str, Any] | None, profile: Profile) -> bool:
 
 def names_in_text(plan: Plan, profile: Profile) -> dict[str, Any]:
     """Return the tools that a call left in the text may be of: name and schema of arguments."""
-    if not profile.text_calls or plan.policy.mode == "none":
+    if not plan.tools or not profile.text_calls or plan.policy.mode == "none":
         return {}
     return {tool["name"]: tool.get("parameters") for tool in plan.tools}
 
@@ -164,28 +164,34 @@ def unenforced(plan: Plan, profile: Profile) -> list[str]:
 
 
 def _put_sampling(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:
-    fields = {
-        profile.max_tokens_field: plan.max_output_tokens,
-        "temperature": plan.temperature,
-        "top_p": plan.top_p,
-    }
-    penalties = {
-        "presence_penalty": plan.presence_penalty,
-        "frequency_penalty": plan.frequency_penalty,
-    }
+    if plan.max_output_tokens is not None:
+        body[profile.max_tokens_field] = plan.max_output_tokens
+    if plan.temperature is not None:
+        body["temperature"] = plan.temperature
+    if plan.top_p is not None:
+        body["top_p"] = plan.top_p
+    if plan.presence_penalty is not None:
+        _put_penalty("presence_penalty", plan.presence_penalty, profile, body, report)
+    if plan.frequency_penalty is not None:
+        _put_penalty("frequency_penalty", plan.frequency_penalty, profile, body, report)
+    if plan.logprobs or plan.top_logprobs:
+        _put_logprobs(plan.top_logprobs, profile, body, report)
+
+
+def _put_penalty(name: str, value: float, profile: Profile, body: Body, report: list[str]) -> None:
     if profile.penalties:
-        fields |= penalties
-    else:
-        report += [name for name, value in penalties.items() if value]
-    body |= {name: value for name, value in fields.items() if value is not None}
-    if not plan.logprobs and not plan.top_logprobs:
-        return
+        body[name] = value
+    elif value:
+        report.append(name)
+
+
+def _put_logprobs(top: int | None, profile: Profile, body: Body, report: list[str]) -> None:
     if not profile.logprobs:
         report.append("top_logprobs: this server gives none")
         return
     body["logprobs"] = True
-    if plan.top_logprobs is not None:
-        body["top_logprobs"] = plan.top_logprobs
+    if top is not None:
+        body["top_logprobs"] = top
 
 
 def _put_hints(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:

@@ -33,6 +33,7 @@ _SAID: Final = {
 _MAX_CHUNK: Final = 64 * 1024
 # How many shapes in a row are looked for in vain: some servers put something new into each one.
 _MAX_TRIES: Final = 4
+_decode_text: Final = msgspec.json.Decoder(str).decode
 _decode_texts: Final = msgspec.json.Decoder(list[str]).decode
 
 
@@ -57,17 +58,27 @@ class ChunkRun:
         head = self._head
         if not head or not lines.startswith(head):
             return None
-        begin, end = len(head), -len(self._tail)
-        events = lines.split(_BLANK) if b"\n" in lines else (lines,)
-        pieces = [event[begin:end] for event in events]
-        if head + self._between.join(pieces) + self._tail != lines:
-            return None
         try:
-            # No string goes on over a line end, so each line has one or more; see that it is one.
-            texts = _decode_texts(b'["' + b'",\n"'.join(pieces) + b'"]')
+            texts = self._read_one(lines) if b"\n" not in lines else self._read_all(lines)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        self._tries = _MAX_TRIES
+        if texts is not None:
+            self._tries = _MAX_TRIES
+        return texts
+
+    def _read_one(self, line: bytes) -> list[str] | None:
+        begin, end = len(self._head), len(line) - len(self._tail)
+        if begin > end or not line.endswith(self._tail):
+            return None
+        return [_decode_text(b'"%b"' % line[begin:end])]
+
+    def _read_all(self, lines: bytes) -> list[str] | None:
+        begin, end = len(self._head), -len(self._tail)
+        pieces = [event[begin:end] for event in lines.split(_BLANK)]
+        if self._head + self._between.join(pieces) + self._tail != lines:
+            return None
+        # No string goes on over a line end, so each line has one or more; see that it is one.
+        texts = _decode_texts(b'["' + b'",\n"'.join(pieces) + b'"]')
         return texts if len(texts) == len(pieces) else None
 
     def _learn(self, data: bytes, chunk: Chunk) -> None:

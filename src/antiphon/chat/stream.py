@@ -108,6 +108,11 @@ class ChatStream:
         return self._reason is not None
 
     @property
+    def is_about_to_end(self) -> bool:
+        """Say whether nothing more, or only usage and `[DONE]`, is to be expected."""
+        return self._reason is not None or self.is_done or self.fault is not None
+
+    @property
     def skipped_choices(self) -> int:
         """How many choices beyond the first the answer has had, as far as it was read."""
         return len(self._other_choices)
@@ -250,7 +255,7 @@ class ChatStream:
 
     def _grow_run(self, texts: list[str]) -> None:
         """Take several texts of a channel; as one, where nothing looks at what they say."""
-        size = sum(map(len, texts))
+        size = len(texts[0]) if len(texts) == 1 else sum(map(len, texts))
         if self._run.channel == "text" and self._text.is_plain and size <= self._room:
             self._room -= size
             self._out += [TextGrew(text) for text in texts if text]

@@ -63,6 +63,8 @@ class AnswerText:
         return said
 
     def _go_on(self, deltas: Iterable[Delta]) -> list[Delta]:
+        if self._finder is None and not self._tokens:
+            return [*deltas]  # nothing to look for in the text, nothing to tell with it
         said: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, TextGrew):

@@ -108,6 +108,8 @@ class Arranger:
 
     def report(self) -> list[str]:
         """Return what was noted, then the calls that nobody answered."""
+        if not self.notes and not self._calls:
+            return []
         return [text for _, text in self.notes] + [call.note_lonely() for call in self.lonely]
 
     def settled(self, patience: int) -> int:

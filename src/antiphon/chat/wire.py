@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Final
+from operator import attrgetter
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -124,11 +125,37 @@ class Chunk(msgspec.Struct, gc=False):
     x_groq: Any = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)] | None
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
+    reasoning_tokens: _Count = None
+
+
+class _Counts(msgspec.Struct, gc=False):
+    """What is counted, as it should be; servers have several names for the same."""
+
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    total_tokens: _Count = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: _Count = None
+    cached_tokens: _Count = None
+    reasoning_tokens: _Count = None
+
+
+_NO_DETAILS: Final = _Details()
+
+
 class SlowChunk(Chunk, gc=False):
     """A chunk that msgspec refused: it may hold halves of characters."""
 
 
 _SAID: Final = Message.__struct_fields__
+_all_said: Final = attrgetter(*_SAID)
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
@@ -161,9 +188,8 @@ def said_alone(chunk: Chunk) -> tuple[str, str] | None:
         or not chunk.usage is chunk.x_groq is choice.usage is choice.logprobs is None
     ):
         return None
-    said = {name: text for name in _SAID if (text := getattr(choice.delta, name))}
-    name, text = said.popitem() if len(said) == 1 else ("", None)
-    return (name, text) if type(text) is str else None
+    said = [(name, text) for name, text in zip(_SAID, _all_said(choice.delta), strict=True) if text]
+    return said[0] if len(said) == 1 and type(said[0][1]) is str else None
 
 
 def _read_slowly(data: bytes) -> Chunk:
@@ -265,31 +291,40 @@ def _weighed(token: dict[str, Any]) -> dict[str, Any]:
 
 def read_usage(raw: dict[str, Any]) -> Usage | None:
     """Return the counts, or None if there are none: some servers send zeros until they know."""
-    given = _count(raw, "prompt_tokens")
-    made = _count(raw, "completion_tokens")
+    try:
+        told = msgspec.convert(raw, _Counts)
+    except msgspec.ValidationError:
+        told = msgspec.convert(_straighten(raw), _Counts)
+    given, made = told.prompt_tokens or 0, told.completion_tokens or 0
     if not given and not made:
         return None
-    prompt = raw.get("prompt_tokens_details")
-    completion = raw.get("completion_tokens_details")
-    cached = _count(prompt, "cached_tokens") or _count(raw, "prompt_cache_hit_tokens")
-    thought = _count(completion, "reasoning_tokens") or _count(raw, "reasoning_tokens")
+    prompt = told.prompt_tokens_details or _NO_DETAILS
+    completion = told.completion_tokens_details or _NO_DETAILS
+    cached = prompt.cached_tokens or told.prompt_cache_hit_tokens or told.cached_tokens
+    thought = completion.reasoning_tokens or told.reasoning_tokens
     return Usage(
         input_tokens=given,
-        input_tokens_details=InputDetails(
-            cached_tokens=cached or _count(raw, "cached_tokens"),
-            cache_write_tokens=_count(prompt, "cache_write_tokens"),
-        ),
+        input_tokens_details=InputDetails(cached or 0, prompt.cache_write_tokens or 0),
         output_tokens=made,
-        output_tokens_details=OutputDetails(reasoning_tokens=thought),
-        total_tokens=_count(raw, "total_tokens") or given + made,
+        output_tokens_details=OutputDetails(thought or 0),
+        total_tokens=told.total_tokens or given + made,
     )
 
 
-def _count(fields: object, name: str) -> int:
-    value = fields.get(name) if isinstance(fields, dict) else None
-    if value is None or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return 0
-    return min(max(int(value), 0), _MAX_COUNT)
+def _straighten(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the usage with a count for whatever is none."""
+    straight: dict[str, Any] = {name: _count(value) for name, value in raw.items()}
+    for name in ("prompt_tokens_details", "completion_tokens_details"):
+        inner = raw.get(name)
+        fields = inner.items() if isinstance(inner, dict) else ()
+        straight[name] = {key: _count(value) for key, value in fields}
+    return straight
+
+
+def _count(value: object) -> int:
+    if isinstance(value, float):
+        value = int(value) if math.isfinite(value) else 0
+    return min(max(int(value), 0), _MAX_COUNT) if isinstance(value, int) else 0
 
 
 def invalid_answer(why: str) -> BackendError:

@@ -42,9 +42,11 @@ class _Provider:
 
     def __init__(self, name: str, backend: Backend, settings: Mapping[str, ModelSettings]) -> None:
         self.name = name
+        self.prefix = f"{name}/"
         self.backend = backend
         self._settings = settings
         self._models: Sequence[ModelInfo] | None = None
+        self._routes: dict[str, Route] = {}
         self._failure: BackendError | None = None
         self._asked_at = float("-inf")
         self._lock = asyncio.Lock()
@@ -54,14 +56,21 @@ class _Provider:
 
         Raise BackendError if the provider has never told.
         """
-        async with self._lock:
-            if clock() - self._asked_at >= max_age:
-                await self._ask()
-                self._asked_at = clock()
+        if clock() - self._asked_at >= max_age:
+            async with self._lock:
+                # Who held the lock may have asked meanwhile.
+                if clock() - self._asked_at >= max_age:
+                    await self._ask()
+                    self._asked_at = clock()
         if self._models is None:
             assert self._failure is not None
             raise self._failure
         return self._models
+
+    async def route(self, name: str, clock: Callable[[], float], max_age: float) -> Route | None:
+        """Return the way to a model of this name, if there is one. Raise as `models` does."""
+        await self.models(clock, max_age)
+        return self._routes.get(name)
 
     def age_limit(self) -> float:
         """Return how old an answer may be before we ask again."""
@@ -71,6 +80,11 @@ class _Provider:
         try:
             models = await self.backend.models()
             self._models = [describe(model, self.name, self._settings) for model in models]
+            self._routes = {
+                # Where a list has a name twice, the first one counts.
+                model.id: Route(self.backend, model.id, model.context_length)
+                for model in reversed(self._models)
+            }
             self._failure = None
         except BackendError as error:
             self._failure = error
@@ -107,7 +121,7 @@ class Catalog:
         failure: BackendError | None = None
         for provider in self._providers:
             try:
-                models = await self._learn(provider)
+                models = await provider.models(self._clock, provider.age_limit())
             except BackendError as error:
                 failure = error
                 continue
@@ -149,18 +163,13 @@ class Catalog:
         """Return who lists this model, else who lists nothing and may have it."""
         silent: Route | None = None
         for provider in self._providers:
-            name = model.removeprefix(f"{provider.name}/")
+            name = model.removeprefix(provider.prefix)
             try:
-                models = await self._learn(provider, max_age)
+                limit = max_age or provider.age_limit()
+                route = await provider.route(name, self._clock, limit)
             except BackendError:
                 silent = silent or Route(provider.backend, name)
                 continue
-            for known in models:
-                if name == known.id:
-                    return Route(provider.backend, name, known.context_length)
+            if route is not None:
+                return route
         return silent
-
-    async def _learn(
-        self, provider: _Provider, max_age: float | None = None
-    ) -> Sequence[ModelInfo]:
-        return await provider.models(self._clock, max_age or provider.age_limit())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -46,6 +47,9 @@ from antiphon.protocol.thread import Thread
 from antiphon.store.base import Notice, Store
 
 __all__ = ["Engine", "Observer"]
+
+# How long no beginning is written down in advance, after one had to be undone.
+_CAUTION_SECONDS: Final = 60
 
 Observer = Callable[[Response], None]
 """Told about every response that ended, however it ended."""
@@ -86,6 +90,7 @@ class Engine:
         self.threads = Threads()
         self.recovery = Recovery(self)
         self.debts = Debts(now)
+        self._is_cautious_until = 0
         self.background = Background(self, at_once=background_turns, waiting=background_queue)
 
     async def begin(
@@ -108,9 +113,15 @@ class Engine:
         response = first_response(
             request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
         )
-        turn = await self._make(request, owner, route, response, strict, recall)
+        turn = await self._make(
+            request, owner, route, response, strict, recall, is_unheard=self._may_open(response_id)
+        )
         turn.tells_limits = tells_limits
         return turn
+
+    def be_cautious(self) -> None:
+        """Write down no beginnings in advance for a while: one had to be undone."""
+        self._is_cautious_until = self.now() + _CAUTION_SECONDS
 
     async def revive(
         self, request: CreateResponse, owner: str, response: Response, *, strict: bool
@@ -134,6 +145,13 @@ class Engine:
         self.live.close(owner, response_id)
         return True
 
+    def _may_open(self, response_id: str | None) -> bool:
+        """Say whether a turn may begin in the store before its model has spoken.
+
+        Not if others know its id, and not if it might well come to nothing.
+        """
+        return response_id is None and self.now() >= self._is_cautious_until
+
     async def _make(
         self,
         request: CreateResponse,
@@ -142,6 +160,8 @@ class Engine:
         response: Response,
         strict: bool,
         recall: Recall | None,
+        *,
+        is_unheard: bool = False,
     ) -> Turn:
         form = _format_check(request)
         context = await load_context(
@@ -154,7 +174,7 @@ class Engine:
             threads=self.threads,
             recall=recall,
         )
-        record = self._record(request, owner, context, response)
+        record = self._record(request, owner, context, response, is_unheard=is_unheard)
         try:
             parts = await self._parts(request, owner, route, response, context, form, strict)
         except BaseException:
@@ -211,7 +231,13 @@ class Engine:
         return partial(self.threads.keep, owner, context.past, whole)
 
     def _record(
-        self, request: CreateResponse, owner: str, context: Context, response: Response
+        self,
+        request: CreateResponse,
+        owner: str,
+        context: Context,
+        response: Response,
+        *,
+        is_unheard: bool,
     ) -> Record:
         is_stored = request.store is not False
         terms = Terms(
@@ -219,6 +245,7 @@ class Engine:
             items=context.own,
             is_stored=is_stored,
             is_logged=is_stored and bool(request.stream or request.background),
+            is_unheard=is_unheard and not request.background,
             conversation=conversation_of(request),
         )
         return Record(self.store, self.live, terms, response, self.debts.owe)
@@ -251,6 +278,8 @@ def _forget(_: Response) -> None:
 
 def _note(response: Response, notes: Sequence[str]) -> None:
     """Add what could not be honoured to what is known of the response."""
+    if not notes:
+        return
     known = response.antiphon.degraded if response.antiphon else ()
     new = tuple(note for note in notes if note not in known)
     if new:

@@ -158,17 +158,18 @@ async def _gather(
     store: Store, owner: str, request: CreateResponse, mint: Mint, earlier: Sequence[Item]
 ) -> list[Item]:
     """Return the turn's own items, with ids; one that is there already is not said again."""
-    items = request.items
-    refers = any(item_type(item) == "item_reference" for item in items)
-    known = {item["id"] for item in earlier if "id" in item} if refers else set()
     own: list[Item] = []
-    for index, item in enumerate(items):
+    known: set[str] | None = None
+    for index, item in enumerate(request.items):
         kind = item_type(item)
         if kind == "compaction_trigger":
             continue  # it says what to do, and is nothing that was said
         if kind != "item_reference":
             own.append(with_id(item, mint))
-        elif item["id"] not in known:
+            continue
+        if known is None:
+            known = {said["id"] for said in earlier if "id" in said}
+        if item["id"] not in known:
             own.append(await _find(store, owner, item["id"], f"input[{index}].id"))
     return own
 

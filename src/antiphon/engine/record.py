@@ -22,6 +22,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.log import pack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Notice, Store
+from antiphon.store.promise import Promise
 
 __all__ = ["Record", "Show", "Terms"]
 
@@ -42,6 +43,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[Item]
     is_stored: bool
     is_logged: bool
+    is_unheard: bool = False
+    """Nobody knows of the turn before its first event is shown."""
     conversation: str | None = None
 
 
@@ -58,13 +61,15 @@ class Record:
         self._response = response
         self._unshown: list[Event] = []
         self._show_to: Show | None = None
-        self._writing: asyncio.Future[bool] | None = None
+        self._writing: Promise[bool] | asyncio.Future[bool] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._written = 0  # how many of the unshown that is about
         self._posts = 0  # how many batches came since
         self._trouble: Exception | None = None
-        self._is_awaited = False
         self._is_ending = False
         self._channel: Channel | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self._opened = Batch(0, 0, b"")
         self._is_queued = False
         self.has_begun = False
         self.is_in_doubt = False
@@ -91,6 +96,26 @@ class Record:
         self.has_begun = self._is_queued = True
         self._channel = self._live.open(self._terms.owner, self._response.id)
 
+    @property
+    def may_open(self) -> bool:
+        """Whether the beginning may be written down before there is anything to show."""
+        terms = self._terms
+        return terms.is_unheard and terms.is_logged and not (self.has_begun or self.is_open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the beginning is being written down, and was not added yet."""
+        return self._opening is not None
+
+    def open(self, events: list[Event]) -> None:
+        """Write down the beginning while the model is asked: it is shown that much earlier.
+
+        When there is something to show, `add` these events first, and nothing else with them. A
+        turn that is abandoned before that is undone: nobody has heard of it.
+        """
+        self._opened = _pack(events)
+        self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
+
     async def add(self, events: list[Event]) -> list[Event]:
         """Remember these events; return those that may be shown now."""
         if not self._terms.is_stored:
@@ -104,29 +129,40 @@ class Record:
             await self.settle()
         return self._taken()
 
-    def post(self, events: list[Event], show: Show) -> bool:
+    @property
+    def keeps_up(self) -> bool:
+        """Whether more may be posted: not if the reader or the store is behind, or it is over.
+
+        Then `settle` before the next.
+        """
+        return (
+            self._is_read
+            and self._posts <= _MOST_POSTS
+            and self._trouble is None
+            and not self.is_cancelled
+        )
+
+    def post(self, events: list[Event], show: Show) -> None:
         """Remember these events, and show them as soon as that may be, in their order.
 
-        Only for a turn that has begun. Return False if the reader or the store is behind: then
-        `settle` before the next. What goes wrong is raised there.
+        Only for a turn that has begun. What goes wrong is raised by `settle`.
         """
+        if not events:
+            return
         self._unshown += events
         self._show_to = show
-        self._posts += 1
-        if not self._unshown:
-            pass
-        elif not self._terms.is_logged:
-            self._posts = 0
+        if not self._terms.is_logged:
             self._show(show, len(self._unshown))
         elif self._writing is None:
             self._write_down()
-        is_read, self._is_read = self._is_read, True
-        return is_read and self._trouble is None and self._posts <= _MOST_POSTS
+        else:
+            self._posts += 1
 
     async def settle(self) -> None:
         """Return when all that was posted has been shown. Raise StoreUnavailable if it cannot."""
         await self._quiet()
         self._own_up()
+        self._is_read = True
 
     async def stop(self) -> None:
         """Leave what is not in the log yet to the end. Raise what broke.
@@ -180,6 +216,8 @@ class Record:
     async def abandon(self) -> None:
         """Let go of a turn that never began."""
         terms = self._terms
+        if self._opening is not None:
+            await self._undo()
         if terms.conversation is None:
             return
         unlock = partial(
@@ -198,9 +236,11 @@ class Record:
     async def _begin(self) -> None:
         terms = self._terms
         batch = _pack(self._unshown) if terms.is_logged else None
-        begin = asyncio.ensure_future(
-            self._store.begin(terms.owner, self._response, terms.items, batch=batch)
-        )
+        is_otherwise = self._opening is not None and batch != self._opened
+        if is_otherwise and not await self._undo():  # than we had thought that it would begin
+            raise StoreUnavailable("what was begun cannot be undone now; try again")
+        begin = self._opening or asyncio.ensure_future(self._store_beginning(batch))
+        self._opening = None
         try:
             await asyncio.shield(begin)
         except StoreUnavailable:
@@ -216,6 +256,30 @@ class Record:
         if terms.is_logged:
             self._channel = self._live.open(terms.owner, self._response.id)
 
+    async def _store_beginning(self, batch: Batch | None) -> None:
+        terms = self._terms
+        await self._store.begin(terms.owner, self._response, terms.items, batch=batch)
+
+    async def _undo(self) -> bool:
+        """Take back a beginning of which nobody has heard; say whether it is gone for sure.
+
+        It is open until then, so that whoever is cancelled here can be followed by another.
+        """
+        opening = self._opening
+        assert opening is not None
+        await asyncio.wait({opening})
+        is_in_doubt = opening.cancelled() or opening.exception() is not None
+        forget = partial(self._store.forget, self._terms.owner, self._response.id)
+        is_gone = not is_in_doubt
+        try:
+            await forget()
+        except StoreUnavailable:
+            is_gone = False
+        if not is_gone:
+            self._owe(forget, is_in_doubt=is_in_doubt)
+        self._opening = None
+        return is_gone
+
     def _write_down(self) -> None:
         """Put into the log what is not there yet. One batch of a turn is on its way at a time."""
         if self._trouble is not None:
@@ -229,11 +293,16 @@ class Record:
             )
         except StoreUnavailable as error:
             self._trouble = error
+            asyncio.get_running_loop().call_soon(self._report)  # when our caller has gone on
             return
-        self._writing = asyncio.ensure_future(appended)
-        self._writing.add_done_callback(self._note_written)
+        if isinstance(appended, Promise):
+            self._writing = appended
+            appended.add_done_callback(self._note_written)
+        else:
+            self._writing = asyncio.ensure_future(appended)
+            self._writing.add_done_callback(self._note_written)
 
-    def _note_written(self, done: asyncio.Future[bool]) -> None:
+    def _note_written(self, done: Promise[bool] | asyncio.Future[bool]) -> None:
         self._writing = None
         try:
             self.is_cancelled = done.result()
@@ -246,7 +315,16 @@ class Record:
             self._trouble = StoreUnavailable("the gateway ends; the log was not written")
         except Exception as error:  # noqa: BLE001 # nobody is above us; `settle` raises it
             self._trouble = error
-        if self._trouble is not None and self.alarm is not None and not self._is_awaited:
+        self._report()
+
+    def _report(self) -> None:
+        """Tell who waits for it that nothing is on its way; if nobody does, sound the alarm."""
+        if self._writing is not None:
+            return
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+        elif self._trouble is not None and self.alarm is not None:
             self.alarm(self._trouble)
 
     def _own_up(self) -> None:
@@ -268,12 +346,12 @@ class Record:
 
     async def _quiet(self) -> None:
         """Wait until nothing is on its way to the log."""
-        self._is_awaited = True
-        try:
-            while self._writing is not None:
-                await asyncio.wait((self._writing,))
-        finally:
-            self._is_awaited = False
+        while self._writing is not None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
 
     def _taken(self) -> list[Event]:
         """Return what is durable and was not shown, which is everything; whoever listens hears."""

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from antiphon.backends.base import Backend
+from antiphon.backends.base import Backend, stream_to
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.record import Record, Show
 from antiphon.engine.truncate import drop_oldest
 from antiphon.engine.validate import refuse_degraded
 from antiphon.protocol.builder import ResponseBuilder
-from antiphon.protocol.deltas import Degraded, Delta
+from antiphon.protocol.deltas import Degraded, Delta, TextGrew
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
@@ -120,19 +120,13 @@ class Turn:
         """Return the whole context and what was said: what the next turn begins with."""
         return [*self._parts.context, *self._builder.output]
 
-    async def events(self) -> AsyncGenerator[list[Event], None]:
+    def events(self) -> AsyncGenerator[list[Event], None]:
         """Run the turn; yield the events in batches that belong in one write.
 
         What `show` is told is not yielded. An empty batch is yielded when the reader that is
         shown things has fallen behind, so that it can catch up.
         """
-        try:
-            async with aclosing(self._tell(self._foreground())) as batches:
-                async for events in batches:
-                    yield events
-        finally:
-            if not self._record.has_begun:
-                await asyncio.shield(self._record.abandon())
+        return self._tell(self._foreground())
 
     async def queue(self, request: bytes) -> Response:
         """Put the turn into the store as queued; return the response as it now is."""
@@ -186,7 +180,11 @@ class Turn:
     async def _foreground(self) -> AsyncGenerator[list[Event], None]:
         async with aclosing(self._deltas()) as batches:
             first = await anext(batches, ())
-            yield self._builder.start() + self._feed(first)
+            opening, said = self._builder.start(), self._feed(first)
+            if self._record.is_open:
+                yield opening
+                opening = []
+            yield opening + said
             async for batch in batches:
                 yield self._feed(batch)
 
@@ -206,7 +204,8 @@ class Turn:
         has_begun = False
         while True:
             try:
-                async with aclosing(self._parts.backend.stream(self.plan)) as batches:
+                backend = self._parts.backend
+                async with aclosing(stream_to(backend, self.plan, self)) as batches:
                     async for batch in batches:
                         real = self._note_degraded(batch, has_begun=has_begun)
                         # An empty batch: the model speaks, and nothing can be told of it yet.
@@ -222,6 +221,19 @@ class Turn:
                 note = f"truncation: the {dropped} oldest items were left out"
                 self._builder.feed(Degraded(note))
                 self.plan = msgspec.structs.replace(self.plan, items=shorter)
+
+    def note_asked(self) -> None:
+        """Begin to write down the beginning while the model is asked."""
+        if self._record.may_open:
+            self._record.open(self._builder.start())
+
+    def take(self, batch: Sequence[Delta]) -> bool:
+        """Tell what the model says at once, if that is all there is to do; say whether it was."""
+        record = self._record
+        if self.show is None or not record.keeps_up or Degraded in map(type, batch):
+            return False
+        record.post(self._feed(batch), self.show)
+        return True
 
     def _note_degraded(self, batch: Sequence[Delta], *, has_begun: bool) -> Sequence[Delta]:
         """Take out what only reports a degradation; refuse it when the caller is strict.
@@ -239,6 +251,10 @@ class Turn:
         return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
+        if (
+            len(batch) == 1 and type(batch[0]) is TextGrew
+        ):  # most tokens come so; no gate minds them
+            return self._builder.feed(batch[0])
         admit = self._gate.admit
         return self._builder.feed_all(
             [admitted for delta in batch if (admitted := admit(delta)) is not None]
@@ -259,9 +275,11 @@ class Turn:
                     if self.show is None or not record.has_begun:
                         if events:
                             yield await record.add(events)
-                    elif not record.post(events, self.show):
-                        await record.settle()
-                        yield []
+                    else:
+                        record.post(events, self.show)
+                        if not record.keeps_up:
+                            await record.settle()
+                            yield []
                     if record.is_cancelled:
                         trouble = TurnCancelled("the response was cancelled")
                         break
@@ -276,10 +294,21 @@ class Turn:
             except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
                 trouble = await self._fault_to_tell(self._own_up())
             finally:
-                record.alarm = None
+                await self._let_go(source)
         # From here on the turn has ended, whoever leaves or interrupts while that is written down.
         self._is_ending = True
         yield self._opening + await asyncio.shield(self._conclude(trouble))
+
+    async def _let_go(self, source: AsyncGenerator[list[Event], None]) -> None:
+        """Have no more to do with the model; undo what was prepared if it has said nothing."""
+        record = self._record
+        record.alarm = None
+        await source.aclose()
+        if record.has_begun:
+            return
+        if record.is_open:
+            self._engine.be_cautious()
+        await asyncio.shield(record.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
         """End a turn that cannot be remembered: its model may have nothing to say for long."""
@@ -360,8 +389,11 @@ class Turn:
 
         What is said beside a call is not the answer: that comes when the call has been run.
         """
-        form, text = self._parts.form, self._builder.answer_text
-        if form is None or text is None or any(map(is_call, self._builder.output)):
+        form = self._parts.form
+        if form is None:
+            return None
+        text = self._builder.answer_text
+        if text is None or any(map(is_call, self._builder.output)):
             return None
         unchecked = form.why_unchecked(text)
         problem = unchecked or form.problem(text)

@@ -26,7 +26,7 @@ Nothing here knows the time or rolls dice: `mint` makes ids, and the times come 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -60,7 +60,6 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
-    KnownEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -91,8 +90,15 @@ Mint = Callable[[str], str]
 ReasoningAs = Literal["content", "summary"]
 Seal = Callable[[Item], str]
 
+_Lifecycle = (
+    ResponseCreated
+    | ResponseQueued
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseFailed
+    | ResponseIncomplete
+)
 _Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
-_E = TypeVar("_E", bound=KnownEvent)
 
 _MAX_CALL_ID: Final = 64
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
@@ -100,6 +106,14 @@ _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "content_filter": "content_filter",
 }
 _ItemStatus = Literal["completed", "incomplete"]
+
+
+class _Place(TypedDict):
+    sequence_number: int
+    item_id: str
+    output_index: int
+
+
 _RUNNING: Final = "in_progress"
 
 
@@ -134,23 +148,6 @@ class ResponseBuilder:
         self._stop: StopReason | None = None
         self._end_number = 0
         self._made = 0
-        self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            TextGrew: self._tell_text,
-            RefusalGrew: self._tell_prose,
-            ReasoningGrew: self._tell_prose,
-            SummaryGrew: self._tell_prose,
-            AnnotationAdded: self._tell_prose,
-            ItemPassed: self._tell_prose,
-            CallOpened: self._open_call,
-            CallGrew: self._grow_call,
-            CallClosed: self._end_call,
-            CallMade: self._make_call,
-            UsageKnown: self._note_usage,
-            TierUsed: self._note_tier,
-            Degraded: self._note_degraded,
-            Repaired: self._note_repaired,
-            Stopped: self._note_stop,
-        }
 
     @property
     def usage(self) -> Usage | None:
@@ -182,21 +179,25 @@ class ResponseBuilder:
         return items
 
     def start(self, *, is_queued: bool = False) -> list[Event]:
-        """Return the events that begin every stream. One that is queued has yet to `go_on`."""
-        self._emit(ResponseCreated, response=self._snapshot("queued" if is_queued else _RUNNING))
+        """Return the events that begin every stream. One that is queued has yet to `go_on`.
+
+        They may be asked for again, as they are then, until there are others.
+        """
+        self._sequence = 0
+        self._announce(ResponseCreated, "queued" if is_queued else _RUNNING)
         if not is_queued:
             return self.go_on()
-        self._emit(ResponseQueued, response=self._snapshot("queued"))
+        self._announce(ResponseQueued, "queued")
         return self._take()
 
     def go_on(self) -> list[Event]:
         """Return the event that says that a queued response is queued no more."""
-        self._emit(ResponseInProgress, response=self._snapshot(_RUNNING))
+        self._announce(ResponseInProgress, _RUNNING)
         return self._take()
 
     def feed(self, delta: Delta) -> list[Event]:
         """Return the events that this delta causes; often one, sometimes none."""
-        self._handlers[type(delta)](delta)
+        _HANDLERS[type(delta)](self, delta)
         return self._take()
 
     def feed_all(self, deltas: Iterable[Delta]) -> list[Event]:
@@ -204,9 +205,8 @@ class ResponseBuilder:
 
         They come with the events of whatever is called next, which is how the stream ends.
         """
-        handlers = self._handlers
         for delta in deltas:
-            handlers[type(delta)](delta)
+            _HANDLERS[type(delta)](self, delta)
         return self._take()
 
     def close(self, status: _ItemStatus | None = None) -> list[Event]:
@@ -225,10 +225,10 @@ class ResponseBuilder:
         reason = _WHY_INCOMPLETE.get(self._stop)
         if reason is None:
             self._response.completed_at = at
-            self._emit(ResponseCompleted, response=self._snapshot("completed"))
+            self._announce(ResponseCompleted, "completed")
         else:
             self._response.incomplete_details = IncompleteDetails(reason)
-            self._emit(ResponseIncomplete, response=self._snapshot("incomplete"))
+            self._announce(ResponseIncomplete, "incomplete")
         return self._take()
 
     def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
@@ -236,8 +236,15 @@ class ResponseBuilder:
         self._close_all("incomplete")
         self._end_number = self._sequence
         self._response.error = failure
-        self._emit(ErrorEvent, message=failure.message, code=failure.code, kind=kind)
-        self._emit(ResponseFailed, response=self._snapshot("failed"))
+        self._emit(
+            ErrorEvent(
+                sequence_number=self._sequence,
+                message=failure.message,
+                code=failure.code,
+                kind=kind,
+            )
+        )
+        self._announce(ResponseFailed, "failed")
         return self._take()
 
     def retract(self, failure: Failure) -> list[Event]:
@@ -258,7 +265,7 @@ class ResponseBuilder:
         self._close_all("incomplete")
         self._end_number = self._sequence
         self._response.incomplete_details = IncompleteDetails("cancelled")
-        self._emit(ResponseIncomplete, response=self._snapshot("cancelled"))
+        self._announce(ResponseIncomplete, "cancelled")
         return self._take()
 
     # What is noted for the end.
@@ -339,24 +346,24 @@ class ResponseBuilder:
     def _grow_part(self, item: Literal["message", "reasoning"], kind: str, text: str) -> None:
         prose, part = self._ensure_part(item, kind)
         part.growing.add(text)
-        place = {"item_id": prose.id, "output_index": prose.index, "delta": text}
+        place = self._place(prose)
         if kind == "summary_text":
-            self._emit(SummaryTextDelta, summary_index=part.index, **place)
+            self._emit(SummaryTextDelta(summary_index=part.index, delta=text, **place))
         elif kind == "refusal":
-            self._emit(RefusalDelta, content_index=part.index, **place)
+            self._emit(RefusalDelta(content_index=part.index, delta=text, **place))
         else:
-            self._emit(ReasoningTextDelta, content_index=part.index, **place)
+            self._emit(ReasoningTextDelta(content_index=part.index, delta=text, **place))
 
     def _annotate(self, annotation: dict[str, Any]) -> None:
         prose, part = self._ensure_part("message", "output_text")
         part.annotations.append(copy_json(annotation))
         self._emit(
-            AnnotationEvent,
-            item_id=prose.id,
-            output_index=prose.index,
-            content_index=part.index,
-            annotation_index=len(part.annotations) - 1,
-            annotation=copy_json(annotation),
+            AnnotationEvent(
+                content_index=part.index,
+                annotation_index=len(part.annotations) - 1,
+                annotation=copy_json(annotation),
+                **self._place(prose),
+            )
         )
 
     def _pass_item(self, item: Item) -> None:
@@ -364,7 +371,7 @@ class ResponseBuilder:
         whole = copy_json(item)
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         index = self._next_index()
-        self._emit(OutputItemAdded, output_index=index, item=copy_json(whole))
+        self._add_item(index, copy_json(whole))
         self._end_item(index, whole)
 
     def _ensure_part(
@@ -382,17 +389,26 @@ class ResponseBuilder:
 
     def _open_prose(self, kind: Literal["message", "reasoning"]) -> OpenProse:
         self._prose = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._next_index())
-        self._emit(OutputItemAdded, output_index=prose.index, item=prose.item("in_progress"))
+        self._add_item(prose.index, prose.item("in_progress"))
         return prose
 
     def _open_part(self, prose: OpenProse, kind: str) -> OpenPart:
         siblings = prose.summary if kind == "summary_text" else prose.content
         prose.part = part = OpenPart(kind, len(siblings))
-        place = {"item_id": prose.id, "output_index": prose.index, "part": part.part("")}
+        blank = part.part("")
         if kind == "summary_text":
-            self._emit(SummaryPartAdded, summary_index=part.index, **place)
+            place = self._place(prose)
+            self._emit(SummaryPartAdded(summary_index=part.index, part=blank, **place))
         else:
-            self._emit(ContentPartAdded, content_index=part.index, **place)
+            self._emit(
+                ContentPartAdded(
+                    sequence_number=self._sequence,
+                    item_id=prose.id,
+                    output_index=prose.index,
+                    content_index=part.index,
+                    part=blank,
+                )
+            )
         return part
 
     def _close_part(self, prose: OpenProse) -> None:
@@ -400,29 +416,47 @@ class ResponseBuilder:
         if part is None:
             return
         text = part.growing.text()
-        place = {"item_id": prose.id, "output_index": prose.index}
-        match part.kind:
-            case "output_text":
-                place |= {"content_index": part.index, "logprobs": copy_json(part.logprobs)}
-                self._emit(OutputTextDone, text=text, **place)
-            case "refusal":
-                self._emit(RefusalDone, content_index=part.index, refusal=text, **place)
-            case "summary_text":
-                self._emit(SummaryTextDone, summary_index=part.index, text=text, **place)
-            case _:
-                self._emit(ReasoningTextDone, content_index=part.index, text=text, **place)
-        self._end_part(prose, part)
+        if part.kind == "output_text":
+            self._emit(
+                OutputTextDone(
+                    sequence_number=self._sequence,
+                    item_id=prose.id,
+                    output_index=prose.index,
+                    content_index=part.index,
+                    text=text,
+                    logprobs=copy_json(part.logprobs) if part.logprobs else [],
+                )
+            )
+        elif part.kind == "refusal":
+            place = self._place(prose)
+            self._emit(RefusalDone(content_index=part.index, refusal=text, **place))
+        elif part.kind == "summary_text":
+            place = self._place(prose)
+            self._emit(SummaryTextDone(summary_index=part.index, text=text, **place))
+        else:
+            place = self._place(prose)
+            self._emit(ReasoningTextDone(content_index=part.index, text=text, **place))
+        self._end_part(prose, part, text)
 
-    def _end_part(self, prose: OpenProse, part: OpenPart) -> None:
+    def _end_part(self, prose: OpenProse, part: OpenPart, text: str) -> None:
         prose.part = None
-        whole = part.part(part.growing.text())
-        place = {"item_id": prose.id, "output_index": prose.index, "part": copy_json(whole)}
+        whole = part.part(text)
+        told = copy_json(whole)
         if part.kind == "summary_text":
             prose.summary.append(whole)
-            self._emit(SummaryPartDone, summary_index=part.index, **place)
+            place = self._place(prose)
+            self._emit(SummaryPartDone(summary_index=part.index, part=told, **place))
         else:
             prose.content.append(whole)
-            self._emit(ContentPartDone, content_index=part.index, **place)
+            self._emit(
+                ContentPartDone(
+                    sequence_number=self._sequence,
+                    item_id=prose.id,
+                    output_index=prose.index,
+                    content_index=part.index,
+                    part=told,
+                )
+            )
 
     def _close_prose(self, status: _ItemStatus) -> None:
         prose = self._prose
@@ -465,7 +499,7 @@ class ResponseBuilder:
             item_id, self._next_index(), call_id, delta.name, delta.kind, delta.namespace
         )
         self._calls[key] = call
-        self._emit(OutputItemAdded, output_index=call.index, item=call.opening(said))
+        self._add_item(call.index, call.opening(said))
         return call
 
     def _claim_call_id(self, wished: str | None) -> str:
@@ -496,11 +530,11 @@ class ResponseBuilder:
 
     def _add_arguments(self, call: OpenCall, text: str) -> None:
         call.growing.add(text)
-        place = {"item_id": call.id, "output_index": call.index}
+        place = self._place(call)
         if call.kind == "function":
-            self._emit(ArgumentsDelta, delta=text, **place)
+            self._emit(ArgumentsDelta(delta=text, **place))
         elif call.kind == "custom":
-            self._emit(CustomInputDelta, delta=text, **place)
+            self._emit(CustomInputDelta(delta=text, **place))
 
     def _end_call(self, delta: CallClosed) -> None:
         call = self._calls.get(delta.key)
@@ -532,11 +566,11 @@ class ResponseBuilder:
             # A call without arguments: clients parse the string, and "" is not JSON.
             self._add_arguments(call, "{}")
         said = call.growing.text()
-        place = {"item_id": call.id, "output_index": call.index}
+        place = self._place(call)
         if call.kind == "function":
-            self._emit(ArgumentsDone, arguments=said, name=call.name, **place)
+            self._emit(ArgumentsDone(arguments=said, name=call.name, **place))
         elif call.kind == "custom":
-            self._emit(CustomInputDone, input=said, **place)
+            self._emit(CustomInputDone(input=said, **place))
         self._end_item(call.index, call.item(status, said))
 
     def _tell_held(self) -> None:
@@ -569,22 +603,58 @@ class ResponseBuilder:
         is_cut = bool(self._output) and self._output[-1].get("status") == "incomplete"
         return "incomplete" if is_cut else status
 
+    def _add_item(self, index: int, item: Item) -> None:
+        self._emit(OutputItemAdded(sequence_number=self._sequence, output_index=index, item=item))
+
     def _end_item(self, index: int, item: Item) -> None:
         self._output.append(item)
-        self._emit(OutputItemDone, output_index=index, item=copy_json(item))
+        self._emit(
+            OutputItemDone(sequence_number=self._sequence, output_index=index, item=copy_json(item))
+        )
 
     def _next_index(self) -> int:
         self._indexes += 1
         return self._indexes - 1
 
-    def _snapshot(self, status: str) -> Response:
-        output = copy_json(self._output)
-        return msgspec.structs.replace(self._response, status=status, output=output)
+    def _announce(self, event: type[_Lifecycle], status: str) -> None:
+        """Tell the response as it is now, with this status."""
+        output = copy_json(self._output) if self._output else []
+        now = msgspec.structs.replace(self._response, status=status, output=output)
+        self._emit(event(sequence_number=self._sequence, response=now))
 
-    def _emit(self, event: type[_E], **fields: Any) -> None:  # Any: the event's own fields
-        self._events.append(event(sequence_number=self._sequence, **fields))
+    def _place(self, it: OpenProse | OpenCall) -> _Place:
+        """Return what the next event says of its place, if it is about this item."""
+        return {
+            "sequence_number": self._sequence,
+            "item_id": it.id,
+            "output_index": it.index,
+        }
+
+    def _emit(self, event: Event) -> None:
+        """Tell an event, which has the next sequence number."""
+        self._events.append(event)
         self._sequence += 1
 
     def _take(self) -> list[Event]:
         events, self._events = self._events, []
         return events
+
+
+# One table for all builders; to bind these methods anew would cost in every turn.
+_HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
+    TextGrew: ResponseBuilder._tell_text,
+    RefusalGrew: ResponseBuilder._tell_prose,
+    ReasoningGrew: ResponseBuilder._tell_prose,
+    SummaryGrew: ResponseBuilder._tell_prose,
+    AnnotationAdded: ResponseBuilder._tell_prose,
+    ItemPassed: ResponseBuilder._tell_prose,
+    CallOpened: ResponseBuilder._open_call,
+    CallGrew: ResponseBuilder._grow_call,
+    CallClosed: ResponseBuilder._end_call,
+    CallMade: ResponseBuilder._make_call,
+    UsageKnown: ResponseBuilder._note_usage,
+    TierUsed: ResponseBuilder._note_tier,
+    Degraded: ResponseBuilder._note_degraded,
+    Repaired: ResponseBuilder._note_repaired,
+    Stopped: ResponseBuilder._note_stop,
+}

@@ -49,9 +49,10 @@ def check_request(
     degraded += unmeant
     if request.only_compacts or request.generate is False:
         policy = ToolPolicy("none")
-    unsealed = [] if can_seal else _needs_sealing(request)
-    degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
-    degraded.extend(_unhonoured(request))
+    if not can_seal:
+        unsealed = _needs_sealing(request)
+        degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
+    degraded += _unhonoured(request)
     return Checked(toolbox, policy, degraded)
 
 
@@ -61,7 +62,9 @@ def _needs_sealing(request: CreateResponse) -> list[str]:
 
 
 def _unhonoured(request: CreateResponse) -> list[str]:
-    found = [f"include ({name})" for name in request.include or () if name not in _INCLUDED]
+    found: list[str] = []
+    if request.include:
+        found += [f"include ({name})" for name in request.include if name not in _INCLUDED]
     for index, entry in enumerate(request.context_management or ()):
         if entry.type != "compaction":
             found.append(f"context_management[{index}] ({entry.type}): nobody here knows it")

@@ -150,7 +150,9 @@ def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> byte
 
     Most of a stream is the same event again and again, and is written in one go.
     """
-    head = _AS_THEY_ARE[dialect].get(type(events[0])) if len(events) > 1 else None
+    if len(events) == 1:
+        return encode_sse(events[0], dialect)
+    head = _AS_THEY_ARE[dialect].get(type(events[0])) if events else None
     if head is None or not _are_alike(events):
         return b"".join([encode_sse(event, dialect) for event in events])
     # JSON has no line ends of its own, so each one here is that between two events.
@@ -172,8 +174,11 @@ def encode_item(item: Item) -> bytes:
 def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
     """Return the response as JSON."""
     usage = response.usage
-    is_known = usage is None or not _has_extra(usage)
-    if dialect == "openai" and response.extra is msgspec.UNSET and is_known:
+    if (
+        dialect == "openai"
+        and response.extra is msgspec.UNSET
+        and (usage is None or not _has_extra(usage))
+    ):
         return _encode(response)
     return _encode(response_object(response, dialect))
 
@@ -442,8 +447,12 @@ _MENDERS: Final[dict[str, Callable[[object], object]]] = {
 
 
 def _has_extra(usage: Usage) -> bool:
-    counts = (usage, usage.input_tokens_details, usage.output_tokens_details)
-    return any(part.extra is not msgspec.UNSET for part in counts)
+    unset = msgspec.UNSET
+    return not (
+        usage.extra is unset
+        and usage.input_tokens_details.extra is unset
+        and usage.output_tokens_details.extra is unset
+    )
 
 
 def _json_object(data: bytes | str) -> dict[str, Any]:

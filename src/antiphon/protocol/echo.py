@@ -24,7 +24,9 @@ def first_response(
 
     `degraded` is what is known by now not to be honoured.
     """
-    conversation = request.conversation
+    parallel, temperature, top_p = request.parallel_tool_calls, request.temperature, request.top_p
+    presence, frequency = request.presence_penalty, request.frequency_penalty
+    conversation, tools = request.conversation, request.tools
     response = Response(
         id=response_id,
         created_at=now,
@@ -33,21 +35,21 @@ def first_response(
         instructions=request.instructions,
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,
-        parallel_tool_calls=_or(request.parallel_tool_calls, True),
+        parallel_tool_calls=True if parallel is None else parallel,
         previous_response_id=request.previous_response_id,
         prompt_cache_key=request.prompt_cache_key,
         reasoning=_reasoning(request),
         safety_identifier=request.safety_identifier,
-        store=_or(request.store, True),
-        temperature=_or(request.temperature, 1.0),
+        store=request.store is not False,
+        temperature=1.0 if temperature is None else temperature,
         text=_text(request),
         tool_choice=_tool_choice(request),
-        tools=[_echo_tool(tool) for tool in request.tools or ()],
-        top_logprobs=_or(request.top_logprobs, 0),
-        top_p=_or(request.top_p, 1.0),
-        presence_penalty=_or(request.presence_penalty, 0.0),
-        frequency_penalty=_or(request.frequency_penalty, 0.0),
-        truncation=_or(request.truncation, "disabled"),
+        tools=[_echo_tool(tool) for tool in tools] if tools else [],
+        top_logprobs=request.top_logprobs or 0,
+        top_p=1.0 if top_p is None else top_p,
+        presence_penalty=0.0 if presence is None else presence,
+        frequency_penalty=0.0 if frequency is None else frequency,
+        truncation=request.truncation or "disabled",
         metadata=request.metadata or {},
         user=UNSET if request.user is None else request.user,
         conversation=UNSET if conversation is None else _conversation(conversation),
@@ -55,10 +57,6 @@ def first_response(
     if degraded:
         response.antiphon = Notes(degraded=tuple(degraded))
     return response
-
-
-def _or(value: Any, default: Any) -> Any:  # any field's value
-    return default if value is None else value
 
 
 def _conversation(given: str | dict[str, Any]) -> dict[str, Any]:
@@ -82,10 +80,12 @@ def _tool_choice(request: CreateResponse) -> str | dict[str, Any]:
 
 def _text(request: CreateResponse) -> dict[str, Any]:
     asked = request.text
-    text: dict[str, Any] = {"format": (asked.format if asked else None) or {"type": "text"}}
+    if asked is None:
+        return {"format": {"type": "text"}}
+    text: dict[str, Any] = {"format": asked.format or {"type": "text"}}
     if text["format"]["type"] == "json_schema":
         text["format"] = {"description": None, "strict": False} | text["format"]
-    if asked and asked.verbosity:
+    if asked.verbosity:
         text["verbosity"] = asked.verbosity
     return text
 

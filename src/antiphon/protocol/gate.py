@@ -43,6 +43,8 @@ class ToolGate:
         if type(delta) not in _WATCHED:
             return delta
         match delta:
+            case Stopped():
+                self._is_cut = delta.reason != "stop"
             case CallOpened():
                 why = self._why_not(delta.alias or delta.name)
                 if why is None:
@@ -57,8 +59,6 @@ class ToolGate:
                 return delta if why is None else Degraded(why)
             case CallGrew() | CallClosed():
                 return None if delta.key in self._shut else delta
-            case Stopped():
-                self._is_cut = delta.reason != "stop"
         return delta
 
     def violation(self) -> BackendError | None:
@@ -87,5 +87,5 @@ def gate_for(plan: Plan) -> ToolGate:
     return ToolGate(
         plan.policy,
         parallel=plan.parallel_tool_calls is not False,
-        names=frozenset(tool["name"] for tool in plan.tools),
+        names=frozenset([tool["name"] for tool in plan.tools]),
     )

@@ -264,11 +264,12 @@ def check_item(item: object, param: str) -> None:
         raise InvalidRequest(
             f"{param}.type must be a string", code="invalid_type", param=f"{param}.type"
         )
-    if not isinstance(item.get("id"), str | None):
+    item_id = item.get("id")
+    if item_id is not None and not isinstance(item_id, str):
         raise InvalidRequest(
             f"{param}.id must be a string", code="invalid_type", param=f"{param}.id"
         )
-    kind = item_type(item)
+    kind = kind if kind is not None else item_type(item)
     shape = _ITEM_SHAPES.get(kind)
     if shape is None:
         return

@@ -153,8 +153,18 @@ _changes_of: Final = attrgetter(*_Changes.__struct_fields__)
 
 def pack_events(events: Sequence[Event]) -> bytes:
     """Return the events as the bytes of a log."""
-    if len(events) == 1 and type(events[0]) in _KINDS:  # most tokens come alone
-        return _encode(_Body(1, list(_run_records(events))))  # type: ignore[arg-type] # one of those
+    if (
+        len(events) == 1  # most tokens come so
+        and type(event := events[0]) is OutputTextDelta
+        and event.extra is event.obfuscation is UNSET
+        and event.logprobs == []
+    ):
+        place = event.item_id, event.output_index, event.content_index
+        return _encode(_Body(1, [_Run("text", event.sequence_number, *place, [event.delta])]))
+    return _encode(_Body(1, _records(events)))
+
+
+def _records(events: Sequence[Event]) -> list[_Record]:
     records: list[_Record] = []
     run: list[_Delta] = []
     common: object = None
@@ -174,7 +184,7 @@ def pack_events(events: Sequence[Event]) -> bytes:
         run.append(event)  # type: ignore[arg-type] # one of the classes that have runs
         due += 1
     records += _run_records(run)
-    return _encode(_Body(1, records))
+    return records
 
 
 def _run_records(run: Sequence[_Delta]) -> Sequence[_Record]:

@@ -30,7 +30,7 @@ from antiphon.protocol.families import (
     call_family,
     output_family,
 )
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.toolbox import Offer, Toolbox
 from antiphon.protocol.tools import Tool
 
@@ -200,6 +200,8 @@ class Lowering:
 
     def lower(self, item: Item) -> Item:
         """Return the item as a function call or its output; one that is neither, as it is."""
+        if item_type(item) == "message":
+            return item  # as most are
         family = call_family(item)
         if family is not None:
             return self._lower_call(item, family)

@@ -56,15 +56,15 @@ class OpenPart:
 
     def part(self, text: str) -> Part:
         """Return the part as JSON, with the given text."""
-        if self.kind == "refusal":
-            return {"type": "refusal", "refusal": text}
         if self.kind == "output_text":
             return {
                 "type": "output_text",
                 "text": text,
-                "annotations": copy_json(self.annotations),
-                "logprobs": copy_json(self.logprobs),
+                "annotations": copy_json(self.annotations) if self.annotations else [],
+                "logprobs": copy_json(self.logprobs) if self.logprobs else [],
             }
+        if self.kind == "refusal":
+            return {"type": "refusal", "refusal": text}
         return {"type": self.kind, "text": text}
 
 
@@ -83,7 +83,9 @@ class OpenProse:
         """Return the item as JSON: a fresh one, shared with nobody."""
         base: Item = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "message":
-            return base | {"role": "assistant", "content": copy_json(self.content)}
+            base["role"] = "assistant"
+            base["content"] = copy_json(self.content)
+            return base
         base["summary"] = copy_json(self.summary)
         if self.content:
             base["content"] = copy_json(self.content)

@@ -126,9 +126,10 @@ class _Rebuilt(ResponseBuilder):
         """Say what goes with the last event and is missing."""
         match last:
             case ResponseCreated() if last.response.status == "queued":
-                self._emit(ResponseQueued, response=self._snapshot("queued"))
+                self._announce(ResponseQueued, "queued")
             case OutputTextDone() | RefusalDone() | ReasoningTextDone() | SummaryTextDone():
-                self._end_part(*self._open_text())
+                prose, part = self._open_text()
+                self._end_part(prose, part, part.growing.text())
             case ArgumentsDone():
                 self._mend_call(last.output_index, last.arguments)
             case CustomInputDone():
@@ -145,7 +146,7 @@ class _Rebuilt(ResponseBuilder):
             return super().fail(failure, kind)
         self._end_number = self._sequence
         self._response.error = self._told_failure
-        self._emit(ResponseFailed, response=self._snapshot("failed"))
+        self._announce(ResponseFailed, "failed")
         return self._take()
 
     def cancel(self) -> list[Event]:

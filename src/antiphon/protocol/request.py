@@ -110,23 +110,28 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     @property
     def items(self) -> list[Item]:
         """The input as items; a string is a user message."""
-        if isinstance(self.input, str):
-            if not self.input:
-                return []
-            content = [{"type": "input_text", "text": self.input}]
-            return [{"type": "message", "role": "user", "content": content}]
-        return self.input or []
+        given = self.input
+        if not given:
+            return []
+        if isinstance(given, list):
+            return given
+        content = [{"type": "input_text", "text": given}]
+        return [{"type": "message", "role": "user", "content": content}]
 
     @property
     def only_compacts(self) -> bool:
         """Whether the context is to be compacted and nothing else to be said."""
-        items = self.items
-        return bool(items) and item_type(items[-1]) == "compaction_trigger"
+        given = self.input
+        if not given or isinstance(given, str):
+            return False
+        return item_type(given[-1]) == "compaction_trigger"
 
     @property
     def compact_threshold(self) -> int | None:
         """From how many tokens on the context is to be compacted, if the caller said so."""
-        entries = self.context_management or ()
+        entries = self.context_management
+        if not entries:
+            return None
         sizes = (entry.compact_threshold for entry in entries if entry.type == "compaction")
         return next((size for size in sizes if size is not None), None)
 
@@ -143,19 +148,17 @@ def read_request(body: object) -> CreateResponse:
     """Check a body and return the request. Raise InvalidRequest with `param` otherwise."""
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_type")
-    known = {key: value for key, value in body.items() if key in _FIELDS}
+    unknown = {} if _FIELDS.issuperset(body) else _unknown(body)
+    known = {key: body[key] for key in body if key not in unknown} if unknown else body
     try:
         request = msgspec.convert(known, CreateResponse)
     except msgspec.ValidationError as error:
         raise shape_error(error, "") from None
-    request.extra = {key: value for key, value in body.items() if key not in _FIELDS}
-    for name, shape in _NESTED.items():
-        for key, value in (body.get(name) or {}).items():
-            if key not in shape.__struct_fields__:
-                request.extra[f"{name}.{key}"] = value
-    for index, item in enumerate(request.items):
-        check_item(item, f"input[{index}]")
-    _check_trigger(request.items)
+    request.extra = unknown
+    if not _NESTED.keys().isdisjoint(body):
+        request.extra |= _unknown_inside(body)
+    if isinstance(request.input, list):
+        _check_items(request.input)
     for index, tool in enumerate(request.tools or ()):
         _check_tool(tool, f"tools[{index}]")
     _check_format(request.text)
@@ -163,8 +166,24 @@ def read_request(body: object) -> CreateResponse:
     return request
 
 
-def _check_trigger(items: list[Item]) -> None:
-    """Refuse to compact what has not been said yet."""
+def _unknown(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in _FIELDS}
+
+
+def _unknown_inside(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of inner objects that we do not know, by their path."""
+    return {
+        f"{name}.{key}": value
+        for name, shape in _NESTED.items()
+        for key, value in (body.get(name) or {}).items()
+        if key not in shape.__struct_fields__
+    }
+
+
+def _check_items(items: list[Item]) -> None:
+    """Check each item; refuse to compact what has not been said yet."""
+    for index, item in enumerate(items):
+        check_item(item, f"input[{index}]")
     for index, item in enumerate(items[:-1]):
         if item_type(item) == "compaction_trigger":
             raise InvalidRequest(

@@ -8,7 +8,9 @@ schema itself are followed; whoever checks with a schema must not follow others 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -20,26 +22,44 @@ MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 10
 MAX_WEIGHT: Final = 20_000
 _MAX_REFS: Final = 256
+_MAX_KNOWN_BYTES: Final = 4 * 1024
+_HOLDERS: Final = (dict, list)
+
+_Flaw = Literal["deep", "heavy"] | None
 
 
 def check_schema(schema: dict[str, Any] | None, param: str) -> None:
     """Raise InvalidRequest for a schema that costs more than any real one."""
     if schema is None:
         return
-    if len(msgspec.json.encode(schema)) > MAX_BYTES:
+    written = msgspec.json.encode(schema)
+    if len(written) > MAX_BYTES:
         raise InvalidRequest(
             f"{param} is larger than {MAX_BYTES // 1024} KiB", code="schema_too_large", param=param
         )
-    if _depth(schema) > MAX_DEPTH:
+    flaw = _known_flaw(written) if len(written) <= _MAX_KNOWN_BYTES else _flaw(schema)
+    if flaw == "deep":
         raise InvalidRequest(
             f"{param} is nested deeper than {MAX_DEPTH} levels", code="schema_too_deep", param=param
         )
-    if SchemaScale(schema).weight > MAX_WEIGHT:
+    if flaw == "heavy":
         raise InvalidRequest(
             f"{param} refers to itself too often: over {MAX_WEIGHT} values when unfolded",
             code="schema_too_large",
             param=param,
         )
+
+
+def _flaw(schema: dict[str, Any]) -> _Flaw:
+    if _depth(schema) > MAX_DEPTH:
+        return "deep"
+    return "heavy" if SchemaScale(schema).weight > MAX_WEIGHT else None
+
+
+# The same tools come with every request of a conversation; these take 4 MiB at most.
+@lru_cache(maxsize=1024)
+def _known_flaw(written: bytes) -> _Flaw:
+    return _flaw(msgspec.json.decode(written))
 
 
 class SchemaScale:
@@ -59,14 +79,17 @@ class SchemaScale:
 
     def _weigh(self, node: object) -> int:
         if isinstance(node, list):
-            return self._cap(1 + sum(self._weigh(child) for child in node))
+            return self._cap(1 + self._weigh_all(node))
         if not isinstance(node, dict):
             return 1
-        total = 1 + sum(self._weigh(child) for name, child in node.items() if name != "$defs")
+        total = 1 + self._weigh_all(child for name, child in node.items() if name != "$defs")
         ref = node.get("$ref")
         if isinstance(ref, str) and ref.startswith("#"):
             total += self._weigh_ref(ref)
         return self._cap(total)
+
+    def _weigh_all(self, nodes: Iterable[object]) -> int:
+        return sum(self._weigh(node) if isinstance(node, _HOLDERS) else 1 for node in nodes)
 
     def _weigh_ref(self, ref: str) -> int:
         if ref in self._unfolding:
@@ -106,6 +129,6 @@ def _depth(schema: dict[str, Any]) -> int:
             child
             for node in level
             for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
+            if isinstance(child, _HOLDERS)
         ]
     return (depth + 1) // 2

@@ -122,12 +122,18 @@ class Toolbox:
         return _free_alias(kind, namespace, name, self._by_alias)
 
 
+_NO_TOOLS: Final = Toolbox()
+
+
 def gather_tools(tools: Sequence[Tool], items: Sequence[Item] = ()) -> tuple[Toolbox, list[str]]:
     """Return what can be called, and a report of what cannot be honoured.
 
     Raise InvalidRequest if two tools of the request are one and the same. What comes later in
     the conversation takes the place of what was offered under the same name before.
     """
+    carriers = _carriers(items)
+    if not tools and not carriers:
+        return _NO_TOOLS, []
     report: list[str] = []
     found: dict[tuple[str, str | None, str], _Found] = {}
     for entry in _walk(tools, "tools", report, is_loaded=False):
@@ -136,7 +142,7 @@ def gather_tools(tools: Sequence[Tool], items: Sequence[Item] = ()) -> tuple[Too
                 f"two tools are named '{entry.name}'", code="duplicate_tool", param="tools"
             )
         found[entry.identity] = entry
-    for entry in _carried(items, report):
+    for entry in _carried(carriers, report):
         before = found.get(entry.identity)
         is_loaded = entry.is_loaded or (before is not None and before.is_loaded)
         found[entry.identity] = entry._replace(is_loaded=is_loaded)
@@ -161,6 +167,8 @@ def resolve_choice(
 
     Raise InvalidRequest if it names what is not there, or forces what nobody can run.
     """
+    if choice.meant is None and choice.mode != "required":
+        return ToolPolicy(choice.mode), []
     report: list[str] = []
     allowed: frozenset[str] | None = None
     if choice.meant is not None:
@@ -191,14 +199,14 @@ def resolve_choice(
 # What there is.
 
 
-def _carried(items: Sequence[Item], report: list[str]) -> Iterator[_Found]:
-    """Yield the tools that items of the conversation carry."""
-    for index, item in _carriers(items):
+def _carried(carriers: Iterable[tuple[int, Item]], report: list[str]) -> Iterator[_Found]:
+    """Yield the tools that these items of the conversation carry."""
+    for index, item in carriers:
         is_loaded = item_type(item) != "additional_tools"
         yield from _walk(item["tools"], f"input[{index}].tools", report, is_loaded=is_loaded)
 
 
-def _carriers(items: Sequence[Item]) -> Iterable[tuple[int, Item]]:
+def _carriers(items: Sequence[Item]) -> list[tuple[int, Item]]:
     if not isinstance(items, Thread):
         return [(index, item) for index, item in enumerate(items) if _carries(item)]
     begin, places = items.recall(_carriers) or (0, ())

@@ -72,6 +72,9 @@ class Choice(msgspec.Struct, frozen=True):
     meant: tuple[Meant, ...] | None = None
 
 
+_ANY: Final = Choice()
+
+
 def function_name(tool: Tool) -> str | None:
     """Return the name of a function tool, or None for any other kind."""
     return tool.get("name") if tool.get("type") == "function" else None
@@ -135,7 +138,7 @@ def _check_grammar(form: dict[str, Any], param: str) -> None:
 def read_choice(choice: str | dict[str, Any] | None) -> Choice:
     """Return what any form of tool_choice says. Raise InvalidRequest for nonsense."""
     if choice is None:
-        return Choice()
+        return _ANY
     if isinstance(choice, str):
         return Choice(_mode(choice, "tool_choice"))
     kind = choice.get("type")

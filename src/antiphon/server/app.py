@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Final
 from urllib.parse import unquote
 
@@ -145,6 +145,7 @@ class App:
             self._routes.setdefault(route.path, {})[route.method] = route
         self._prefixes = [route.path.removesuffix("{id}") for route in routes if route.takes_rest]
         self._turns: dict[asyncio.Task[object], Turn] = {}
+        self._room = _Room(self)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raise but when the client has gone."""
@@ -180,29 +181,13 @@ class App:
         """Return who asks. Raise Unauthorized or Forbidden; a key may be revoked by now."""
         return await self._auth.owner(request)
 
-    @contextmanager
-    def room_for_turn(self) -> Iterator[None]:
+    def room_for_turn(self) -> _Room:
         """Hold room for one more turn, or raise Overloaded."""
-        if self.is_draining:
-            raise Overloaded("the server is going away; try again in a moment")
-        if self.metrics.turns >= self.limits.turns:
-            raise Overloaded(f"{self.limits.turns} turns are running; try again in a moment")
-        self.metrics.turns += 1
-        try:
-            yield
-        finally:
-            self.metrics.turns -= 1
+        return self._room
 
-    @contextmanager
-    def running(self, turn: Turn) -> Iterator[None]:
+    def running(self, turn: Turn) -> _Running:
         """Know of a turn while the current task runs it, so that it can be drained."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._turns[task] = turn
-        try:
-            yield
-        finally:
-            del self._turns[task]
+        return _Running(self._turns, turn)
 
     def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> None:
         """End a turn that has a reader here, if there is such one."""
@@ -266,6 +251,44 @@ class App:
         return "", ""
 
 
+# Classes, not generators: these stand on the road of every turn.
+class _Room:
+    """Room for a turn, in a server that may be full. One for all: it only counts."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def __enter__(self) -> None:
+        app = self._app
+        if app.is_draining:
+            raise Overloaded("the server is going away; try again in a moment")
+        if app.metrics.turns >= app.limits.turns:
+            raise Overloaded(f"{app.limits.turns} turns are running; try again in a moment")
+        app.metrics.turns += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._app.metrics.turns -= 1
+
+
+class _Running:
+    """A turn among those that tasks of this server run."""
+
+    __slots__ = ("_task", "_turn", "_turns")
+
+    def __init__(self, turns: dict[asyncio.Task[object], Turn], turn: Turn) -> None:
+        self._turns = turns
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._turns[task] = self._turn
+
+    def __exit__(self, *_: object) -> None:
+        del self._turns[self._task]
+
+
 class _WrongMethod(CallerError):
     status = 405
     code = "method_not_allowed"
@@ -280,7 +303,7 @@ class _HeadTooLarge(CallerError):
 
 
 def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:
-    size = sum(len(name) + len(value) for name, value in request.raw_headers)
+    size = sum(map(len, chain.from_iterable(request.raw_headers)))
     if size > limits.header_bytes:
         raise _HeadTooLarge(f"the headers are larger than {limits.header_bytes} bytes")
     if len(request.headers.getall("Host", ())) > 1:
@@ -289,7 +312,7 @@ def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:
 
 def _request_id(request: web.BaseRequest) -> str:
     """Return the caller's own id for the request if it is a plain word, else a new one."""
-    given = request.headers.get("x-request-id", "")
-    if 0 < len(given) <= 128 and _REQUEST_ID_CHARS.issuperset(given):
+    given = request.headers.get("x-request-id")
+    if given and len(given) <= 128 and _REQUEST_ID_CHARS.issuperset(given):
         return given
     return mint("req")

@@ -100,10 +100,11 @@ class Auth:
 
 def check_origin(request: web.BaseRequest) -> None:
     """Raise Forbidden if a keyless request was not meant for this machine."""
-    hosts = request.headers.getall("Host", [])
+    headers = request.headers
+    hosts = headers.getall("Host", ())
     if len(hosts) != 1 or not is_loopback_name(hosts[0]):
         raise Forbidden("without keys only loopback host names are answered")
-    origin = request.headers.get("Origin")
+    origin = headers.get("Origin")
     if origin is not None and not is_loopback_name(origin.partition("//")[2]):
         raise Forbidden("without keys only pages of this machine are answered")
 
@@ -116,7 +117,10 @@ def _host_of(url: str) -> str:
 
 
 def _bearer(request: web.BaseRequest) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    given = request.headers.get("Authorization")
+    if given is None:
+        return ""
+    scheme, _, token = given.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 

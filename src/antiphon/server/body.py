@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from antiphon.protocol.body import decode_body
-from antiphon.protocol.errors import InvalidRequest, SlowRequest
+from antiphon.protocol.errors import BodyTooLarge, InvalidRequest, SlowRequest
 from antiphon.server.app import Call
 
 __all__ = ["read_data", "read_json"]
@@ -31,10 +31,16 @@ async def read_json(call: Call) -> object:
 
 async def _receive(call: Call) -> bytes:
     limits = call.app.limits
-    if call.request.headers.get("Content-Encoding", "identity").lower() != "identity":
+    encoding = call.request.headers.get("Content-Encoding")
+    if encoding is not None and encoding.lower() != "identity":
         raise InvalidRequest("send the body uncompressed", code="unsupported_encoding")
-    if call.request.content.is_eof():
-        return await call.request.read()  # all of it is here: no timer
+    content = call.request.content
+    if content.is_eof():
+        # All of it is here: no timer, and nothing to put together.
+        data = content.read_nowait()
+        if len(data) > limits.body_bytes:
+            raise BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
+        return data
     try:
         async with asyncio.timeout(limits.body_seconds):
             return await call.request.read()

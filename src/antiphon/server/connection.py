@@ -54,7 +54,8 @@ class _Connection(RequestHandler):
         super().data_received(data)
         is_idle = self._waiter is not None and not self._waiter.done()
         if self._request_count != heads or not is_idle:
-            self._stop_head_timer()
+            if self._head_timer is not None:
+                self._stop_head_timer()
         elif self._head_timer is None:
             self._head_timer = self._loop.call_later(self._limits.header_seconds, self.force_close)
 

@@ -380,8 +380,8 @@ def _read_key(headers: Mapping[str, str]) -> str | None:
 
 def _read_retries(headers: Mapping[str, str]) -> int | None:
     """Return how often an SDK says it has tried already; None if it does not say."""
-    text = headers.get("x-stainless-retry-count", "")
-    return int(text) if text.isdecimal() and len(text) <= 9 else None
+    text = headers.get("x-stainless-retry-count")
+    return int(text) if text and text.isdecimal() and len(text) <= 9 else None
 
 
 async def _digest(data: bytes) -> bytes:

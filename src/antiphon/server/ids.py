@@ -19,20 +19,17 @@ class _Mint:
     """
 
     def __init__(self) -> None:
-        self._pool = b""
-        self._used = 0
+        self._unused: list[str] = []
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._empty)
 
     def __call__(self, prefix: str) -> str:
-        start = self._used
-        if start + _ID_BYTES > len(self._pool):
-            self._pool, start = os.urandom(_ID_BYTES * _IDS_AT_ONCE), 0
-        self._used = start + _ID_BYTES
-        return f"{prefix}_{self._pool[start : self._used].hex()}"
+        if not self._unused:
+            self._unused = os.urandom(_ID_BYTES * _IDS_AT_ONCE).hex(" ", _ID_BYTES).split()
+        return f"{prefix}_{self._unused.pop()}"
 
     def _empty(self) -> None:
-        self._pool, self._used = b"", 0
+        self._unused = []
 
 
 mint: Final = _Mint()

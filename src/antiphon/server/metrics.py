@@ -6,6 +6,7 @@ library is imported when somebody asks.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ class Metrics:
 
     def __init__(self, worker: str = "0") -> None:
         self._worker = worker
-        self._requests: dict[tuple[str, str], int] = defaultdict(int)
+        self._requests: dict[tuple[str, int], int] = defaultdict(int)
         self._responses: dict[str, int] = defaultdict(int)
         self._tokens: dict[str, int] = defaultdict(int)
         self._degraded = 0
@@ -37,10 +38,9 @@ class Metrics:
 
     def note_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        self._requests[route, str(status)] += 1
+        self._requests[route, status] += 1
         self._seconds += seconds
-        index = next((i for i, edge in enumerate(_BUCKETS) if seconds <= edge), len(_BUCKETS))
-        self._buckets[index] += 1
+        self._buckets[bisect_left(_BUCKETS, seconds)] += 1
 
     def note_response(self, response: Response) -> None:
         """Count a response that ended, and its tokens."""
@@ -50,10 +50,11 @@ class Metrics:
         usage = response.usage
         if usage is None:
             return
-        self._tokens["input"] += usage.input_tokens
-        self._tokens["cached"] += usage.input_tokens_details.cached_tokens
-        self._tokens["output"] += usage.output_tokens
-        self._tokens["reasoning"] += usage.output_tokens_details.reasoning_tokens
+        tokens = self._tokens
+        tokens["input"] += usage.input_tokens
+        tokens["cached"] += usage.input_tokens_details.cached_tokens
+        tokens["output"] += usage.output_tokens
+        tokens["reasoning"] += usage.output_tokens_details.reasoning_tokens
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
@@ -76,13 +77,13 @@ class Metrics:
             "antiphon_requests", "HTTP requests answered.", labels=["worker", "route", "status"]
         )
         for (route, status), count in self._requests.items():
-            requests.add_metric([*mine, route, status], count)
+            requests.add_metric([*mine, route, str(status)], count)
         yield requests
         responses = CounterMetricFamily(
             "antiphon_responses", "Responses by how they ended.", labels=["worker", "status"]
         )
-        for status, count in self._responses.items():
-            responses.add_metric([*mine, status], count)
+        for ending, count in self._responses.items():
+            responses.add_metric([*mine, ending], count)
         yield responses
         tokens = CounterMetricFamily(
             "antiphon_tokens", "Tokens by kind, estimates included.", labels=["worker", "kind"]

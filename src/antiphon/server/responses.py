@@ -33,17 +33,17 @@ async def create(call: Call) -> web.StreamResponse:
     """Run a turn; answer with its response, or with its events as they come."""
     dialect = call.dialect
     request = read_request(await read_json(call))
-    once, headers = call.app.once, call.request.headers
-    async with await once.admit(call.owner, headers, await read_data(call), request) as run:
+    app, headers = call.app, call.request.headers
+    async with await app.once.admit(call.owner, headers, await read_data(call), request) as run:
         if run.first is not None:
             return await _repeat(call, request, run.first, dialect)
         if request.background:
             return await _create_in_background(call, request, run, dialect)
-        with call.app.room_for_turn():
-            turn = await call.app.engine.begin(
+        with app.room_for_turn():
+            turn = await app.engine.begin(
                 request, call.owner, strict=call.is_strict, response_id=run.response_id
             )
-            with call.app.running(turn):
+            with app.running(turn):
                 if request.stream:
                     return await _stream_turn(call, turn, run, dialect)
                 response = await run.response(turn)

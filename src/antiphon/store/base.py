@@ -316,6 +316,14 @@ class Store(Protocol):
         """
         ...
 
+    async def forget(self, owner: str, response_id: str) -> None:
+        """Undo the beginning of a response of which nobody has heard.
+
+        If it is not this store's to write, or not there, nothing happens. What it held is erased
+        soon after, as if it had been deleted.
+        """
+        ...
+
     def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> Awaitable[bool]:

@@ -4,6 +4,7 @@ A stream of events has as many chunks as events. The HTTP library hands them out
 keeps an account for each, which was a fifth of what reading a stream cost. Here all that are
 waiting are taken at once, with one account for all of them, and the peer may go on. Of more than
 fits, the last piece is left to the library, with the account and the flow control it keeps.
+Chunks that arrive while somebody waits for them need not lie here at all: see `tap`.
 
 This reaches into the library's reader. It does so in this place only, and only as long as the
 reader has the fields we know; otherwise, and for whatever is not plain, the library reads.
@@ -11,11 +12,18 @@ reader has the fields we know; otherwise, and for whatever is not plain, the lib
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import StreamReader
 
-__all__ = ["ChunkReader"]
+from antiphon.transport.tap import TappedHandler
+
+__all__ = ["ChunkReader", "Hear"]
+
+Hear = Callable[[bytes], bool]
+"""Is given a piece of a body as it arrives; says whether it wants more in this way."""
 
 _IS_KNOWN: Final = {
     *("_buffer", "_buffer_offset", "_size", "_cursor", "_eof", "_exception"),
@@ -33,8 +41,12 @@ class ChunkReader:
         self.is_behind = False
         """Whether more is waiting already than the last read could take."""
 
-    async def read(self, most: int) -> bytes:
-        """Return what has arrived; wait if that is nothing. Nothing at the end."""
+    async def read(self, most: int, hear: Hear | None = None) -> bytes | None:
+        """Return what has arrived; wait if that is nothing. Nothing at the end.
+
+        What arrives while we wait may be given to `hear` instead: return None when that has
+        had enough, or raise what it raises.
+        """
         content = self._content
         if self._takes:
             while not (content._buffer or content._eof or content._exception):
@@ -42,12 +54,13 @@ class ChunkReader:
                     await content._wait("read")  # raises what is wrong
                 waiter = content._waiter = content._loop.create_future()
                 try:
-                    await waiter
+                    if await (waiter if hear is None else _listen(content, waiter, hear)):
+                        return None
                 finally:
                     content._waiter = None
             if content._buffer and content._exception is None:
                 return self._take(most)
-        data = await content.read(most)
+        data: bytes = await content.read(most)
         self.is_behind = len(data) == most
         return data
 
@@ -83,3 +96,26 @@ class ChunkReader:
         taken.append(content._read_nowait_chunk(most - size))
         self.is_behind = bool(waiting)
         return b"".join(taken)
+
+
+async def _listen(content: StreamReader, waiter: asyncio.Future[bool], hear: Hear) -> bool:
+    """Let chunks be heard until there is something to read, or enough was heard: say so."""
+    protocol = content._protocol
+    if not isinstance(protocol, TappedHandler):
+        return await waiter
+
+    def tap(data: bytes) -> bool:
+        if waiter.done():
+            return False
+        try:
+            if not hear(data):
+                waiter.set_result(True)
+        except Exception as error:  # noqa: BLE001 # whoever waits for the data raises it
+            waiter.set_exception(error)
+        return True
+
+    protocol.open_tap(tap)
+    try:
+        return await waiter
+    finally:
+        protocol.close_tap()

@@ -1,7 +1,7 @@
 """One HTTP exchange: a request goes out, a head comes back, a body is read.
 
-With `chunks` the only importer of the HTTP client library. Bodies are asked for and taken as
-they are, never decompressed, so that a size limit counts what is really kept in memory;
+With `chunks` and `wire` the only importer of the HTTP client library. Bodies are asked for and
+taken as they are, never decompressed, so that a size limit counts what is really kept in memory;
 redirects are not followed, cookies not kept, proxies of the environment not used. Whatever goes
 wrong on the way becomes a BackendError, and whoever is cancelled leaves no connection behind.
 """
@@ -12,16 +12,22 @@ import asyncio
 import io
 import socket
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 import msgspec
+from aiohttp.http import HttpProcessingError
 
 from antiphon import __version__
 from antiphon.protocol.errors import BackendError
-from antiphon.transport.chunks import ChunkReader
+from antiphon.transport.chunks import ChunkReader, Hear
 from antiphon.transport.egress import AddressInfo
 from antiphon.transport.secret import Secret
+from antiphon.transport.tap import install_taps
+from antiphon.transport.wire import Answer, Wire
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
 
 __all__ = ["PIECE", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
 
@@ -77,20 +83,20 @@ class Exchange:
 
     __slots__ = ("_reader", "_response", "head")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse | Answer) -> None:
         headers = {name.lower(): value for name, value in response.headers.items()}
         self.head: Final = Head(response.status, headers)
         self._response = response
         self._reader = ChunkReader(response.content)
 
-    async def read(self) -> bytes:
+    async def read(self, hear: Hear | None = None) -> bytes | None:
         """Return what has arrived, at most a PIECE; wait if that is nothing. Nothing at the end.
 
         What came before a reset is returned before the reset is raised. A cancelled read
-        closes the connection.
+        closes the connection. What comes while we wait may be given to `hear` (see there).
         """
         try:
-            return await self._reader.read(PIECE)
+            return await self._reader.read(PIECE, hear)
         except (aiohttp.ClientError, OSError) as error:
             if rest := self._reader.rest(PIECE):
                 return rest
@@ -104,6 +110,18 @@ class Exchange:
     def is_behind(self) -> bool:
         """Say whether more is waiting already than the last read could take."""
         return self._reader.is_behind
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """What the connection sends and receives with; None once it was given back."""
+        connection = self._response.connection
+        return None if connection is None else connection.transport
+
+    @property
+    def protocol(self) -> ResponseHandler | None:
+        """What the library receives with; None once the connection was given back."""
+        connection = self._response.connection
+        return None if connection is None else connection.protocol
 
     def abort(self) -> None:
         """Close the connection now. A body read to its end has given it back already."""
@@ -131,6 +149,7 @@ class HttpClient:
         self._headers = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
         self._is_closed = False
         self._session: aiohttp.ClientSession | None = None
+        self._wire: Wire
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(
@@ -193,24 +212,33 @@ class HttpClient:
         if not url[:8].lower().startswith(_SCHEMES):
             raise BackendError("only http and https are spoken", code="upstream_unreachable")
         try:
-            response = await self._open_session().request(
-                method,
-                url,
-                data=io.BytesIO(body) if body and len(body) > _LARGE_BODY else body,
-                headers=self._request_headers(body, headers),
-                allow_redirects=False,
-            )
+            return Exchange(await self._ask(method, url, body, headers))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _unreachable(url, error) from error
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
             raise _unreachable(url, error) from error
-        except aiohttp.ClientResponseError as error:
+        except (aiohttp.ClientResponseError, HttpProcessingError) as error:
             raise BackendError(
                 "the upstream's answer is not HTTP", code="upstream_invalid_response"
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise _closed(error) from error
-        return Exchange(response)
+
+    async def _ask(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
+    ) -> aiohttp.ClientResponse | Answer:
+        session = self._open_session()
+        if method == "POST" and body is not None and len(body) <= _LARGE_BODY:
+            target = self._wire.find(url, headers)
+            if target is not None:
+                return await self._wire.post(target, headers, body)
+        return await session.request(
+            method,
+            url,
+            data=io.BytesIO(body) if body and len(body) > _LARGE_BODY else body,
+            headers=self._request_headers(body, headers),
+            allow_redirects=False,
+        )
 
     def _open_session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -218,11 +246,18 @@ class HttpClient:
             raise RuntimeError("the client is closed")
         if self._session is None:
             self._loop = loop
+            # How many requests run at once is decided above us; a pool with a limit would
+            # let them wait here, and count that against the time to connect.
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=self._open_socket)
+            install_taps(connector)
+            timeout = aiohttp.ClientTimeout(total=None, connect=self.limits.connect)
+            own = self._request_headers(b"", None)
+            names = {name.lower() for name in own}
+            others = {k: v for k, v in self._headers.items() if k not in names}
+            self._wire = Wire(connector, timeout, {**others, **own})
             self._session = aiohttp.ClientSession(
-                # How many requests run at once is decided above us; a pool with a limit would
-                # let them wait here, and count that against the time to connect.
-                connector=aiohttp.TCPConnector(limit=0, socket_factory=self._open_socket),
-                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
+                connector=connector,
+                timeout=timeout,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 headers=self._headers,

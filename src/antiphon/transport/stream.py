@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from antiphon.protocol.errors import BackendError
+from antiphon.transport.chunks import Hear
 from antiphon.transport.http import Exchange, Head, HttpClient, Limits
 
 __all__ = ["ByteStream", "open_stream"]
@@ -87,10 +88,29 @@ class ByteStream:
 
     async def read(self) -> bytes:
         """Return the next piece; nothing at the end."""
+        data = await self._read(None)
+        assert data is not None
+        return data
+
+    async def read_or_hear(self, hear: Hear) -> bytes | None:
+        """Like `read`, but what arrives while we wait may be given to `hear` as it comes.
+
+        Return None when that has had enough; raise what it raises.
+        """
+
+        def note(data: bytes) -> bool:
+            self._waiting_since = self._loop.time()
+            if not self._has_begun:
+                self._begin()
+            return hear(data)
+
+        return await self._read(note)
+
+    async def _read(self, hear: Hear | None) -> bytes | None:
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
         try:
-            data = await self._exchange.read()
+            data = await self._exchange.read(hear)
             if self._exchange.is_behind:
                 # Reading the rest would wait for nobody: let others run.
                 await asyncio.sleep(0)
@@ -100,13 +120,11 @@ class ByteStream:
         except BaseException:
             self.close()
             raise
-        if not data:
-            self.close()
-            return data
         self._waiting_since = None
-        if not self._has_begun:
-            self._has_begun = True
-            self._set_patience(self._limits.idle)
+        if data == b"":
+            self.close()
+        elif not self._has_begun:
+            self._begin()
         return data
 
     async def read_all(self, limit: int) -> bytes:
@@ -160,6 +178,11 @@ class ByteStream:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _begin(self) -> None:
+        """Note the first piece: from now on there is another limit."""
+        self._has_begun = True
+        self._set_patience(self._limits.idle)
 
     def _set_patience(self, seconds: float) -> None:
         self._patience = seconds

@@ -13,6 +13,7 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.response import Response
 from antiphon.store import SqliteStore
 from antiphon.store.base import Batch, KeyRecord
+from antiphon.store.encoding import compress_log
 from antiphon.store.sqlite.migrations import MIGRATIONS, ForeignDatabase, NewerDatabase, migrate
 from tests.store.samples import OWNER, ids, run_turn
 
@@ -101,6 +102,108 @@ async def test_a_file_of_version_1_loses_nothing(tmp_path: Path) -> None:
     assert await store.delete(OWNER, "r1") is True
     assert await store.find_item(OWNER, "out-r1") is None
     await store.close()
+
+
+VERSION_2 = """
+CREATE TABLE log (
+    key INTEGER PRIMARY KEY, response INTEGER NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, owner TEXT NOT NULL, body BLOB NOT NULL);
+CREATE INDEX log_by_response ON log (response, first);
+CREATE TABLE logs (response INTEGER PRIMARY KEY, owner TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE jobs (
+    response INTEGER PRIMARY KEY, owner TEXT NOT NULL, is_cancelled INTEGER NOT NULL, request BLOB);
+CREATE INDEX jobs_by_wish ON jobs (response) WHERE is_cancelled;
+CREATE TABLE conversations (
+    key INTEGER PRIMARY KEY, owner TEXT NOT NULL, id TEXT NOT NULL, locked_by TEXT, writer TEXT,
+    body BLOB NOT NULL, UNIQUE (owner, id));
+CREATE INDEX conversations_by_lock ON conversations (owner, locked_by)
+    WHERE locked_by IS NOT NULL;
+CREATE TABLE conversation_items (
+    conversation INTEGER NOT NULL, position INTEGER NOT NULL, owner TEXT NOT NULL,
+    id TEXT NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (conversation, position), UNIQUE (conversation, id)) WITHOUT ROWID;
+CREATE INDEX conversation_items_by_id ON conversation_items (owner, id);
+CREATE TABLE claims (
+    owner TEXT NOT NULL, token TEXT NOT NULL, digest BLOB NOT NULL, response TEXT NOT NULL,
+    created_at INTEGER NOT NULL, writer TEXT NOT NULL, PRIMARY KEY (owner, token)) WITHOUT ROWID;
+CREATE INDEX claims_by_response ON claims (owner, response);
+CREATE INDEX claims_by_time ON claims (created_at);
+CREATE TABLE notices (
+    key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, response TEXT NOT NULL,
+    type TEXT NOT NULL, created_at INTEGER NOT NULL, endpoint TEXT NOT NULL,
+    attempts INTEGER NOT NULL, due_at INTEGER NOT NULL);
+CREATE INDEX notices_by_due ON notices (endpoint, due_at);
+CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE erasure (due INTEGER NOT NULL, done INTEGER NOT NULL);
+INSERT INTO erasure VALUES (3, 3);
+PRAGMA user_version = 2;
+INSERT INTO responses VALUES
+    (3, 'alice', 'r3', NULL, 'in_progress', 'a-store-that-is-gone', 1002, '{"id":"r3"}'),
+    (4, 'alice', 'r4', NULL, 'completed', NULL, 1003, '{"id":"r4","status":"completed"}');
+INSERT INTO log VALUES
+    (4, 2, 0, 1, 'alice', x'00ff'), (5, 3, 0, 0, 'alice', 'a'), (6, 4, 0, 0, 'alice', 'closed'),
+    (7, 2, 2, 2, 'alice', 'two'), (8, 3, 1, 5, 'alice', x''), (9, 4, 1, 1, 'alice', 'closed'),
+    (11, 2, 3, 3, 'alice', 'three');
+UPDATE log SET body = CAST(body AS BLOB);
+INSERT INTO jobs VALUES (3, 'alice', 1, CAST('request' AS BLOB));
+"""
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """A file as version 2 wrote it, with open logs and the rows of one that was closed."""
+    path = tmp_path / "a.db"
+    whole = compress_log([Batch(0, 0, b"closed"), Batch(1, 1, b"closed"), Batch(2, 2, b"end")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(VERSION_1 + VERSION_2)
+        connection.execute("INSERT INTO logs VALUES (4, 'alice', ?)", (whole,))
+        connection.commit()
+    return path
+
+
+async def test_open_logs_of_version_2_are_recovered_whole(second: Path) -> None:
+    store = SqliteStore(second)
+    log = await store.read_log(OWNER, "r2", 1)
+    assert log is not None
+    assert log.batches == [Batch(2, 2, b"two"), Batch(3, 3, b"three")]
+    logs = {
+        "r2": [Batch(0, 1, b"\x00\xff"), Batch(2, 2, b"two"), Batch(3, 3, b"three")],
+        "r3": [Batch(0, 0, b"a"), Batch(1, 5, b"")],
+    }
+    orphans = await store.claim_orphans(10)
+    assert {orphan.response.id: orphan.batches for orphan in orphans} == logs
+    assert [(orphan.request, orphan.is_cancelled) for orphan in orphans] == [
+        (None, False),
+        (b"request", True),
+    ]
+    assert await store.append(OWNER, "r2", Batch(4, 4, b"four")) is False
+    assert await store.append(OWNER, "r3", Batch(6, 6, b"six")) is True
+    for name, last in (("r2", 5), ("r3", 7)):
+        await store.finish(
+            OWNER, Response(id=name, status="failed"), batch=Batch(last, last, b"end")
+        )
+    for name, numbers in (("r2", [0, 2, 3, 4, 5]), ("r3", [0, 1, 6, 7]), ("r4", [0, 1, 2])):
+        log = await store.read_log(OWNER, name)
+        assert log is not None
+        assert [batch.first for batch in log.batches] == numbers
+        assert log.batches[-1].body == b"end"
+    await store.close()
+    with closing(sqlite3.connect(second)) as connection:
+        assert connection.execute("SELECT count(*) FROM log").fetchone() == (0,)
+
+
+def test_rows_of_version_2_keep_their_keys_and_no_later_row_gets_one_of_them(
+    second: Path,
+) -> None:
+    with closing(sqlite3.connect(second, isolation_level=None)) as connection:
+        before = connection.execute("SELECT * FROM log").fetchall()
+        migrate(connection)
+        assert connection.execute("SELECT * FROM log").fetchall() == before
+        connection.execute("DELETE FROM log")
+        row = "INSERT INTO log (response, first, last, owner, body) VALUES (1, 0, 0, 'a', x'')"
+        assert connection.execute(row).lastrowid == 12
+        indexes = connection.execute("SELECT name FROM pragma_index_list('log')").fetchall()
+        assert indexes == []
 
 
 @pytest.mark.parametrize(("rows", "due"), [("", 0), (VERSION_1, 1)])

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -604,3 +605,63 @@ async def test_what_a_closing_store_leaves_of_closed_logs_is_nothing(tmp_path: P
 
     with closing(sqlite3.connect(tmp_path / "a.db")) as file:
         assert file.execute("SELECT count(*) FROM log").fetchone() == (0,)
+
+
+async def logged(store: SqliteStore, name: str, numbers: range) -> None:
+    """Begin a turn, or go on with it."""
+    for number in numbers:
+        batch = Batch(number, number, f"{name} {number}".encode())
+        if number:
+            await store.append(OWNER, name, batch)
+        else:
+            await store.begin(OWNER, opened(name), [], batch=batch)
+
+
+async def bodies_of(store: SqliteStore, name: str) -> list[str]:
+    log = await store.read_log(OWNER, name)
+    assert log is not None
+    return [batch.body.decode() for batch in log.batches]
+
+
+async def test_a_log_is_whole_although_erasing_took_the_connection(path: Path) -> None:
+    async with open_at(path) as store:
+        for name in ("r1", "r2", "gone"):
+            await logged(store, name, range(3))
+        assert await store.delete(OWNER, "gone")
+        await logged(store, "r1", range(3, 6))
+        for name, count in (("r1", 6), ("r2", 3)):
+            await store.finish(OWNER, opened(name, status="completed"))
+            assert await bodies_of(store, name) == [f"{name} {n}" for n in range(count)]
+
+
+async def test_a_batch_whose_transaction_failed_is_in_the_log_once(path: Path) -> None:
+    def hold(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(held.set)
+        assert gate.wait(10)
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("SELECT * FROM nothing")
+
+    gate, held, loop = threading.Event(), asyncio.Event(), asyncio.get_running_loop()
+    async with open_at(path) as store:
+        for name in ("r1", "r2"):
+            await logged(store, name, range(2))
+        holding = asyncio.create_task(store._writer.call(hold))
+        await held.wait()
+        together = [
+            asyncio.ensure_future(job)
+            for job in (
+                store.append(OWNER, "r1", Batch(2, 2, b"r1 2")),
+                store._writer.call(fail),
+                store.append(OWNER, "r2", Batch(2, 2, b"r2 2")),
+            )
+        ]
+        await asyncio.sleep(0)
+        gate.set()
+        await holding
+        one, failed, other = await asyncio.gather(*together, return_exceptions=True)
+        assert (one, type(failed), other) == (False, StoreUnavailable, False)
+        for name in ("r1", "r2"):
+            assert await bodies_of(store, name) == [f"{name} {n}" for n in range(3)]
+            await store.finish(OWNER, opened(name, status="completed"))
+            assert await bodies_of(store, name) == [f"{name} {n}" for n in range(3)]

@@ -560,3 +560,17 @@ async def test_close_leaves_to_others_what_it_cannot_erase(
     assert await asyncio.to_thread(erasing.is_called.wait, 10)
     async with asyncio.timeout(20):
         await writer.close()
+
+
+async def test_whoever_breaks_when_told_keeps_nobody_else_from_being_told(writer: Writer) -> None:
+    loop, reported = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    broken, others = writer.share(note("a"), 1), [writer.share(note(name), 1) for name in "bc"]
+
+    def burst(_: object) -> None:
+        raise ZeroDivisionError
+
+    broken.add_done_callback(burst)
+    assert await asyncio.gather(*others) == ["b", "c"]
+    loop.set_exception_handler(None)
+    assert [type(error) for error in reported] == [ZeroDivisionError]

@@ -103,6 +103,13 @@ class MemoryStore:
         self._index(owner, turn, turn.inputs)
         self._waiters.wake(response.id)
 
+    async def forget(self, owner: str, response_id: str) -> None:
+        """Undo a beginning."""
+        self._check_open()
+        turn = self._turns.get((owner, response_id))
+        if turn is not None and turn.is_open:
+            self._remove((owner, response_id))
+
     async def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "claim_orphans",
     "delete",
     "find_item",
+    "forget",
     "get",
     "history",
     "input_items",
@@ -251,6 +252,20 @@ async def delete(connection: Connection, owner: str, response_id: str, channel: 
     )
     await _remove(connection, rows, channel)
     return bool(rows)
+
+
+async def forget(
+    connection: Connection, owner: str, response_id: str, node: str, channel: str
+) -> None:
+    """Remove an unfinished response of this node, and all that belongs to it, if there is one."""
+    rows = await connection.fetch(
+        "SELECT key, owner, id FROM responses"
+        " WHERE owner = $1 AND id = $2 AND writer = $3 FOR UPDATE",
+        owner,
+        response_id,
+        node,
+    )
+    await _remove(connection, rows, channel)
 
 
 async def sweep(connection: Connection, before: int, channel: str) -> int:

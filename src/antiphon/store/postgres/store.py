@@ -87,6 +87,13 @@ class PostgresStore:
         await self._flusher.call(BEGIN, (owner, response.id), turn, size)
         self._waiters.wake(response.id)
 
+    async def forget(self, owner: str, response_id: str) -> None:
+        """Undo a beginning that this node has made."""
+        node = await self._node.ensure()
+        await self._database.change(
+            lambda connection: reads.forget(connection, owner, response_id, node, CHANNEL)
+        )
+
     async def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> bool:

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.promise import Promise
 
 __all__ = [
     "MAX_WAITING",
@@ -38,41 +39,33 @@ Together = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
 """Does several runs of a kind at once: the attribute `together` of each of them."""
 
 
-class Job:
-    """One thing to do on a connection; `future` is None if nobody waits for it."""
+class Job(Promise[Any]):
+    """One thing to do on a connection, and the promise that it is done."""
 
-    __slots__ = ("deadline", "error", "future", "is_removal", "result", "run", "then", "watch")
+    is_removal = False
+    outcome: Any = None
+    """What `run` has returned, or why it could not run: the answer, once it may be told."""
 
     def __init__(self, run: Run[Any], deadline: float, watch: Watch | None = None) -> None:
         self.run = run
         self.deadline = deadline
         self.watch = watch
-        self.future: asyncio.Future[Any] | None = watch.expect(self) if watch else None
-        self.is_removal = False
-        self.then: Callable[[], None] | None = None  # called when the answer is given
-        self.result: Any = None  # whatever `run` returns
-        self.error: StoreUnavailable | None = None
+        """Whoever waits for it; None if nobody does."""
+        if watch is not None:
+            self.loop = watch.loop
+            watch.expect(self)
 
     @property
     def is_removed(self) -> bool:
         """Whether this removed something."""
-        return self.is_removal and self.result is True
+        return self.is_removal and self.outcome is True
 
     def resolve(self) -> None:
-        """Tell who waits. Runs in the event loop; the caller may have left."""
-        future = self.future
-        if future is None:
-            return
+        """Tell who waits. Runs in the event loop; the caller may have been told otherwise."""
         if self.watch is not None:
             self.watch.forget(self)
-        if future.done():
-            return
-        if self.error is not None:
-            future.set_exception(self.error)
-        elif isinstance(self.result, Exception):
-            future.set_exception(self.result)
-        else:
-            future.set_result(self.result)
+        if not self._is_done:
+            self.answer(self.outcome)
 
 
 class Backlog:
@@ -158,17 +151,18 @@ class Watch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, grace: float) -> None:
         self.loop = loop
+        self.thread = threading.get_ident()
+        """The one in which the loop runs."""
         self._grace = grace
         # All have equally long, so the first is the oldest.
         self._waiting: dict[Job, None] = {}
         self._is_armed = False
 
-    def expect(self, job: Job) -> asyncio.Future[Any]:
-        """Return a future that is answered by the job, or with StoreUnavailable when it is late."""
+    def expect(self, job: Job) -> None:
+        """Answer this job with StoreUnavailable if it is late."""
         self._waiting[job] = None
         if not self._is_armed:
             self._arm(job)
-        return self.loop.create_future()
 
     def forget(self, job: Job) -> None:
         """Note that there is an answer, or nobody who could give one."""
@@ -188,24 +182,26 @@ class Watch:
                 self._arm(job)
                 break
             self.forget(job)
-            if job.future is not None and not job.future.done():
-                late = StoreUnavailable("the database did not answer in time; try again")
-                job.future.set_exception(late)
+            if not job.done():
+                job.answer(StoreUnavailable("the database did not answer in time; try again"))
 
 
 def deliver(jobs: list[Job]) -> None:
     """Wake each event loop once, for all of its callers."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
-        if job.future is not None:
-            loops.setdefault(job.future.get_loop(), []).append(job)
+        if job.watch is not None:
+            loops.setdefault(job.loop, []).append(job)
     for loop, callers in loops.items():
         with suppress(RuntimeError):  # the loop was closed: nobody waits there
             loop.call_soon_threadsafe(_resolve, callers)
 
 
 def _resolve(jobs: list[Job]) -> None:
-    for job in jobs:
-        job.resolve()
-        if job.then is not None:
-            job.then()
+    for count, job in enumerate(jobs, 1):
+        try:
+            job.resolve()
+        except BaseException:
+            # Whoever breaks when he is told is the loop's to report; the others are told too.
+            job.loop.call_soon(_resolve, jobs[count:])
+            raise

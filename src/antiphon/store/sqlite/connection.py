@@ -11,12 +11,13 @@ import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.sqlite.migrations import migrate
+from antiphon.store.sqlite.open_turns import OpenTurns
 
-__all__ = ["connect", "create_file", "is_locked", "unavailable"]
+__all__ = ["Connection", "Look", "connect", "create_file", "is_locked", "turns_of", "unavailable"]
 
 _SENTENCES: Final = {
     sqlite3.SQLITE_BUSY: "the database is locked by another process; nothing was stored, try again",
@@ -27,6 +28,26 @@ _SENTENCES: Final = {
     sqlite3.SQLITE_CORRUPT: "the database file is damaged",
     sqlite3.SQLITE_NOTADB: "the database file is not a database",
 }
+
+
+class Connection(sqlite3.Connection):
+    """A connection, and what its user knows of the file for as long as it is open."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:  # Any: as `sqlite3.connect` has them
+        super().__init__(*args, **more)
+        self.turns = OpenTurns()
+        self.looks: dict[int, Look] = {}
+
+
+class Look(NamedTuple):
+    """How far a log was read: no event behind `number` lies before or at the key `place`.
+
+    `row` is the key of a row of the log, if there was one.
+    """
+
+    number: int = -1
+    place: int = 0
+    row: int = 0
 
 
 def create_file(path: Path) -> None:
@@ -49,7 +70,11 @@ def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sql
     """
     create_file(path)
     connection = sqlite3.connect(
-        path, timeout=patience, isolation_level=None, check_same_thread=False
+        path,
+        timeout=patience,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -64,6 +89,11 @@ def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sql
         connection.close()
         raise
     return connection
+
+
+def turns_of(connection: sqlite3.Connection) -> OpenTurns:
+    """Return what is known on this connection: nothing if it is not one of ours."""
+    return connection.turns if isinstance(connection, Connection) else OpenTurns()
 
 
 def is_locked(error: Exception) -> bool:

@@ -5,14 +5,15 @@ What must not be done is returned as an error and nothing is changed: an error t
 would undo the work of others in the same transaction.
 
 Every batch is added under the same check: the response is unfinished and `writer` is the
-store that asks. Whoever was taken for dead has lost its turns and hears so here.
+store that asks. Whoever was taken for dead has lost its turns and hears so here. There is no
+index on `log`: its rows are found by what `open_turns` knows, or by looking through the table.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +21,8 @@ import msgspec
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch, Orphan
 from antiphon.store.encoding import compress_log, decode_turn, end_log, expand_log
+from antiphon.store.sqlite.connection import Connection, Look, turns_of
+from antiphon.store.sqlite.open_turns import Name, OpenTurn
 
 __all__ = [
     "CLOSED",
@@ -35,45 +38,54 @@ __all__ = [
     "lost",
     "purge",
     "read_batches",
+    "remove_own_rows",
+    "remove_rows",
 ]
 
 # The greatest sequence number that anybody may ask for: SQLite's integers end at twice that.
 MAX_NUMBER: Final = 2**62
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(list[tuple[int, int, int | None]]).decode
+# Responses whose logs somebody follows here, of which we remember how far we looked.
+_MAX_LOOKS: Final = 1000
 
-# Which of these responses are still the writer's, and are they to be cancelled? All in one row:
-# between two rows another thread may take the interpreter, and give it back late.
-_OPEN: Final = """
-    SELECT json_group_array(json_array(turn.key, responses.key, jobs.is_cancelled))
-    FROM json_each(?) AS turn
-    CROSS JOIN responses ON responses.owner = ? AND responses.id = turn.value
-        AND responses.writer = ?
-    LEFT JOIN jobs ON jobs.response = responses.key
+_encode: Final = msgspec.json.Encoder().encode
+_decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+
+_INSERT: Final = "INSERT INTO log (response, first, last, owner, body) VALUES "
+# Prepared for so many rows: each statement gives up the interpreter, and may get it back late.
+_INSERTS: Final = {
+    1 << power: _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (1 << power)) for power in range(7)
+}
+_MOST_AT_ONCE: Final = max(_INSERTS)
+# A log in one row, for the same reason: [first, last, length] of each batch, and their bodies.
+_HEADS: Final = "json_group_array(json_array(first, last, length(body)))"
+_BODIES: Final = "group_concat(body, '')"
+_OF_KEYS: Final = f"""
+    SELECT count(*), {_HEADS}, CAST({_BODIES} AS BLOB)
+    FROM json_each(:rows) AS place
+    CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
+"""  # noqa: S608 # constants
+_BEHIND: Final = f"""
+    SELECT max(key), max(last), {_HEADS} FILTER (WHERE last > :after),
+        CAST({_BODIES} FILTER (WHERE last > :after) AS BLOB), (SELECT max(key) FROM log),
+        EXISTS (SELECT 1 FROM log WHERE key = :row AND response = :key)
+    FROM log WHERE key > :place AND response = :key AND owner = :owner
+"""  # noqa: S608 # constants
+_OF_ALL: Final = """
+    SELECT response, first, last, body FROM log
+    WHERE response IN (SELECT value FROM json_each(?)) ORDER BY key
 """
-_INSERT: Final = "INSERT INTO log (response, first, last, owner, body) VALUES (?, ?, ?, ?, ?)"
-# Rows as [response, first, last, place of the body, its length]; the bodies are one blob.
-_INSERT_ALL: Final = """
-    INSERT INTO log (response, first, last, owner, body)
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
-        ?, coalesce(substr(?, json_extract(value, '$[3]'), json_extract(value, '$[4]')), x'')
-    FROM json_each(?)
+_REMOVE: Final = """
+    DELETE FROM log WHERE (response, owner) IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
 """
-# Batches follow each other without a gap: the first one wanted is the last that begins early
-# enough. This is found in the index, however long the log is.
-_BATCHES: Final = """
-    SELECT first, last, body FROM log
-    WHERE response = :key AND owner = :owner AND last > :after AND first >= coalesce(
-        (SELECT max(first) FROM log WHERE response = :key AND first <= :after + 1), 0)
-    ORDER BY first
-"""
-_ALL_BATCHES: Final = (
-    "SELECT first, last, body FROM log WHERE response = ? AND owner = ? ORDER BY first"
+_REMOVE_OWN: Final = (
+    "DELETE FROM log WHERE key IN (SELECT value FROM json_each(?)) AND response = ? AND owner = ?"
 )
 CLOSED: Final = "response IN (SELECT logs.response FROM logs WHERE logs.response = log.response)"
 """Whether a row of `log` says nothing any more, because the whole log is in `logs`."""
-_FROM: Final = "SELECT min(key), max(key) FROM log WHERE key >= ?"
+# Two questions, each answered at one end of the table: asked as one, it would be read through.
+_FROM: Final = "SELECT (SELECT min(key) FROM log WHERE key >= ?), (SELECT max(key) FROM log)"
 _PURGE: Final = f"DELETE FROM log WHERE key >= ? AND key < ? AND {CLOSED}"  # noqa: S608 # constants
 # Looked through while others wait to write: some milliseconds.
 _ROWS_AT_ONCE: Final = 1000
@@ -86,9 +98,12 @@ _ORPHANS: Final = """
 """
 
 
-def insert_batch(connection: sqlite3.Connection, owner: str, key: int, batch: Batch) -> None:
-    """Add to a log. Whoever asks has made sure that the turn is its own."""
-    connection.execute(_INSERT, (key, batch.first, batch.last, owner, batch.body))
+def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, batch: Batch) -> None:
+    """Add to a log that begins, and to what is known of it."""
+    values = (turn.key, batch.first, batch.last, owner, batch.body)
+    row = connection.execute(_INSERTS[1], values).lastrowid
+    assert row is not None
+    turns_of(connection).add(turn, row, batch)
 
 
 def insert_job(connection: sqlite3.Connection, owner: str, key: int, request: bytes) -> None:
@@ -116,43 +131,44 @@ class Append(msgspec.Struct, frozen=True):
     def together(
         connection: sqlite3.Connection, appends: Sequence[Append]
     ) -> list[bool | TurnLost]:
-        """Do all of these with few statements; answer each, in their order."""
-        answers: dict[int, bool | TurnLost] = {}
-        places: dict[tuple[str, str], list[int]] = {}
-        for place, append in enumerate(appends):
-            places.setdefault((append.owner, append.writer), []).append(place)
-        for (owner, writer), some in places.items():
-            found = _append_all(connection, owner, writer, [appends[place] for place in some])
-            answers.update(zip(some, found, strict=True))
-        return [answers[place] for place in range(len(appends))]
+        """Do all of these with few statements; answer each, in their order.
+
+        They are of one store, so they have one writer.
+        """
+        names = [(append.owner, append.response_id) for append in appends]
+        found = turns_of(connection).find(connection, appends[0].writer, names)
+        ours = [
+            (turn, append) for turn, append in zip(found, appends, strict=True) if turn is not None
+        ]
+        _insert_all(connection, ours)
+        if changed := [(append.status, turn.key) for turn, append in ours if append.status]:
+            connection.executemany("UPDATE responses SET status = ? WHERE key = ?", changed)
+        return [
+            lost(connection, *name) if turn is None else turn.is_cancelled
+            for turn, name in zip(found, names, strict=True)
+        ]
 
 
-def _append_all(
-    connection: sqlite3.Connection, owner: str, writer: str, appends: Sequence[Append]
-) -> list[bool | TurnLost]:
-    names = _encode([append.response_id for append in appends]).decode()
-    (row,) = connection.execute(_OPEN, (names, owner, writer)).fetchone()
-    found = {place: (key, bool(is_cancelled)) for place, key, is_cancelled in _decode(row)}
-    rows, bodies, end = [], [], 1  # SQLite counts from one
-    for place, (key, _) in found.items():
-        first, last, body = appends[place].batch
-        rows.append((key, first, last, end, len(body)))
-        bodies.append(body)
-        end += len(body)
-    connection.execute(_INSERT_ALL, (owner, b"".join(bodies), _encode(rows).decode()))
-    for place, (key, _) in found.items():
-        if appends[place].status is not None:
-            connection.execute(
-                "UPDATE responses SET status = ? WHERE key = ?", (appends[place].status, key)
-            )
-    return [
-        found[place][1] if place in found else lost(connection, owner, append.response_id)
-        for place, append in enumerate(appends)
-    ]
+def _insert_all(connection: sqlite3.Connection, appends: Sequence[tuple[OpenTurn, Append]]) -> None:
+    add = turns_of(connection).add
+    start = 0
+    while left := len(appends) - start:
+        count = 1 << (min(left, _MOST_AT_ONCE).bit_length() - 1)
+        some = appends[start : start + count]
+        values: list[int | str | bytes] = []
+        for turn, append in some:
+            first, last, body = append.batch
+            values += (turn.key, first, last, append.owner, body)
+        end = connection.execute(_INSERTS[count], values).lastrowid
+        assert end is not None
+        for row, (turn, append) in enumerate(some, end - count + 1):
+            add(turn, row, append.batch)
+        start += count
 
 
 def lost(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLost:
     """Return why this response is not the asking store's to write."""
+    turns_of(connection).forget((owner, response_id))
     row = connection.execute(
         "SELECT status, writer FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
     ).fetchone()
@@ -165,18 +181,40 @@ def lost(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLo
     return TurnLost(f"response {response_id!r} {obstacle}; nothing was stored")
 
 
-def close_log(connection: sqlite3.Connection, owner: str, key: int, last: Batch | None) -> None:
-    """Put a log, with its last batch, into one compressed row.
+def close_log(
+    connection: sqlite3.Connection, writer: str, name: Name, key: int, last: Batch | None
+) -> bool:
+    """Put a log, with its last batch, into one compressed row; say whether it has others.
 
-    Its own rows stay until they are purged with those of others: they lie on many pages, with
+    Those stay until they are purged with the rows of other logs: they lie on many pages, between
     rows of other turns, and each page is written once for all of them then.
     """
-    batches = end_log(_batches(connection.execute(_ALL_BATCHES, (key, owner))), last)
-    if batches:
+    turns = turns_of(connection)
+    turn = turns.known(connection, writer, name)
+    written = _written(connection, name[0], key, turn)
+    turns.forget(name)
+    if batches := end_log(written, last):
         connection.execute(
             "INSERT INTO logs (response, owner, body) VALUES (?, ?, ?)",
-            (key, owner, compress_log(batches)),
+            (key, name[0], compress_log(batches)),
         )
+    return bool(written)
+
+
+def _written(
+    connection: sqlite3.Connection, owner: str, key: int, turn: OpenTurn | None
+) -> list[Batch]:
+    """Return the whole log of an open response, with the help of what is known of it."""
+    if turn is not None and turn.key == key:
+        if turn.batches is not None:
+            return turn.batches
+        places = {"rows": _encode(turn.rows.tolist()).decode(), "key": key, "owner": owner}
+        count, heads, bodies = connection.execute(_OF_KEYS, places).fetchone()
+        if count == len(turn.rows):
+            return _split(heads, bodies)
+    question = {"key": key, "owner": owner, "after": -1, "place": 0, "row": 0}
+    heads, bodies = connection.execute(_BEHIND, question).fetchone()[2:4]
+    return _split(heads, bodies)
 
 
 def purge(connection: sqlite3.Connection, start: int) -> int | None:
@@ -193,19 +231,45 @@ def purge(connection: sqlite3.Connection, start: int) -> int | None:
 
 
 def read_batches(
-    connection: sqlite3.Connection, owner: str, key: int, after: int
+    connection: sqlite3.Connection, owner: str, key: int, after: int, *, is_open: bool
 ) -> list[Batch] | None:
-    """Return the batches behind this number, or None if the response keeps no log."""
+    """Return the batches behind this number, or None if the response keeps no log.
+
+    Whoever follows an open log asks again and again, so the table is looked through from where
+    the connection last found the end of that log.
+    """
+    looks = connection.looks if isinstance(connection, Connection) else {}
+    seen = looks.pop(key, Look())
     whole = connection.execute(
         "SELECT body FROM logs WHERE response = ? AND owner = ?", (key, owner)
     ).fetchone()
     if whole is not None:
         return expand_log(whole[0], after)
-    place = {"key": key, "owner": owner, "after": min(after, MAX_NUMBER)}
-    batches = _batches(connection.execute(_BATCHES, place))
-    if batches or _has_log(connection, key):
-        return batches
-    return None
+    if not is_open:
+        return None
+    after = min(after, MAX_NUMBER)
+    start = seen.place if after >= seen.number else 0
+    question = {"key": key, "owner": owner, "after": after, "place": start, "row": seen.row}
+    found = connection.execute(_BEHIND, question).fetchone()
+    row, number, heads, bodies, end, is_kept = found
+    looks[key] = Look(seen.number if number is None else number, end or 0, row or seen.row)
+    if len(looks) > _MAX_LOOKS:
+        del looks[next(iter(looks))]
+    return _split(heads, bodies) if row is not None or is_kept else None
+
+
+def remove_rows(connection: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> None:
+    """Remove the rows of responses, given by key and owner: the table is looked through once."""
+    connection.execute(_REMOVE, (_encode(places).decode(),))
+
+
+def remove_own_rows(connection: sqlite3.Connection, writer: str, name: Name, key: int) -> None:
+    """Remove the rows of an unfinished response of this writer."""
+    turn = turns_of(connection).known(connection, writer, name)
+    if turn is None or turn.key != key:
+        remove_rows(connection, [(key, name[0])])
+    else:
+        connection.execute(_REMOVE_OWN, (_encode(turn.rows.tolist()).decode(), key, name[0]))
 
 
 def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
@@ -217,6 +281,7 @@ def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> 
         " ON CONFLICT (response) DO UPDATE SET is_cancelled = 1",
         (owner, response_id),
     )
+    turns_of(connection).doubt((owner, response_id))
     return cursor.rowcount == 1
 
 
@@ -244,14 +309,12 @@ def claim_orphans(
     connection.executemany(
         "UPDATE responses SET writer = ? WHERE key = ?", [(writer, row[0]) for row in rows]
     )
+    turns_of(connection).forget_all()
+    batches: dict[int, list[Batch]] = {row[0]: [] for row in rows}
+    for key, *batch in connection.execute(_OF_ALL, (json.dumps(list(batches)),)):
+        batches[key].append(Batch(*batch))
     return [
-        Orphan(
-            owner,
-            decode_turn(body, [], status),
-            _batches(connection.execute(_ALL_BATCHES, (key, owner))),
-            request,
-            bool(is_cancelled),
-        )
+        Orphan(owner, decode_turn(body, [], status), batches[key], request, bool(is_cancelled))
         for key, owner, status, body, request, is_cancelled in rows
     ]
 
@@ -262,10 +325,10 @@ def _writers(connection: sqlite3.Connection) -> list[str]:
     return [writer for (writer,) in rows]
 
 
-def _has_log(connection: sqlite3.Connection, key: int) -> bool:
-    found = connection.execute("SELECT 1 FROM log WHERE response = ? LIMIT 1", (key,))
-    return found.fetchone() is not None
-
-
-def _batches(rows: Iterable[tuple[int, int, bytes]]) -> list[Batch]:
-    return [Batch(*row) for row in rows]
+def _split(heads: str, bodies: bytes | None) -> list[Batch]:
+    """Return the batches of these bodies, which lie one behind the other."""
+    batches, start = [], 0
+    for first, last, size in _decode_heads(heads):
+        batches.append(Batch(first, last, (bodies or b"")[start : start + size]))
+        start += size
+    return batches

@@ -151,7 +151,25 @@ _SECOND: Final[Migration] = (
     "INSERT INTO erasure SELECT EXISTS (SELECT 1 FROM responses), 0",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND)
+# `log` without an index: its entries would lie on as many pages as there are streams, and each
+# commit would write them all. Who writes a log knows its rows (see `open_turns`), the others look
+# through the table, from where they were last: so no key is ever given twice.
+_THIRD: Final[Migration] = (
+    "DROP INDEX log_by_response",
+    "ALTER TABLE log RENAME TO old_log",
+    """CREATE TABLE log (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        response INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        body BLOB NOT NULL
+    )""",
+    "INSERT INTO log SELECT key, response, first, last, owner, body FROM old_log ORDER BY key",
+    "DROP TABLE old_log",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD)
 
 
 class NewerDatabase(StoreUnavailable):

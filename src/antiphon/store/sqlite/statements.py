@@ -18,10 +18,11 @@ import msgspec
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import DONE_STATUSES, Response
 from antiphon.store.base import MAX_DEPTH, Batch, History, KeyRecord, Log, Notice
 from antiphon.store.encoding import StoredItem, decode_item, decode_turn, lost_conversation
 from antiphon.store.sqlite import claim_statements, conversation_statements, log_statements
+from antiphon.store.sqlite.connection import turns_of
 from antiphon.store.sqlite.erasure import mark
 from antiphon.store.sqlite.migrations import APPLICATION_ID
 
@@ -35,6 +36,7 @@ __all__ = [
     "find_item",
     "find_key",
     "finish",
+    "forget",
     "get",
     "history",
     "input_items",
@@ -77,7 +79,6 @@ _ITEMS_OF_KIND: Final = (
 )
 _OPEN: Final = """
     SELECT key, writer,
-        EXISTS (SELECT 1 FROM log WHERE log.response = responses.key),
         EXISTS (SELECT 1 FROM jobs WHERE jobs.response = responses.key),
         (SELECT conversations.key FROM conversations
             WHERE conversations.owner = responses.owner AND locked_by = responses.id)
@@ -130,8 +131,10 @@ def begin(
     if not cursor.rowcount or key is None:
         return
     _insert_items(connection, owner, key, _INPUT, items)
+    name = (owner, response.id)
+    turn = turns_of(connection).begin(connection, response.writer, name, key)
     if batch is not None:
-        log_statements.insert_batch(connection, owner, key, batch)
+        log_statements.insert_batch(connection, owner, turn, batch)
     if request is not None:
         log_statements.insert_job(connection, owner, key, request)
 
@@ -146,7 +149,7 @@ def finish(
     row = connection.execute(_OPEN, (owner, ending.response_id)).fetchone()
     if row is None or row[1] != writer:
         return log_statements.lost(connection, owner, ending.response_id)
-    key, _, has_log, has_job, conversation = row
+    key, _, has_job, conversation = row
     if ending.said and conversation is None:
         return lost_conversation(ending.response_id)
     connection.execute(
@@ -154,15 +157,15 @@ def finish(
         (ending.status, ending.body, key, owner),
     )
     _insert_items(connection, owner, key, _OUTPUT, ending.output)
-    if has_log or ending.batch is not None:
-        log_statements.close_log(connection, owner, key, ending.batch)
+    name = (owner, ending.response_id)
+    has_rows = log_statements.close_log(connection, writer, name, key, ending.batch)
     if has_job:
         connection.execute("DELETE FROM jobs WHERE response = ? AND owner = ?", (key, owner))
     if conversation is not None:
         conversation_statements.release(connection, owner, conversation, ending.said)
     if ending.notices:
         claim_statements.insert_notices(connection, ending.notices)
-    return bool(has_log)
+    return has_rows
 
 
 def get(connection: sqlite3.Connection, owner: str, response_id: str) -> Response | None:
@@ -179,7 +182,8 @@ def read_log(
     if found is None:
         return None
     key, response = found
-    batches = log_statements.read_batches(connection, owner, key, after)
+    is_open = response.status not in DONE_STATUSES
+    batches = log_statements.read_batches(connection, owner, key, after, is_open=is_open)
     return Log(response, batches or [], is_kept=batches is not None)
 
 
@@ -190,6 +194,18 @@ def delete(connection: sqlite3.Connection, owner: str, response_id: str) -> bool
         return False
     _remove(connection, [(key, owner, response_id)])
     return True
+
+
+def forget(connection: sqlite3.Connection, owner: str, writer: str, response_id: str) -> None:
+    """Take out an unfinished response of this writer, as if it had never been, if there is one."""
+    row = connection.execute(
+        "SELECT key FROM responses WHERE owner = ? AND id = ? AND writer = ?",
+        (owner, response_id, writer),
+    ).fetchone()
+    if row is not None:
+        mark(connection)
+        log_statements.remove_own_rows(connection, writer, (owner, response_id), row[0])
+        _take_out(connection, [(row[0], owner, response_id)])
 
 
 def history(connection: sqlite3.Connection, owner: str, response_id: str) -> History | None:
@@ -302,11 +318,19 @@ def _remove(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]
     """Remove turns (key, owner, id) from every table. Nobody hears from them again."""
     if turns:
         mark(connection)
+        log_statements.remove_rows(connection, [(key, owner) for key, owner, _ in turns])
+        _take_out(connection, turns)
+
+
+def _take_out(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
+    """Remove turns whose rows in `log` are gone already."""
     names = [(owner, response_id) for _, owner, response_id in turns]
+    for name in names:
+        turns_of(connection).forget(name)
     connection.executemany(_UNLOCK, names)
     connection.executemany("DELETE FROM claims WHERE owner = ? AND response = ?", names)
     places = [(key, owner) for key, owner, _ in turns]
-    for table in ("items", "log", "logs", "jobs"):
+    for table in ("items", "logs", "jobs"):
         connection.executemany(
             f"DELETE FROM {table} WHERE response = ? AND owner = ?",  # noqa: S608 # constants
             places,

@@ -29,6 +29,7 @@ from antiphon.store.encoding import (
     encode_turn,
     is_storable,
 )
+from antiphon.store.promise import Promise
 from antiphon.store.sqlite import claim_statements, log_statements, statements
 from antiphon.store.sqlite.backlog import Run
 from antiphon.store.sqlite.claims import SqliteClaims, SqliteNotices
@@ -115,16 +116,24 @@ class SqliteStore:
         else:
             self._writer.post(run, size)
 
+    async def forget(self, owner: str, response_id: str) -> None:
+        """Undo a beginning that this store has made; what it held is erased a little later."""
+        run = partial(
+            statements.forget, owner=owner, writer=self._presence.name, response_id=response_id
+        )
+        await self._writer.call_or_share(run, 0)
+        self._writer.post(_do_nothing, 0, is_removal=True)
+
     def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
-    ) -> asyncio.Future[bool]:
+    ) -> Promise[bool]:
         """Be done when the batch is on the disk; shares its commit with other streams."""
         run: Run[bool] = log_statements.Append(
             owner, response_id, self._presence.name, batch, status
         )
-        return self._writer.share(
-            run, len(batch.body), then=partial(self._waiters.wake, response_id)
-        )
+        appended = self._writer.share(run, len(batch.body))
+        appended.add_done_callback(lambda _: self._waiters.wake(response_id))
+        return appended
 
     async def finish(
         self,

@@ -28,6 +28,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.promise import Promise
 from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
@@ -66,39 +67,38 @@ class _Worker:
         self._open: sqlite3.Connection | None = None
         self._backlog = Backlog()
         self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._last_watch: Watch | None = None
         self._thread = threading.Thread(target=self._live, name=type(self).__name__, daemon=True)
         self._thread.start()
 
     async def call(self, run: Run[_T], size: int = 0) -> _T:
         """Run this on the connection and return its result when it is done for good."""
-        future: asyncio.Future[_T] = self._put(run, size)
+        future: Promise[_T] = self._put(run, size)
         self._backlog.ring()
         return await future
 
-    def _put(
-        self,
-        run: Run[Any],
-        size: int,
-        *,
-        is_removal: bool = False,
-        then: Callable[[], None] | None = None,
-    ) -> asyncio.Future[Any]:
+    def _put(self, run: Run[Any], size: int, *, is_removal: bool = False) -> Promise[Any]:
         """Add a job; return what its answer will be in. Does not wake the thread."""
         watch = self._watch()
         job = Job(run, time.monotonic() + self._patience, watch)
-        job.is_removal = is_removal
-        job.then = then
+        if is_removal:
+            job.is_removal = True
         try:
             self._backlog.put(job, size)
         except StoreUnavailable:
             watch.forget(job)
             raise
-        assert job.future is not None
-        return job.future
+        return job
 
     def _watch(self) -> Watch:
+        """Return the watch of the loop that runs in this thread."""
+        # Asked for every token, and to be told which loop is running is a call of the system.
+        last = self._last_watch
+        if last is not None and last.thread == threading.get_ident() and last.loop.is_running():
+            return last
         loop = asyncio.get_running_loop()
-        return self._watches.get(loop) or self._new_watch(loop)
+        self._last_watch = watch = self._watches.get(loop) or self._new_watch(loop)
+        return watch
 
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         """Return the watch of a loop that is new here; forget those that are gone."""
@@ -138,10 +138,10 @@ class Reader(_Worker):
     def _do(self, jobs: list[Job]) -> None:
         for job in jobs:
             try:
-                job.result = self._read(job)
+                job.outcome = self._read(job)
             except Exception as error:  # noqa: BLE001 # outermost frame of the thread
                 self._drop()
-                job.error = unavailable(error)
+                job.outcome = unavailable(error)
             deliver([job])
 
     def _read(self, job: Job) -> object:
@@ -189,19 +189,16 @@ class Writer(_Worker):
         """Whether something is waiting or being written."""
         return self._backlog.is_busy
 
-    def post(self, run: Run[object], size: int) -> None:
+    def post(self, run: Run[object], size: int, *, is_removal: bool = False) -> None:
         """Run this before any later job, some time soon. Nobody hears whether it worked."""
-        if self._backlog.put(Job(run, time.monotonic() + self._patience), size):
+        job = Job(run, time.monotonic() + self._patience)
+        job.is_removal = is_removal
+        if self._backlog.put(job, size):
             asyncio.get_running_loop().call_later(_LINGER, self._backlog.ring)
 
-    def share(
-        self, run: Run[_T], size: int, then: Callable[[], None] | None = None
-    ) -> asyncio.Future[_T]:
-        """Like `call`, but wait a moment for others if there was a commit just now.
-
-        `then` is called in the event loop when there is an answer, with or without a listener.
-        """
-        future = self._put(run, size, then=then)
+    def share(self, run: Run[_T], size: int) -> Promise[_T]:
+        """Like `call`, but wait a moment for others if there was a commit just now."""
+        future = self._put(run, size)
         if not self._backlog.is_coming:
             self._backlog.ring()
         return future
@@ -215,7 +212,7 @@ class Writer(_Worker):
 
     async def remove(self, run: Run[_T]) -> _T:
         """Like `call`, for what removes something: the result True waits until it is erased."""
-        future: asyncio.Future[_T] = self._put(run, 0, is_removal=True)
+        future: Promise[_T] = self._put(run, 0, is_removal=True)
         self._backlog.ring()
         return await future
 
@@ -346,7 +343,7 @@ class Writer(_Worker):
     def _fail(self, jobs: list[Job], error: Exception) -> None:
         self.is_ailing = True
         for job in jobs:
-            job.error = unavailable(error)
+            job.outcome = unavailable(error)
         deliver(jobs)
 
 
@@ -356,13 +353,13 @@ def _run(connection: sqlite3.Connection, jobs: list[Job]) -> None:
     for job in jobs:
         together: Together | None = getattr(job.run, "together", None)
         if together is None:
-            job.result = job.run(connection)
+            job.outcome = job.run(connection)
         else:
             alike.setdefault(together, []).append(job)
     for together, some in alike.items():
         results = together(connection, [job.run for job in some])
         for job, result in zip(some, results, strict=True):
-            job.result = result
+            job.outcome = result
 
 
 def _tell_late(jobs: list[Job], now: float) -> list[Job]:

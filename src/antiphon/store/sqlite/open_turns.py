@@ -1,0 +1,176 @@
+"""What does a connection that writes know of the turns it writes?
+
+The keys of their rows in `log`, so that the table needs no index: with many streams an index
+would be most of what a commit writes. What those rows say, as long as it is little: then it need
+not be read again at the end. And, while nobody else changes the file, that the turns are still
+its store's: then an append asks the database nothing. Rules:
+
+- What is known lives as long as the connection. A transaction that fails closes its connection
+  (see `worker`), so what was rolled back is forgotten with it.
+- All open turns of the writer are known, or none: whoever knows none looks through the table.
+- `data_version` tells whether another connection has changed anything. If so, a turn is asked
+  for again before anything is added to it.
+- Keys are not trusted: whoever reads rows by them sees to it that all are there, and that they
+  are the response's (`log_statements.close_log`).
+
+Everything here runs inside a transaction that writes, so nobody else changes anything meanwhile.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from antiphon.store.base import Batch
+
+__all__ = ["MAX_KEPT", "Name", "OpenTurn", "OpenTurns"]
+
+# Bytes of all batches that are kept in memory, with what Python needs for each of them.
+MAX_KEPT: Final = 8 * 1024 * 1024
+_OVERHEAD: Final = 150
+
+Name = tuple[str, str]
+"""The owner of a response and its id."""
+
+# All in one row: between two rows another thread may take the interpreter, and give it back late.
+_OURS: Final = """
+    SELECT json_group_array(json_array(
+        responses.owner, responses.id, responses.key, coalesce(jobs.is_cancelled, 0)))
+    FROM responses LEFT JOIN jobs ON jobs.response = responses.key WHERE responses.writer = ?
+"""
+_ROWS: Final = """
+    SELECT json_group_array(json_array(response, key)) FROM log
+    WHERE response IN (SELECT value FROM json_each(?))
+"""
+# Which of these are still the writer's, and are they to be cancelled? The key of a response that
+# was deleted may be given to another one, so the name is compared as well.
+_STILL_OURS: Final = """
+    SELECT json_group_array(json_array(
+        responses.owner, responses.id, responses.key, coalesce(jobs.is_cancelled, 0)))
+    FROM json_each(?) AS turn
+    CROSS JOIN responses ON responses.key = turn.value AND responses.writer = ?
+    LEFT JOIN jobs ON jobs.response = responses.key
+"""
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_turns: Final = msgspec.json.Decoder(list[tuple[str, str, int, bool]], strict=False).decode
+_decode_rows: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
+
+
+class OpenTurn:
+    """An unfinished response of ours: its key, and those of its rows in `log`, in order.
+
+    `batches` is what the rows say, or None if that is not kept.
+    """
+
+    __slots__ = ("batches", "is_cancelled", "key", "rows", "version", "weight")
+
+    def __init__(self, key: int, version: int, *, is_cancelled: bool = False) -> None:
+        self.key = key
+        self.rows = array("q")
+        self.batches: list[Batch] | None = []
+        self.weight = 0
+        self.is_cancelled = is_cancelled
+        # Of the file, when this was known to be ours.
+        self.version = version
+
+
+class OpenTurns:
+    """The unfinished responses of one writer, as one connection knows them."""
+
+    def __init__(self) -> None:
+        self._writer: str | None = None
+        self._version = 0
+        self._turns: dict[Name, OpenTurn] = {}
+        self._weight = 0
+
+    def begin(self, connection: sqlite3.Connection, writer: str, name: Name, key: int) -> OpenTurn:
+        """Note a response that is new in the file."""
+        self.known(connection, writer, name)
+        self.forget(name)
+        turn = self._turns[name] = OpenTurn(key, self._version)
+        return turn
+
+    def add(self, turn: OpenTurn, row: int, batch: Batch) -> None:
+        """Note a row that is new in the log of this response."""
+        turn.rows.append(row)
+        if turn.batches is None:
+            return
+        turn.batches.append(batch)
+        weight = len(batch.body) + _OVERHEAD
+        turn.weight += weight
+        self._weight += weight
+        if self._weight > MAX_KEPT:
+            self._drop_batches(turn)
+
+    def find(
+        self, connection: sqlite3.Connection, writer: str, names: Sequence[Name]
+    ) -> list[OpenTurn | None]:
+        """Return those of these responses that are unfinished and this writer's."""
+        self._refresh(connection, writer)
+        turns = list(map(self._turns.get, names))
+        version = self._version
+        if doubtful := [turn.key for turn in turns if turn and turn.version != version]:
+            self._ask_again(connection, doubtful)
+            for place, turn in enumerate(turns):
+                if turn and turn.version != version:
+                    self.forget(names[place])
+                    turns[place] = None
+        return turns
+
+    def known(self, connection: sqlite3.Connection, writer: str, name: Name) -> OpenTurn | None:
+        """Return what is known of a response, for whoever makes sure that it is ours."""
+        if writer != self._writer:
+            self._refresh(connection, writer)
+        return self._turns.get(name)
+
+    def doubt(self, name: Name) -> None:
+        """Ask for this response again before it is used."""
+        if turn := self._turns.get(name):
+            turn.version = -1
+
+    def forget(self, name: Name) -> None:
+        """Note that this response has ended, is gone, or is another's."""
+        if turn := self._turns.pop(name, None):
+            self._drop_batches(turn)
+
+    def forget_all(self) -> None:
+        """Know nothing, until somebody asks."""
+        self._writer = None
+        self._turns.clear()
+        self._weight = 0
+
+    def _drop_batches(self, turn: OpenTurn) -> None:
+        self._weight -= turn.weight
+        turn.weight, turn.batches = 0, None
+
+    def _refresh(self, connection: sqlite3.Connection, writer: str) -> None:
+        """Find out whether the file has changed; read everything if nothing is known."""
+        self._version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if writer == self._writer:
+            return
+        self.forget_all()
+        (found,) = connection.execute(_OURS, (writer,)).fetchone()
+        by_key: dict[int, OpenTurn] = {}
+        for owner, response_id, key, is_cancelled in _decode_turns(found):
+            turn = OpenTurn(key, self._version, is_cancelled=is_cancelled)
+            self._turns[owner, response_id] = by_key[key] = turn
+        (rows,) = connection.execute(_ROWS, (_encode(list(by_key)).decode(),)).fetchone()
+        for key, row in sorted(_decode_rows(rows)):
+            by_key[key].rows.append(row)
+            by_key[key].batches = None
+        self._writer = writer
+
+    def _ask_again(self, connection: sqlite3.Connection, keys: list[int]) -> None:
+        """Bring those of these turns up to date that are still ours."""
+        question = (_encode(keys).decode(), self._writer)
+        (found,) = connection.execute(_STILL_OURS, question).fetchone()
+        for owner, response_id, key, is_cancelled in _decode_turns(found):
+            turn = self._turns.get((owner, response_id))
+            if turn is not None and turn.key == key:
+                turn.is_cancelled = is_cancelled
+                turn.version = self._version
