@@ -90,7 +90,7 @@ class Engine:
         self.threads = Threads()
         self.recovery = Recovery(self)
         self.debts = Debts(now)
-        self._is_cautious_until = 0
+        self._cautious_until = 0
         self.background = Background(self, at_once=background_turns, waiting=background_queue)
 
     async def begin(
@@ -121,7 +121,7 @@ class Engine:
 
     def be_cautious(self) -> None:
         """Write down no beginnings in advance for a while: one had to be undone."""
-        self._is_cautious_until = self.now() + _CAUTION_SECONDS
+        self._cautious_until = self.now() + _CAUTION_SECONDS
 
     async def revive(
         self, request: CreateResponse, owner: str, response: Response, *, strict: bool
@@ -150,7 +150,7 @@ class Engine:
 
         Not if others know its id, and not if it might well come to nothing.
         """
-        return response_id is None and self.now() >= self._is_cautious_until
+        return response_id is None and self.now() >= self._cautious_until
 
     async def _make(
         self,

@@ -251,9 +251,8 @@ class Turn:
         return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
-        if (
-            len(batch) == 1 and type(batch[0]) is TextGrew
-        ):  # most tokens come so; no gate minds them
+        # Most tokens come so, and no gate minds them.
+        if len(batch) == 1 and type(batch[0]) is TextGrew:
             return self._builder.feed(batch[0])
         admit = self._gate.admit
         return self._builder.feed_all(
@@ -303,12 +302,13 @@ class Turn:
         """Have no more to do with the model; undo what was prepared if it has said nothing."""
         record = self._record
         record.alarm = None
-        await source.aclose()
-        if record.has_begun:
-            return
-        if record.is_open:
-            self._engine.be_cautious()
-        await asyncio.shield(record.abandon())
+        try:
+            await source.aclose()
+        finally:
+            if not record.has_begun:
+                if record.is_open:
+                    self._engine.be_cautious()
+                await asyncio.shield(record.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
         """End a turn that cannot be remembered: its model may have nothing to say for long."""
