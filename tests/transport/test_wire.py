@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -304,7 +305,7 @@ async def test_who_answers_and_leaves_before_it_is_asked_is_heard() -> None:
         assert connection.protocol is not None
         assert connection.protocol.closed is not None
         await connection.protocol.closed
-        answer = await wire._exchange(connection, target.head(None, 0))
+        answer = await wire._exchange(connection, target.head(None, 0), b"")
         assert (answer.status, await answer.content.read()) == (503, b"busy")
         assert answer.connection is None
 
@@ -447,3 +448,18 @@ async def test_what_changes_how_a_body_is_sent_is_for_the_library(name: str) -> 
     async with new_wire() as plain, new_wire({name: "x"}) as other:
         assert plain.find("http://a/", {name: "x"}) is None
         assert other.find("http://a/", None) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, wire._LONG, wire._LONG + 1, MIB])
+async def test_a_body_arrives_whole_whatever_its_length(size: int) -> None:
+    async def script(request: Request, connection: Connection) -> None:
+        await connection.write(reply(b"ok"))
+
+    body = random.Random(size).randbytes(size)
+    client = HttpClient()
+    async with raw_server(script) as server:
+        for _ in range(2):
+            assert (await client.fetch("POST", server.url, body=body)).body == b"ok"
+        await client.close()
+    assert [request.body for request in server.requests] == [body, body]
+    assert server.connections == 1

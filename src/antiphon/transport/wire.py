@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Target", "Wire"]
 
 _MAX_TARGETS: Final = 64
+# A body above this size is not copied behind its head: that would cost more than two buffers do.
+_LONG: Final = 16 * 1024
 # They say how the body goes out, or that it waits: the library knows what follows from them.
 _NOT_PLAIN: Final = frozenset({"content-length", "expect", "transfer-encoding"})
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -135,7 +137,7 @@ class Wire:
         head = target.head(headers, len(body))
         connection = await self._connect(target.request)
         try:
-            return await _exchange(connection, head + body)
+            return await _exchange(connection, head, body)
         except BaseException:
             _hang_up(connection)
             raise
@@ -161,14 +163,17 @@ class Wire:
         return Target(aiohttp.ClientRequest("POST", parsed, headers=self._headers, loop=loop))
 
 
-async def _exchange(connection: Connection, data: bytes) -> Answer:
+async def _exchange(connection: Connection, head: bytes, body: bytes) -> Answer:
     protocol = connection.protocol
     assert protocol is not None  # it was not given back yet
     protocol.set_response_params(read_until_eof=True, auto_decompress=False)
     transport = protocol.transport
     # A peer that is gone already may have said why: then that is here to be read.
     if transport is not None and not transport.is_closing():
-        transport.write(data)
+        if len(body) > _LONG:
+            transport.writelines((head, body))
+        else:
+            transport.write(head + body)
     message, content = await protocol.read()
     while message.code in _INTERIM:
         message, content = await protocol.read()
