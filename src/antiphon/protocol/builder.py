@@ -60,6 +60,7 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
+    LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -90,14 +91,6 @@ Mint = Callable[[str], str]
 ReasoningAs = Literal["content", "summary"]
 Seal = Callable[[Item], str]
 
-_Lifecycle = (
-    ResponseCreated
-    | ResponseQueued
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseFailed
-    | ResponseIncomplete
-)
 _Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
 
 _MAX_CALL_ID: Final = 64
@@ -616,7 +609,7 @@ class ResponseBuilder:
         self._indexes += 1
         return self._indexes - 1
 
-    def _announce(self, event: type[_Lifecycle], status: str) -> None:
+    def _announce(self, event: type[LifecycleEvent], status: str) -> None:
         """Tell the response as it is now, with this status."""
         output = copy_json(self._output) if self._output else []
         now = msgspec.structs.replace(self._response, status=status, output=output)

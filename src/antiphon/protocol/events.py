@@ -28,6 +28,7 @@ __all__ = [
     "ErrorEvent",
     "Event",
     "KnownEvent",
+    "LifecycleEvent",
     "OutputItemAdded",
     "OutputItemDone",
     "OutputTextDelta",
@@ -256,13 +257,18 @@ class UnknownEvent(msgspec.Struct, frozen=True):
         return number if isinstance(number, int) else None
 
 
-KnownEvent = (
+LifecycleEvent = (
     ResponseCreated
     | ResponseQueued
     | ResponseInProgress
     | ResponseCompleted
     | ResponseFailed
     | ResponseIncomplete
+)
+"""Tells the whole response as it is at that moment."""
+
+KnownEvent = (
+    LifecycleEvent
     | OutputItemAdded
     | OutputItemDone
     | ContentPartAdded

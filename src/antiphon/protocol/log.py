@@ -32,15 +32,10 @@ from antiphon.protocol.events import (
     CustomInputDelta,
     Event,
     KnownEvent,
+    LifecycleEvent,
     OutputTextDelta,
     ReasoningTextDelta,
     RefusalDelta,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
-    ResponseQueued,
     SummaryTextDelta,
     UnknownEvent,
 )
@@ -59,14 +54,6 @@ _Delta = (
     | SummaryTextDelta
     | ArgumentsDelta
     | CustomInputDelta
-)
-_Lifecycle = (
-    ResponseCreated
-    | ResponseQueued
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseFailed
-    | ResponseIncomplete
 )
 
 _PREFIX: Final = "response."
@@ -208,7 +195,7 @@ def _run_records(run: Sequence[_Delta]) -> Sequence[_Record]:
 def _record(event: Event) -> _Record:
     if isinstance(event, UnknownEvent):
         return _Unknown(event.type, event.fields)
-    if isinstance(event, _Lifecycle) and event.extra is UNSET:
+    if isinstance(event, LifecycleEvent) and event.extra is UNSET:
         name = cast(_Name, event.type.removeprefix(_PREFIX))
         return _State(name, event.sequence_number, _Changes(*_changes_of(event.response)))
     return _Whole(event)
@@ -269,7 +256,7 @@ def _noted_run(run: _NotedRun) -> Iterator[Event]:
 
 
 def _lifecycle(state: _State, response: Response) -> Event:
-    make = cast(Callable[..., _Lifecycle], EVENT_CLASSES[_PREFIX + state.name])
+    make = cast(Callable[..., LifecycleEvent], EVENT_CLASSES[_PREFIX + state.name])
     changes = {name: getattr(state.changes, name) for name in _Changes.__struct_fields__}
     output = copy_json(response.output) if state.name in _ENDS else []
     whole = msgspec.structs.replace(response, output=output, **changes)

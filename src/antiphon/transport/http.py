@@ -1,9 +1,10 @@
 """One HTTP exchange: a request goes out, a head comes back, a body is read.
 
-With `chunks` and `wire` the only importer of the HTTP client library. Bodies are asked for and
-taken as they are, never decompressed, so that a size limit counts what is really kept in memory;
-redirects are not followed, cookies not kept, proxies of the environment not used. Whatever goes
-wrong on the way becomes a BackendError, and whoever is cancelled leaves no connection behind.
+With `chunks`, `tap` and `wire` the only importer of the HTTP client library. Bodies are asked
+for and taken as they are, never decompressed, so that a size limit counts what is really kept
+in memory; redirects are not followed, cookies not kept, proxies of the environment not used.
+Whatever goes wrong on the way becomes a BackendError, and whoever is cancelled leaves no
+connection behind.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import io
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -25,9 +26,6 @@ from antiphon.transport.egress import AddressInfo
 from antiphon.transport.secret import Secret
 from antiphon.transport.tap import install_taps
 from antiphon.transport.wire import Answer, Wire
-
-if TYPE_CHECKING:
-    from aiohttp.client_proto import ResponseHandler
 
 __all__ = ["PIECE", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
 
@@ -110,18 +108,6 @@ class Exchange:
     def is_behind(self) -> bool:
         """Say whether more is waiting already than the last read could take."""
         return self._reader.is_behind
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """What the connection sends and receives with; None once it was given back."""
-        connection = self._response.connection
-        return None if connection is None else connection.transport
-
-    @property
-    def protocol(self) -> ResponseHandler | None:
-        """What the library receives with; None once the connection was given back."""
-        connection = self._response.connection
-        return None if connection is None else connection.protocol
 
     def abort(self) -> None:
         """Close the connection now. A body read to its end has given it back already."""
