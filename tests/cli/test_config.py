@@ -177,3 +177,9 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
 @pytest.mark.parametrize("key", SCALARS)
 def test_the_reference_names_the_variable_of_each_key(key: str) -> None:
     assert f"`{variable(key)}`" in _REFERENCE.read_text()
+
+
+def test_the_mark_of_ids_is_set_and_checked(tmp_path: Path) -> None:
+    assert load({}, {"ANTIPHON_ID_MARK": "eu-1"}, tmp_path).settings.id_mark == "eu-1"
+    with pytest.raises(BadSettings, match="id_mark must be 1 to 8 letters, digits or hyphens"):
+        load({}, {}, _file(tmp_path, 'id_mark = "two_words"').parent)

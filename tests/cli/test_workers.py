@@ -50,6 +50,18 @@ async def test_workers_share_what_is_stored(tmp_path: Path) -> None:
         assert served.stop() == 0
 
 
+async def test_all_workers_put_the_mark_of_the_gateway_on_their_ids(tmp_path: Path) -> None:
+    with serve("--workers", "2", home=tmp_path, extra={"ANTIPHON_ID_MARK": "eu-1"}) as served:
+        made = []
+        for _ in range(8):  # new connections, which either worker may take
+            async with Remote(Server(served.base_url)) as remote:
+                reply = await remote.fetch("POST", "/responses", b'{"input": "hi"}')
+                made.append(msgspec.json.decode(reply.body)["id"])
+        assert served.stop() == 0
+    assert len(set(made)) == 8
+    assert {name[:9] for name in made} == {"resp_eu-1"}
+
+
 class _Program:
     """A parent with two workers, whose births can be waited for."""
 

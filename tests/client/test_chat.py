@@ -647,6 +647,6 @@ def test_ids_are_never_alike_by_default() -> None:
         road = ChatRoad({"model": "m", "input": "x"})
         response = judged(road.feed(chunk("stop", content="a") + DONE))
         ids |= {response.id, response.output[0]["id"]}
-        assert re.fullmatch(r"resp_[0-9a-f]{48}", response.id)
+        assert re.fullmatch(r"resp_client-[0-9a-f]{48}", response.id)
         assert response.created_at > 1_600_000_000
     assert len(ids) == 4

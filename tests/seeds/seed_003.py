@@ -168,10 +168,16 @@ _IGNORED: Final = _rows(
 _IDS: Final = _rows(
     "003-ids",
     "Ids carry a prefix that names the server",
-    ("Response ids", "`resp_` and 48 characters nobody can guess; no `AM-`, no time."),
-    ("Message ids", "`msg_`."),
-    ("Function call ids", "`fc_`."),
-    ("Call ids", "The model's own, so that histories fit; `call_` where it gave none."),
+    (
+        "Response ids",
+        "`resp_`, the mark of the gateway (`id_mark`, else `ap-`), 48 random characters; no time.",
+    ),
+    ("Message ids", "`msg_` and the mark."),
+    ("Function call ids", "`fc_` and the mark."),
+    (
+        "Call ids",
+        "The model's own, so that histories fit; `call_` and the mark where it gave none.",
+    ),
 )
 
 _ERRORS: Final = _rows(

@@ -22,6 +22,7 @@ from antiphon.engine.describe import ModelSettings
 from antiphon.engine.webhooks import EVENTS, EventType
 from antiphon.protocol.builder import ReasoningAs
 from antiphon.protocol.codec import Dialect
+from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
 from antiphon.transport.http import Limits
 
@@ -41,7 +42,13 @@ __all__ = [
 
 _DEFAULT_FILE: Final = "antiphon.toml"
 _MAX_FILE_BYTES: Final = 1024 * 1024
-_PLAIN: Final = {"int": "a whole number", "float": "a number", "str": "text", " | null": ""}
+_PLAIN: Final = {
+    f"str matching regex {MARK_PATTERN!r}": MARK_WORDS,
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    " | null": "",
+}
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -93,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     require_keys: bool = False
     seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
     """The name of the environment variable that holds the keys, never a key itself."""
+    id_mark: Annotated[str, msgspec.Meta(pattern=MARK_PATTERN)] = DEFAULT_MARK
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     log_level: LogLevel = "info"
     limits: ServerLimits = ServerLimits()

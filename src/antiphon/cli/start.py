@@ -160,6 +160,7 @@ async def _serve(
             seal_keys=read_seal_keys(settings, os.environ),
             webhooks=tuple(read_endpoints(settings, os.environ)),
             worker=str(index),
+            id_mark=settings.id_mark,
         ),
     )
     await serve(app, sock, lambda: None)

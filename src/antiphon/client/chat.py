@@ -64,7 +64,8 @@ def legacy_profile(which: str | None = None) -> Profile:
 
 
 def _mint(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(_ID_BYTES)}"
+    """Return an id whose mark tells that no server made it, so none can be asked for it."""
+    return f"{prefix}_client-{secrets.token_hex(_ID_BYTES)}"
 
 
 class ChatCall(msgspec.Struct, frozen=True):

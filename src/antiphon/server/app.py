@@ -31,7 +31,6 @@ from antiphon.protocol.errors import (
 from antiphon.server.auth import Auth
 from antiphon.server.errors import error_response, translate
 from antiphon.server.idempotency import Once
-from antiphon.server.ids import mint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.socket_cache import SocketCache
@@ -59,7 +58,7 @@ class Call:
         """What stands for `{id}` in the route's path."""
         self.item_id = ""
         """What stands for `{item}`, decoded: a caller may have made that id."""
-        self.request_id = _request_id(request)
+        self.request_id = _request_id(request) or app.engine.mint("req")
         self.body: bytes | None = None
         """What was sent, once it has been read."""
 
@@ -310,9 +309,9 @@ def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:
         raise InvalidRequest("the request names two hosts", code="invalid_host")
 
 
-def _request_id(request: web.BaseRequest) -> str:
-    """Return the caller's own id for the request if it is a plain word, else a new one."""
+def _request_id(request: web.BaseRequest) -> str | None:
+    """Return the caller's own id for the request if it has one that is a plain word."""
     given = request.headers.get("x-request-id")
     if given and len(given) <= 128 and _REQUEST_ID_CHARS.issuperset(given):
         return given
-    return mint("req")
+    return None

@@ -1,20 +1,45 @@
-"""Where do ids come from?"""
+"""Where do ids come from, and how does one see where an id was made?
+
+An id is `<kind>_<mark><random>`: the kind comes first, because clients check it (`resp_`, `msg_`,
+`call_`). The mark names the gateway and is the same for all its workers. Nothing reads a mark
+back: ids with another mark, or from a time before there were marks, work as before.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
-__all__ = ["mint"]
+__all__ = ["DEFAULT_MARK", "MARK_PATTERN", "MARK_WORDS", "IdMint"]
+
+DEFAULT_MARK: Final = "ap-"
+MARK_PATTERN: Final = r"^[A-Za-z0-9-]{1,8}\Z"
+"""With 5 characters for `call_` and 48 random ones, no id is longer than 64, which is the limit
+of a `call_id` in the Responses API."""
+MARK_WORDS: Final = "1 to 8 letters, digits or hyphens"
 
 _ID_BYTES: Final = 24
 _IDS_AT_ONCE: Final = 256
 
 
-class _Mint:
-    """Makes ids that nobody can guess and no two of which are alike.
+class IdMint:
+    """Makes unique ids that cannot be guessed, each with the mark of this gateway."""
 
-    Randomness is fetched in bulk: asking for it gives up the interpreter's lock, and behind a
+    def __init__(self, mark: str = DEFAULT_MARK) -> None:
+        if not re.match(MARK_PATTERN, mark):
+            raise ValueError(f"a mark must be {MARK_WORDS}, not {mark!r}")
+        self.mark: Final = mark
+
+    def __call__(self, prefix: str) -> str:
+        """Return a new id of this kind: `resp`, `msg`, `call`, …"""
+        return f"{prefix}_{self.mark}{_random.take()}"
+
+
+class _Random:
+    """Random words for ids, of 48 characters each.
+
+    Randomness is fetched in bulk: asking for it gives up the interpreter's lock, and beside a
     busy store thread that costs more than the id. A forked child throws its copy away.
     """
 
@@ -23,13 +48,13 @@ class _Mint:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._empty)
 
-    def __call__(self, prefix: str) -> str:
+    def take(self) -> str:
         if not self._unused:
             self._unused = os.urandom(_ID_BYTES * _IDS_AT_ONCE).hex(" ", _ID_BYTES).split()
-        return f"{prefix}_{self._unused.pop()}"
+        return self._unused.pop()
 
     def _empty(self) -> None:
         self._unused = []
 
 
-mint: Final = _Mint()
+_random: Final = _Random()

@@ -29,7 +29,7 @@ from antiphon.server import compact, conversations, health, models, responses, w
 from antiphon.server.app import App
 from antiphon.server.auth import Auth
 from antiphon.server.connection import GuardedServer
-from antiphon.server.ids import mint
+from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.upkeep import upkeep
@@ -58,11 +58,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     seal_keys: tuple[bytes, ...] = ()
     webhooks: tuple[Endpoint, ...] = ()
     worker: str = "0"
+    id_mark: str = DEFAULT_MARK
+    """What every id made here carries after its kind: see `server.ids`."""
 
 
 async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
     metrics = Metrics(settings.worker)
+    mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
     limits = settings.limits
     engine = Engine(
