@@ -8,8 +8,10 @@ it cannot follow.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, get_args
 
+import openai
 import pytest
 from openai.types.responses import Response as SdkResponse
 
@@ -87,8 +89,9 @@ async def test_the_end_tells_what_the_model_said(turn: Turn, dialect: Dialect) -
     assert answer.response["usage"] is not None
 
 
-@every_turn
-async def test_the_stream_helper_of_the_sdk_follows(turn: Turn) -> None:
+@pytest.mark.parametrize("name", [name for name in TURNS if name != "failure"])
+async def test_the_stream_helper_of_the_sdk_follows(name: str) -> None:
+    turn = TURNS[name]
     async with (
         open_house(turn.script) as house,
         sdk(house.base_url) as client,
@@ -99,6 +102,19 @@ async def test_the_stream_helper_of_the_sdk_follows(turn: Turn) -> None:
     assert last.type == f"response.{turn.status}"
     assert isinstance(last.response, SdkResponse)
     assert tuple(item.type for item in last.response.output) == turn.kinds
+
+
+async def test_the_sdk_raises_at_the_error_event_and_names_the_response() -> None:
+    turn = TURNS["failure"]
+    async with open_house(turn.script) as house, sdk(house.base_url) as client:
+        async with client.responses.stream(**turn.request) as stream:
+            created: Any = await anext(stream)
+            with pytest.raises(openai.APIError) as caught:
+                await stream.until_done()
+        kept = await client.responses.retrieve(created.response.id)
+    assert caught.value.code == "upstream_closed"
+    assert kept.id in caught.value.message
+    assert tuple(item.type for item in kept.output) == turn.kinds
 
 
 @pytest.mark.requirement("003-flow-6")
@@ -202,10 +218,45 @@ async def test_a_failure_is_an_error_event_and_then_the_end(dialect: Dialect) ->
     async with open_house(turn.script) as house:
         answer = await ask_for_events(house.base_url, turn.request, dialect)
     error, failed = answer.events[-2:]
-    told = error["error"] if dialect == "open-responses" else error
+    failure = failed["response"]["error"]
     assert error["type"] == "error"
-    assert told["code"] == failed["response"]["error"]["code"] == "upstream_closed"
-    assert told["message"] == failed["response"]["error"]["message"]
+    assert error["error"]["code"] == failure["code"] == "upstream_closed"
+    assert error["error"]["message"].startswith(failure["message"])
+    flat = {key: error.get(key) for key in ("code", "message")}
+    assert flat == (failure if dialect == "openai" else {"code": None, "message": None})
+
+
+@both_dialects
+async def test_the_nested_error_names_the_response_that_keeps_what_was_produced(
+    dialect: Dialect,
+) -> None:
+    turn = TURNS["failure"]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, dialect)
+        nested = answer.events[-2]["error"]
+        (path,) = re.findall(r"GET /v1(/responses/\w+)", nested["message"])
+        kept = await fetch(house.base_url, path)
+    assert set(nested) == {"type", "code", "message", "param"}
+    assert kept.json["status"] == "failed"
+    assert kept.json["output"] == answer.response["output"] != []
+
+
+async def test_the_nested_error_of_a_response_that_is_not_stored_promises_nothing() -> None:
+    turn = TURNS["failure"]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request | {"store": False}, "openai")
+    message = answer.events[-2]["error"]["message"]
+    assert answer.response["id"] in message
+    assert "GET" not in message
+
+
+async def test_the_error_event_is_the_same_when_the_stream_is_read_again() -> None:
+    turn = TURNS["failure"]
+    async with open_house(turn.script) as house:
+        answer = await ask_for_events(house.base_url, turn.request, "openai")
+        path = f"/responses/{answer.response['id']}?stream=true"
+        again = await fetch(house.base_url, path)
+    assert again.events[-2] == answer.events[-2]
 
 
 def _problems(events: list[Json], dialect: Dialect) -> list[str]:

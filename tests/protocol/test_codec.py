@@ -253,7 +253,7 @@ def test_the_end_of_a_stream_is_a_frame() -> None:
     assert DONE == b"data: [DONE]\n\n"
 
 
-def test_an_error_is_flat_for_openai() -> None:
+def test_an_error_is_flat_and_nested_for_openai() -> None:
     event = ErrorEvent(sequence_number=1, message="broken", code="c", kind="server_error")
     assert object_of(event) == {
         "type": "error",
@@ -261,7 +261,20 @@ def test_an_error_is_flat_for_openai() -> None:
         "message": "broken",
         "code": "c",
         "param": None,
+        "error": {"type": "server_error", "message": "broken", "code": "c", "param": None},
     }
+
+
+def test_only_the_nested_error_carries_the_detail() -> None:
+    event = ErrorEvent(sequence_number=1, message="broken", detail="broken (response r)")
+    told = object_of(event)
+    assert (told["message"], told["error"]["message"]) == ("broken", "broken (response r)")
+    assert object_of(event, "open-responses")["error"]["message"] == "broken (response r)"
+
+
+def test_a_nested_error_that_adds_to_the_flat_one_is_kept() -> None:
+    event = ErrorEvent(sequence_number=1, message="m", kind="server_error", detail="m (response r)")
+    assert decode_event(encode_event(event)) == event
 
 
 def test_an_error_is_nested_for_open_responses() -> None:

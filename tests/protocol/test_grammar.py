@@ -476,6 +476,10 @@ BROKEN: list[tuple[str, list[Event]]] = [
     ("terminal_missing", whole(message())[:-1]),
     ("terminal_missing", []),
     ("error_failed", number([*begin(), ErrorEvent(sequence_number=0, message=""), completed([])])),
+    (
+        "error_equal",
+        number([*begin(), ErrorEvent(sequence_number=0, message="a", detail="b"), failed([])]),
+    ),
 ]
 
 

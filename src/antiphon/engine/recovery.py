@@ -18,10 +18,10 @@ from antiphon.protocol.body import decode_body
 from antiphon.protocol.errors import AntiphonError, BrokenStream, StoreUnavailable, TurnLost
 from antiphon.protocol.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.events import (
-    ErrorEvent,
     Event,
     ResponseFailed,
     TerminalEvent,
+    error_event,
     sequence_of,
 )
 from antiphon.protocol.log import pack_events
@@ -169,12 +169,7 @@ async def _bare_end(engine: Engine, orphan: Orphan, failure: Failure) -> list[Ev
         usage=await _estimate(engine, orphan, []),
     )
     return [
-        ErrorEvent(
-            sequence_number=number,
-            message=failure.message,
-            code=failure.code,
-            kind="server_error",
-        ),
+        error_event(response, number),
         ResponseFailed(sequence_number=number + 1, response=response),
     ]
 

@@ -58,7 +58,6 @@ from antiphon.protocol.events import (
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
-    ErrorEvent,
     Event,
     LifecycleEvent,
     OutputItemAdded,
@@ -79,6 +78,7 @@ from antiphon.protocol.events import (
     SummaryPartDone,
     SummaryTextDelta,
     SummaryTextDone,
+    error_event,
 )
 from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
@@ -226,19 +226,7 @@ class ResponseBuilder:
 
     def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
         """Close what is open and end the response as failed: an error event, then the end."""
-        self._close_all("incomplete")
-        self._end_number = self._sequence
-        self._response.error = failure
-        self._emit(
-            ErrorEvent(
-                sequence_number=self._sequence,
-                message=failure.message,
-                code=failure.code,
-                kind=kind,
-            )
-        )
-        self._announce(ResponseFailed, "failed")
-        return self._take()
+        return self._fail(failure, kind, is_kept=True)
 
     def retract(self, failure: Failure) -> list[Event]:
         """Replace a terminal event that was built but not sent by a failure.
@@ -248,7 +236,7 @@ class ResponseBuilder:
         self._sequence = self._end_number
         self._response.completed_at = None
         self._response.incomplete_details = None
-        return self.fail(failure)
+        return self._fail(failure, "server_error", is_kept=False)
 
     def cancel(self) -> list[Event]:
         """Close what is open and end the response as cancelled.
@@ -259,6 +247,14 @@ class ResponseBuilder:
         self._end_number = self._sequence
         self._response.incomplete_details = IncompleteDetails("cancelled")
         self._announce(ResponseIncomplete, "cancelled")
+        return self._take()
+
+    def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
+        self._close_all("incomplete")
+        self._end_number = self._sequence
+        self._response.error = failure
+        self._emit(error_event(self._response, self._sequence, kind, is_kept=is_kept))
+        self._announce(ResponseFailed, "failed")
         return self._take()
 
     # What is noted for the end.

@@ -5,7 +5,7 @@ The machines know one language. What differs on the wire is written down here:
     | what                    | openai (default)                | open-responses             |
     |-------------------------|---------------------------------|----------------------------|
     | raw reasoning events    | response.reasoning_text.*       | response.reasoning.*       |
-    | error event             | flat code, message, param       | nested in `error`          |
+    | error event             | flat, and nested in `error`     | nested in `error`          |
     | echo of a json_schema   | the schema                      | null (its schema says so)  |
     | echo of other tools     | as sent                         | function tools only        |
     | echo of minimal, max    | as sent                         | null (not in its list)     |
@@ -285,13 +285,20 @@ def _event_object(event: Event, dialect: Dialect) -> dict[str, Any]:
     if "response" in fields:
         fields["response"] = response_object(event.response, dialect)  # type: ignore[union-attr] # lifecycle events only
     if isinstance(event, ErrorEvent):
-        kind = fields.pop("kind", "server_error")
-        if dialect == "open-responses":
-            nested = {key: fields.pop(key) for key in ("code", "message", "param")}
-            fields["error"] = {"type": kind} | nested
+        _nest_error(fields, dialect)
     if dialect == "open-responses":
         fields["type"] = _TO_OPEN.get(fields["type"], fields["type"])
     return fields
+
+
+def _nest_error(fields: dict[str, Any], dialect: Dialect) -> None:
+    """Add the nested error. VS Code reads the flat fields, the OpenAI SDKs only the nested."""
+    kind, detail = fields.pop("kind", "server_error"), fields.pop("detail", fields["message"])
+    nested = {"code": fields["code"], "message": detail, "param": fields["param"]}
+    if dialect == "open-responses":
+        for key in _SAID:
+            del fields[key]
+    fields["error"] = {"type": kind} | nested
 
 
 def _speak_open(body: dict[str, Any]) -> None:
@@ -331,10 +338,13 @@ def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:
         fields = {key: value for key, value in fields.items() if key != "error"}
         flat = {key: nested.get(key) if flat[key] is None else flat[key] for key in _SAID}
         kind = nested.get("type")
+    detail = _as_text(nested.get("message")) if isinstance(nested, dict) else None
     flat = {key: _as_text(value) for key, value in flat.items()}
     flat["message"] = flat["message"] or ""
     if isinstance(kind, str) and kind != "error":
         flat["kind"] = kind
+    if detail and detail != flat["message"]:
+        flat["detail"] = detail
     return fields | flat
 
 

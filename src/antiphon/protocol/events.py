@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from antiphon.protocol.items import Item, Part
-from antiphon.protocol.response import Extra, Response
+from antiphon.protocol.response import Extra, Failure, Response
 
 __all__ = [
     "EVENT_CLASSES",
@@ -49,6 +49,7 @@ __all__ = [
     "SummaryTextDone",
     "TerminalEvent",
     "UnknownEvent",
+    "error_event",
     "event_type",
     "is_terminal",
     "sequence_of",
@@ -241,7 +242,9 @@ class ErrorEvent(_Event, frozen=True, tag="error"):
     code: str | None = None
     param: str | None = None
     kind: str | UnsetType = UNSET
-    """The error's type, which only the nested form of Open Responses has."""
+    """The error's type, which only the nested error has."""
+    detail: str | UnsetType = UNSET
+    """The message of the nested error, where it differs from `message`."""
 
 
 class UnknownEvent(msgspec.Struct, frozen=True):
@@ -297,6 +300,27 @@ EVENT_CLASSES: Final[dict[str, type[KnownEvent]]] = {
     str(cls.__struct_config__.tag): cls for cls in get_args(KnownEvent)
 }
 _TYPES: Final = {cls: name for name, cls in EVENT_CLASSES.items()}
+
+
+def error_event(
+    response: Response, sequence_number: int, kind: str = "server_error", *, is_kept: bool = True
+) -> ErrorEvent:
+    """Return the event that announces the failure of this response.
+
+    The OpenAI SDKs raise at this event and never read the `response.failed` after it. So the
+    nested error names the response; one that the server keeps can be read by that id.
+    """
+    why = response.error or Failure()
+    where = f"response {response.id}"
+    if is_kept and response.store:
+        where = f"what was produced is kept: GET /v1/responses/{response.id}"
+    return ErrorEvent(
+        sequence_number=sequence_number,
+        message=why.message,
+        code=why.code,
+        kind=kind,
+        detail=f"{why.message} ({where})" if why.message else where,
+    )
 
 
 def event_type(event: Event) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from antiphon.protocol.events import (
     AnnotationEvent,
@@ -83,6 +84,7 @@ RULES: Final[dict[str, str]] = {
     "terminal_once": "Nothing follows the terminal event.",
     "terminal_missing": "Every stream has a terminal event.",
     "error_failed": "An error event is followed by response.failed at once.",
+    "error_equal": "The nested error of an error event has its message, and may add to it.",
 }
 
 _Begin = ResponseCreated | ResponseQueued | ResponseInProgress
@@ -285,6 +287,8 @@ class Referee:
 
     def _err(self, event: ErrorEvent) -> None:
         self._has_erred = True
+        agrees = event.detail is UNSET or event.message in event.detail
+        self._require(agrees, "error_equal", "the nested error has another message")
 
     def _begin(self, event: _Begin) -> None:
         phase = _BEFORE.get((self._phase, type(event)))

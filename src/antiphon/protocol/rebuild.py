@@ -140,10 +140,10 @@ class _Rebuilt(ResponseBuilder):
         if self._indexes != len(self._output) + open_items:
             raise _broken("an item that was passed on is not done")
 
-    def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
-        """End as failed; if an error was told, it stands, and only the end is missing."""
+    def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
+        """End as failed. An error event that was sent already stands; only the end is missing."""
         if self._told_failure is None:
-            return super().fail(failure, kind)
+            return super()._fail(failure, kind, is_kept=is_kept)
         self._end_number = self._sequence
         self._response.error = self._told_failure
         self._announce(ResponseFailed, "failed")

@@ -19,7 +19,6 @@ from antiphon.protocol.events import (
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
-    ErrorEvent,
     Event,
     KnownEvent,
     OutputItemAdded,
@@ -40,11 +39,12 @@ from antiphon.protocol.events import (
     SummaryTextDelta,
     SummaryTextDone,
     TerminalEvent,
+    error_event,
 )
 from antiphon.protocol.families import WHOLE, call_family, opening_of
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.open_items import copy_json
-from antiphon.protocol.response import Failure, Response
+from antiphon.protocol.response import Response
 
 __all__ = ["tell_response"]
 
@@ -104,8 +104,7 @@ def tell_response(response: Response) -> list[Event]:
     for index, item in enumerate(response.output):
         teller.tell_item(index, item)
     if end is ResponseFailed:
-        why = response.error or Failure()
-        teller.emit(ErrorEvent, message=why.message, code=why.code, kind="server_error")
+        teller.events.append(error_event(response, len(teller.events)))
     output = copy_json(response.output)
     teller.emit(end, response=msgspec.structs.replace(response, output=output))
     return teller.events
