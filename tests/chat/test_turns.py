@@ -59,11 +59,70 @@ def test_calls_after_a_result_are_another_turn() -> None:
     )
 
 
-def test_a_late_result_is_moved_behind_its_call() -> None:
-    assert outline(call("1"), user("wait"), assistant("b"), output("1", "x")) == (
-        [([], [("1", "x")]), "wait", (["b"], [])],
+def test_a_call_moves_to_its_result_when_a_message_stands_between_them() -> None:
+    assert outline(user("a"), call("1"), user("wait"), output("1", "x")) == (
+        ["a", "wait", ([], [("1", "x")])],
         [],
     )
+
+
+def test_the_text_and_reasoning_of_a_call_move_with_it() -> None:
+    thought: Item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    turns, report = arrange([thought, assistant("b"), call("1"), user("wait"), output("1")])
+    assert report == []
+    assert isinstance(turns[1], Turn)
+    turn = turns[1]
+    assert (len(turns), len(turn.reasoning), len(turn.messages), len(turn.calls)) == (2, 1, 1, 1)
+
+
+def test_a_call_that_moves_behind_assistant_text_is_one_turn_with_it() -> None:
+    # Many chat templates refuse two assistant messages in a row.
+    assert outline(call("1"), user("wait"), assistant("b"), output("1", "x")) == (
+        ["wait", (["b"], [("1", "x")])],
+        [],
+    )
+
+
+def test_assistant_text_before_a_result_stays_before_it() -> None:
+    items = [call("1"), call("2"), output("1", "x"), assistant("b"), output("2", "y")]
+    assert outline(*items) == ([([], [("1", "x")]), (["b"], [("2", "y")])], [])
+
+
+def test_parallel_calls_whose_results_stand_apart_become_separate_turns() -> None:
+    items = [assistant("b"), call("1"), call("2"), user("c"), output("2", "y"), user("d")]
+    assert outline(*items, output("1", "x")) == (
+        ["c", (["b"], [("2", "y")]), "d", ([], [("1", "x")])],
+        [],
+    )
+
+
+def test_parallel_calls_whose_results_stand_together_stay_together() -> None:
+    calls = [call("1"), call("2"), call("3")]
+    late = [output("3", "z"), output("2", "y")]
+    assert outline(*calls, user("c"), *late, output("1", "x")) == (
+        ["c", ([], [("1", "x"), ("2", "y"), ("3", "z")])],
+        [],
+    )
+    assert outline(*calls, output("1", "x"), user("c"), *late) == (
+        [([], [("1", "x")]), "c", ([], [("2", "y"), ("3", "z")])],
+        [],
+    )
+
+
+def test_a_call_without_result_moves_with_the_others_of_its_turn() -> None:
+    short, report = outline(call("1"), call("2"), user("c"), output("2", "y"))
+    assert short == ["c", ([], [("1", None), ("2", "y")])]
+    assert report == ["input[0] (function_call): no output was provided for 1"]
+
+
+def test_calls_and_results_of_several_turns_in_any_order_stay_where_they_are() -> None:
+    items = [call("1"), call("2"), output("1", "x"), call("3"), output("2", "y"), output("3", "z")]
+    assert outline(*items) == ([([], [("1", "x"), ("2", "y")]), ([], [("3", "z")])], [])
+
+
+def test_an_open_call_of_a_later_turn_does_not_hold_up_a_late_result() -> None:
+    items = [call("1"), user("c"), call("2"), output("1", "x"), output("2", "y")]
+    assert outline(*items) == (["c", ([], [("2", "y")]), ([], [("1", "x")])], [])
 
 
 def test_a_call_without_result_is_reported() -> None:
@@ -78,6 +137,14 @@ def test_a_second_result_replaces_the_first_and_is_reported() -> None:
     assert report == ["input[1] (function_call_output): replaced by input[2]"]
 
 
+def test_a_second_result_after_a_message_becomes_a_user_message() -> None:
+    short, report = outline(call("1"), output("1", "started"), user("a"), output("1", "done"))
+    assert short == [([], [("1", "started")]), "a", "done"]
+    assert report == [
+        "input[3] (function_call_output): 1 has its result in input[1]; sent as a user message"
+    ]
+
+
 def test_a_call_sent_again_before_its_result_is_one_call() -> None:
     # A client that continues a stored response and sends its calls once more.
     items = [call("1"), call("2"), call("1"), output("1", "x"), call("2"), output("2", "y")]
@@ -89,10 +156,14 @@ def test_a_call_sent_again_before_its_result_is_one_call() -> None:
     ]
 
 
-def test_two_calls_of_one_turn_cannot_share_an_id() -> None:
-    short, report = outline(call("1", '{"a":1}'), call("1", '{"a":2}'), output("1", "x"))
-    assert short == [([], [("1", "x")])]
-    assert report == ["input[1] (function_call): repeats 1"]
+def test_two_calls_of_one_turn_under_one_id_stay_two() -> None:
+    calls = [call("1", '{"a":1}'), call("1", '{"a":2}'), call("1", '{"a":1}')]
+    short, report = outline(*calls, output("1", "x"), output("1", "y"))
+    assert short == [([], [("1", "x"), ("1_2", "y")])]
+    assert report == [
+        "input[1] (function_call): another call has the id 1; sent as 1_2",
+        "input[2] (function_call): repeats 1",
+    ]
 
 
 def test_an_id_used_again_in_a_later_turn_is_another_call() -> None:

@@ -18,6 +18,14 @@ def test_the_older_half_of_the_turns_goes_with_its_calls() -> None:
     assert drop_oldest([*first, *second]) == second
 
 
+def test_a_call_goes_together_with_an_output_that_came_after_a_later_message() -> None:
+    call: Item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output: Item = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    first = [said("user", "1"), said("assistant", "a")]
+    second = [said("user", "2"), call, said("user", "3"), output]
+    assert drop_oldest([*first, *second]) == second
+
+
 def test_system_and_developer_messages_stay() -> None:
     head = [said("system", "s"), said("developer", "d")]
     items = [head[0], said("user", "1"), head[1], said("user", "2")]

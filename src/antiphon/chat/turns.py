@@ -1,13 +1,19 @@
 """A list of items as the chat wire wants it: turns, each call with its result.
 
-Chat models know messages, and an assistant message whose calls are answered right behind it.
+Chat models know messages, and an assistant message whose calls are answered right after it.
 Items come in any order that clients produce. The rules:
 
 - assistant text, reasoning and calls in a row are one turn; anything else ends it;
-- a result is put behind its calls, however late it came;
-- a call without a result gets one that says so; a second result replaces the first;
-- a call that is repeated, same id and same content or in the same turn, is one call; an id
-  used again in a later turn (some models count from 0 in each) is another call;
+- messages and results stay in the caller's order. When a message stands between a call and
+  its result, the call moves to the result, with the reasoning and the text of its turn;
+- of parallel calls whose results stand apart, each moves to its own result; the reasoning and
+  the text stay with the first that has one;
+- without a message between them, a result is written right after its call, as calls and
+  results of other turns may be mixed in any order;
+- a call without a result stays where it is and gets one that says so;
+- a second result replaces the first; after a later message it becomes a user message there;
+- a call that is repeated is one call. Another call under the same id is another call: in the
+  same turn its id is derived, in a later turn (some models count from 0 in each) it is kept;
 - a result without a call becomes a user message.
 
 Nothing is lost in silence: what could not be kept, or was made up, is named in the report.
@@ -15,9 +21,11 @@ Nothing is lost in silence: what could not be kept, or was made up, is named in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.items import Item, item_type
 
 __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
@@ -36,24 +44,20 @@ Entry = tuple[int, Item]
 
 
 class Call:
-    """A call and its result, if there is one."""
+    """A call and its result, if there is one. `id` is what ties them together."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, turn: Turn, call_id: str) -> None:
         self.index, self.item = entry
+        self.id = call_id
         self.result: Entry | None = None
-
-    @property
-    def id(self) -> str:
-        """The id that ties call and result together."""
-        return str(self.item["call_id"])
+        self.turn = turn
+        """The turn in which it is written."""
+        self.origin = turn
+        """The turn in which it was made."""
 
     def note_lonely(self) -> str:
-        """Return how a report says that nobody answered."""
+        """Return the report of a call without a result."""
         return f"input[{self.index}] (function_call): no output was provided for {self.id}"
-
-    def is_same(self, item: Item) -> bool:
-        """Say whether an item is this very call again."""
-        return all(self.item.get(field) == item.get(field) for field in ("name", "arguments"))
 
 
 class Said:
@@ -63,22 +67,97 @@ class Said:
 
     def __init__(self, entry: Entry) -> None:
         self.index, self.item = entry
+        self.reach = self.index
 
 
 class Turn:
-    """What the assistant did in one go: it thought, spoke and called. It begins at `index`."""
+    """One assistant message: reasoning, text and calls. It begins at `index`.
 
-    def __init__(self, index: int) -> None:
+    `reach` is the last item that has to do with it; `place` is its position among the turns.
+    A turn whose calls have all moved away stays behind, empty.
+    """
+
+    def __init__(self, index: int, place: int) -> None:
         self.index = index
+        self.place = place
+        self.reach = index
         self.reasoning: list[Entry] = []
         self.messages: list[Entry] = []
-        self.calls: list[Call] = []
+        self.has_result = False
+        """Whether a call that is written here has its result."""
+        self.ids = CallIds()
+        self._calls: dict[Call, None] = {}
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls, in the order in which they were made."""
+        return sorted(self._calls, key=lambda call: call.index)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to write."""
+        return not (self.reasoning or self.messages or self._calls)
+
+    @property
+    def first_call(self) -> Call | None:
+        """The call that came here first, if there is any."""
+        return next(iter(self._calls), None)
+
+    def add(self, call: Call) -> None:
+        """Write the call here, and not where it was written so far."""
+        call.turn._calls.pop(call, None)
+        call.turn = self
+        self._calls[call] = None
+
+    def take_all(self, turn: Turn) -> None:
+        """Take over everything from another turn."""
+        self.reasoning += turn.reasoning
+        self.messages += turn.messages
+        turn.reasoning, turn.messages = [], []
+        for call in [*turn._calls]:
+            self.add(call)
+
+
+class _Waiting:
+    """The calls under one id that have no result yet, by the turn in which they were made."""
+
+    def __init__(self) -> None:
+        self._by_turn: dict[Turn, deque[Call]] = {}
+        self._requests: set[tuple[str, str]] = set()
+
+    def __iter__(self) -> Iterator[Call]:
+        return (call for calls in self._by_turn.values() for call in calls)
+
+    def has(self, item: Item) -> bool:
+        """Return whether an item is one of these calls again."""
+        return _request(item) in self._requests
+
+    def add(self, call: Call) -> None:
+        self._by_turn.setdefault(call.origin, deque()).append(call)
+        self._requests.add(_request(call.item))
+
+    def pop(self) -> Call | None:
+        """Return the call that a result is of: the first one of the newest turn."""
+        if not self._by_turn:
+            return None
+        turn, calls = self._by_turn.popitem()
+        call = calls.popleft()
+        if calls:
+            self._by_turn[turn] = calls
+        self._requests.discard(_request(call.item))
+        return call
+
+
+def _request(item: Item) -> tuple[str, str]:
+    """Return what a call asks for; two calls of one id that ask for the same are one."""
+    return str(item.get("name")), str(item.get("arguments"))
 
 
 def arrange(items: Sequence[Item]) -> tuple[list[Said | Turn], list[str]]:
     """Return the turns of a conversation, and a report of what could not be kept."""
     arranger = Arranger(enumerate(items))
-    return arranger.turns, arranger.report()
+    turns = [turn for turn in arranger.turns if isinstance(turn, Said) or not turn.is_empty]
+    return turns, arranger.report()
 
 
 class Arranger:
@@ -89,26 +168,29 @@ class Arranger:
         self.orphans: list[int] = []
         """Results of which no call is among the entries."""
         self._open: Turn | None = None
-        self._calls: dict[str, list[Call]] = {}
+        self._last_message = -1
+        """The place of the last turn with text, or of the last message of the caller."""
+        self._newest: dict[str, Call] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self.notes: list[tuple[int, str]] = []
-        """What could not be kept, each with the place of the item that told it."""
+        """What could not be kept, each with the place of the item that caused it."""
         for entry in entries:
             self._take(entry)
 
     @property
     def call_ids(self) -> Iterable[str]:
         """The ids of all calls."""
-        return self._calls.keys()
+        return self._newest.keys()
 
     @property
     def lonely(self) -> list[Call]:
-        """The calls that nobody answered, in order."""
-        found = [c for calls in self._calls.values() for c in calls if c.result is None]
+        """The calls without a result, in order."""
+        found = (call for waiting in self._waiting.values() for call in waiting)
         return sorted(found, key=lambda call: call.index)
 
     def report(self) -> list[str]:
-        """Return what was noted, then the calls that nobody answered."""
-        if not self.notes and not self._calls:
+        """Return what was noted, then the calls without a result."""
+        if not self.notes and not self._waiting:
             return []
         return [text for _, text in self.notes] + [call.note_lonely() for call in self.lonely]
 
@@ -126,7 +208,7 @@ class Arranger:
             waits = any(call.result is None for call in turn.calls)
             if waits and len(self.turns) - place <= patience:
                 return count
-            latest = max([latest, *(c.result[0] for c in turn.calls if c.result is not None)])
+            latest = max(latest, turn.reach)
         return count if last < len(self.turns) else last
 
     def _take(self, entry: Entry) -> None:
@@ -137,7 +219,9 @@ class Arranger:
             unknown = (name for name, value in item.items() if value and name not in known)
             self.notes += [(index, f"input[{index}].{name}") for name in unknown]
         if kind == "message" and item.get("role") == "assistant":
-            self._turn(index).messages.append(entry)
+            turn = self._turn(index)
+            turn.messages.append(entry)
+            self._last_message = turn.place
         elif kind == "message":
             self._say(entry)
         elif kind == "reasoning":
@@ -153,41 +237,99 @@ class Arranger:
         self.notes.append((index, text))
 
     def _turn(self, index: int) -> Turn:
+        """Return the turn that is open, a new one if none is."""
         if self._open is None:
-            self._open = Turn(index)
+            self._open = Turn(index, len(self.turns))
             self.turns.append(self._open)
         return self._open
 
     def _say(self, entry: Entry) -> None:
         self._open = None
+        self._last_message = len(self.turns)
         self.turns.append(Said(entry))
 
     def _call(self, entry: Entry) -> None:
         index, item = entry
-        known = self._calls.setdefault(str(item["call_id"]), [])
-        waiting = known[-1] if known and known[-1].result is None else None
-        if waiting and (waiting.is_same(item) or self._is_in_open_turn(waiting)):
-            self._note(index, f"input[{index}] (function_call): repeats {waiting.id}")
+        wished = str(item["call_id"])
+        waiting = self._waiting.setdefault(wished, _Waiting())
+        if waiting.has(item):
+            self._note(index, f"input[{index}] (function_call): repeats {wished}")
             return
-        call = Call(entry)
-        known.append(call)
-        self._turn(index).calls.append(call)
+        turn = self._turn(index)
+        call = Call(entry, turn, turn.ids.claim(wished))
+        if call.id != wished:
+            why = f"another call has the id {wished}; sent as {call.id}"
+            self._note(index, f"input[{index}] (function_call): {why}")
+        turn.add(call)
+        waiting.add(call)
+        self._newest[wished] = call
 
-    def _is_in_open_turn(self, call: Call) -> bool:
-        return self._open is not None and call in self._open.calls
+    # A result, and where its call goes.
 
     def _answer(self, entry: Entry) -> None:
         index, item = entry
         call_id = str(item["call_id"])
-        known = self._calls.get(call_id)
-        if not known:
+        newest = self._newest.get(call_id)
+        if newest is None:
             self._note(index, f"input[{index}] (function_call_output): there is no call {call_id}")
             self.orphans.append(index)
             self._say(entry)
             return
-        call = next((c for c in reversed(known) if c.result is None), known[-1])
-        if call.result is not None:
-            old = call.result[0]
-            self._note(index, f"input[{old}] (function_call_output): replaced by input[{index}]")
+        call = self._waiting[call_id].pop()
+        if call is None:
+            self._answer_again(entry, newest)
+            return
+        self._bring(call, index)
+        self._settle(call, entry)
+
+    def _settle(self, call: Call, entry: Entry) -> None:
         call.result = entry
+        call.turn.has_result = True
+        call.origin.reach = call.turn.reach = entry[0]
         self._open = None
+
+    def _answer_again(self, entry: Entry, call: Call) -> None:
+        """Take a second result. After a later message, it is a message itself."""
+        index, _ = entry
+        old = call.result[0] if call.result is not None else index
+        if self._is_apart(call.turn):
+            call.origin.reach = call.turn.reach = index
+            why = f"{call.id} has its result in input[{old}]; sent as a user message"
+            self._note(index, f"input[{index}] (function_call_output): {why}")
+            self._say(entry)
+            return
+        self._note(index, f"input[{old}] (function_call_output): replaced by input[{index}]")
+        self._settle(call, entry)
+
+    def _is_apart(self, turn: Turn) -> bool:
+        """Return whether a message has come since this turn."""
+        return self._last_message > turn.place
+
+    def _bring(self, call: Call, index: int) -> None:
+        """Move a call to its result at `index`, if a message stands between them.
+
+        The first call of a turn that moves takes all of the turn with it. Others follow alone;
+        those that have their results together stay together.
+        """
+        turn = call.turn
+        if not self._is_apart(turn):
+            return
+        if turn.has_result:
+            self._goal(call, index).add(call)
+            return
+        goal = self._goal(None, index)
+        if turn.messages:
+            self._last_message = goal.place
+        goal.take_all(turn)
+
+    def _goal(self, call: Call | None, index: int) -> Turn:
+        """Return the turn to move to: one that is open without calls, or a new one.
+
+        A call follows those of its origin that moved just before.
+        """
+        last = self.turns[-1]
+        if isinstance(last, Turn) and (first := last.first_call) is not None:
+            if call is not None and self._open is None and first.origin is call.origin:
+                return last
+            self._open = None
+        return self._turn(index)

@@ -1,14 +1,15 @@
 """What to leave out when the context is too long and `truncation` is auto.
 
-The oldest turns go first, half of them at a time. A turn begins with a user message, so a
-call and its output always go together; system and developer messages and the newest turn
-always stay.
+The oldest turns go first, half of them at a time. A turn begins with a user message, unless a
+call before it has its output after it: a call and its output always go together. System and
+developer messages and the newest turn always stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from antiphon.protocol.families import answers, is_call, is_output
 from antiphon.protocol.items import Item, item_type
 
 __all__ = ["drop_oldest"]
@@ -25,12 +26,19 @@ def drop_oldest(items: Sequence[Item]) -> list[Item] | None:
 def _split_turns(items: Sequence[Item]) -> tuple[list[Item], list[list[Item]]]:
     head: list[Item] = []
     turns: list[list[Item]] = []
+    outputs = {answers(item) for item in items if is_output(item)}
+    waiting: set[str | None] = set()
     for item in items:
         role = item.get("role") if item_type(item) == "message" else None
         if role in ("system", "developer"):
             head.append(item)
-        elif not turns or role == "user":
+        elif not turns or (role == "user" and not waiting):
             turns.append([item])
         else:
             turns[-1].append(item)
+        if is_call(item):
+            # An output may name its call by either id.
+            waiting |= outputs & {answers(item), item.get("id")}
+        elif is_output(item):
+            waiting.discard(answers(item))
     return head, turns
