@@ -485,3 +485,32 @@ def test_a_server_that_knows_no_schemas_has_its_model_told_of_it() -> None:
     assert '{"required":["answer"]}' in system
     assert body["response_format"] == {"type": "json_object"}
     assert report == []
+
+
+SAMPLING: dict[str, Any] = {"stop": ["END"], "seed": 7, "logit_bias": {"11": -5}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "sent", "reported"),
+    [
+        ("generic", SAMPLING, []),
+        ("openai", SAMPLING, []),
+        ("vllm", SAMPLING, []),
+        ("mistral", {"stop": ["END"], "random_seed": 7}, ["logit_bias"]),
+        ("groq", {"stop": ["END"], "seed": 7}, ["logit_bias"]),
+        ("ollama", {"stop": ["END"], "seed": 7}, ["logit_bias"]),
+        ("deepseek", {"stop": ["END"]}, ["seed", "logit_bias"]),
+    ],
+)
+def test_stop_seed_and_logit_bias_reach_the_servers_that_take_them(
+    profile: str, sent: dict[str, Any], reported: list[str]
+) -> None:
+    body, report = write(PROFILES[profile], extra=SAMPLING)
+    names = {*SAMPLING, "random_seed"}
+    assert {name: value for name, value in body.items() if name in names} == sent
+    assert [line.partition(":")[0] for line in report] == reported
+
+
+def test_one_answer_is_what_every_server_gives_so_it_is_not_reported() -> None:
+    assert write(extra={"n": 1})[1] == []
+    assert write(extra={"n": 2})[1] == ["n: this backend cannot send it"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from antiphon.protocol.events import OutputTextDelta, ResponseCompleted, Respons
 from antiphon.protocol.items import text_of
 from antiphon.protocol.response import Response
 from antiphon.testing import Call, Gateway, Script, ScriptedUpstream, serve_gateway
+from antiphon.transport.secret import Secret
 from tests.asking import terminal
 from tests.building import COUNTED, STOP, build
 from tests.client.calling import KINDS, Caller, calling
@@ -244,6 +245,74 @@ async def test_key_organization_and_project_are_sent(kind: str) -> None:
     assert sent.headers["authorization"] == "Bearer sk-test"
     assert sent.headers["openai-organization"] == "org-1"
     assert sent.headers["openai-project"] == "proj-1"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_key_may_be_a_function_that_is_asked_for_every_request(
+    kind: str, is_async: bool
+) -> None:
+    made: Iterator[str | Secret] = iter(["sk-first-key", Secret("sk-second-key"), ""])
+
+    async def later() -> str | Secret:
+        await asyncio.sleep(0)
+        return next(made)
+
+    key = later if is_async else lambda: next(made)
+    answers = [whole(Response(id="resp_1", status="completed"))]
+    async with native(*answers) as server, calling(kind, server.base_url, api_key=key) as caller:
+        await caller.create(model="m", input="x")
+        await caller.follow(model="m", input="x")
+        await caller.retrieve("resp_1")
+
+    sent = [request.headers.get("authorization") for request in server.requests]
+    assert sent == ["Bearer sk-first-key", "Bearer sk-second-key", None]
+
+
+async def test_a_key_that_expired_is_asked_for_once_more(kind: str) -> None:
+    made = iter(["sk-expired-key", "sk-fresh-key", "sk-other-key"])
+    answers = [error(401), whole(Response(id="resp_1", status="completed"))]
+    options: Any = {"api_key": lambda: next(made), "max_retries": 0}
+    async with native(*answers) as server, calling(kind, server.base_url, **options) as caller:
+        response = await caller.create(model="m", input="x")
+
+    assert response.id == "resp_1"
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer sk-expired-key", "Bearer sk-fresh-key"]
+
+
+async def test_a_second_refusal_of_a_key_is_raised_without_the_keys(kind: str) -> None:
+    made = iter(["sk-expired-key", "sk-also-bad-key"])
+    refused = error(401, message="no sk-expired-key and no sk-also-bad-key")
+    async with (
+        native(refused) as server,
+        calling(kind, server.base_url, api_key=lambda: next(made)) as caller,
+    ):
+        with pytest.raises(errors.AuthFailed) as raised:
+            await caller.create(model="m", input="x")
+    assert "no *** and no ***" in raised.value.message
+    assert len(server.requests) == 2
+
+
+async def test_a_fixed_key_that_is_refused_is_not_sent_again(kind: str) -> None:
+    async with native(error(401)) as server, calling(kind, server.base_url, api_key="k") as caller:
+        with pytest.raises(errors.AuthFailed):
+            await caller.create(model="m", input="x")
+    assert len(server.requests) == 1
+
+
+async def test_a_function_that_gives_no_key_is_an_error_that_says_so(kind: str) -> None:
+    async with calling(kind, "http://127.0.0.1:9/v1", api_key=lambda: None) as caller:
+        with pytest.raises(errors.BadCall, match="api_key must give a string, not NoneType"):
+            await caller.models()
+
+
+async def test_what_the_function_of_a_key_raises_reaches_the_caller(kind: str) -> None:
+    def broken() -> str:
+        raise PermissionError("the vault is closed")
+
+    async with calling(kind, "http://127.0.0.1:9/v1", api_key=broken) as caller:
+        with pytest.raises(PermissionError, match="the vault is closed"):
+            await caller.create(model="m", input="x")
 
 
 async def test_a_request_that_is_tried_again_keeps_its_idempotency_key(kind: str) -> None:
@@ -529,3 +598,36 @@ async def test_a_chat_server_answers_as_if_it_spoke_responses(kind: str) -> None
     assert made.output_text == seen.response.output_text == "Hello there"
     assert [item["type"] for item in made.output] == ["reasoning", "message", "function_call"]
     assert {received.path for received in upstream.requests} == {"/v1/chat/completions"}
+
+
+SAMPLING: dict[str, Any] = {"stop": ["END"], "seed": 7, "logit_bias": {"11": -5.0}}
+
+
+async def test_a_chat_server_is_sent_stop_seed_and_logit_bias(kind: str) -> None:
+    async with (
+        ScriptedUpstream([Script(text=["Hello"])]) as upstream,
+        calling(kind, upstream.base_url, wire_api="chat") as caller,
+    ):
+        made = await caller.create(model="echo", input="x", n=1, **SAMPLING)
+
+    posted = upstream.requests[0].json
+    assert {name: posted.get(name) for name in SAMPLING} == SAMPLING
+    assert "n" not in posted
+    assert not made.antiphon  # nothing was degraded
+
+
+async def test_further_answers_of_a_chat_server_are_reported(kind: str) -> None:
+    choices = [
+        {"index": index, "message": {"content": f"<{index}>"}, "finish_reason": "stop"}
+        for index in (0, 1)
+    ]
+    body = msgspec.json.encode({"choices": choices})
+    answer = Answer(pieces=[body], content_type="application/json")
+    async with (
+        native(answer) as server,
+        calling(kind, server.base_url, wire_api="chat") as caller,
+    ):
+        made = await caller.create(model="m", input="x")
+    assert made.output_text == "<0>"
+    assert made.antiphon
+    assert made.antiphon.degraded[0].startswith("n: choices beyond the first are not told")

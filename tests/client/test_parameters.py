@@ -167,6 +167,33 @@ def test_what_the_responses_api_lacks_is_refused_with_what_to_do(name: str) -> N
     assert REFUSED[name] in refusal.value.message
 
 
+CHAT_ONLY: dict[str, Any] = {"stop": ["END"], "seed": 7, "logit_bias": {"50256": -100}}
+
+
+@pytest.mark.parametrize("name", CHAT_ONLY)
+def test_a_keyword_of_chat_servers_goes_to_chat_servers_only(name: str) -> None:
+    given = {name: CHAT_ONLY[name]}
+    assert place_parameters(given, "chat") == given
+    with pytest.raises(UnsupportedParameter, match='A chat server takes it: wire_api="chat"'):
+        place_parameters(given)
+
+
+def test_every_keyword_of_chat_servers_is_tested_here() -> None:
+    assert [row.name for row in PARAMETERS if row.group == "chat"] == list(CHAT_ONLY)
+
+
+@pytest.mark.parametrize("wire", ["responses", "chat"])
+def test_one_answer_may_be_asked_for_and_more_are_refused(wire: Any) -> None:
+    assert place_parameters({"n": 1}, wire) == {}
+    with pytest.raises(UnsupportedParameter, match="send it as often as you want answers"):
+        place_parameters({"n": 2}, wire)
+
+
+def test_extra_body_does_not_overwrite_a_keyword_of_chat_servers() -> None:
+    with pytest.raises(BadCall, match="give seed as a keyword"):
+        place_parameters({"seed": 1, "extra_body": {"seed": 2}}, "chat")
+
+
 @pytest.mark.requirement("22-A2")
 def test_streaming_is_chosen_by_the_method() -> None:
     with pytest.raises(BadCall, match="stream\\(\\) streams") as refusal:

@@ -57,6 +57,18 @@ def test_the_caps_can_be_raised() -> None:
     assert len(prepare_tools(many(100), ToolLimits(max_count=100))) == 100
 
 
+@pytest.mark.requirement("REQ-006.1")
+def test_without_a_cap_any_number_of_tools_of_any_size_may_be_sent() -> None:
+    no_count = ToolLimits(max_count=None, max_size=2**20)
+    no_limit = ToolLimits(max_count=None, max_size=None)
+    assert len(prepare_tools(many(3000), no_count)) == 3000
+    assert len(prepare_tools(many(30_000), no_limit)) == 30_000
+    with pytest.raises(TooManyTools, match="at most 10 bytes are allowed"):
+        prepare_tools(many(1), ToolLimits(max_count=None, max_size=10))
+    with pytest.raises(TooManyTools, match="at most 16 tools are allowed"):
+        prepare_tools(many(17), ToolLimits(max_size=None))
+
+
 @pytest.mark.requirement("REQ-006.2", "REQ-010.1")
 @pytest.mark.parametrize(
     ("limits", "tools", "lines"),

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.chat.profiles import Profile
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -21,10 +23,12 @@ from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.events import ErrorEvent, OutputTextDelta, event_type
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
 from antiphon.server.run import ServerSettings
+from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, ask_stream, events_of, request, terminal
 
 STOP = Stopped("stop")
+PLAIN = Profile(name="plain", extra_fields=frozenset())
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 OTHER = {"type": "function", "name": "g", "parameters": {"type": "object"}}
 
@@ -430,3 +434,20 @@ async def test_an_empty_format_is_no_format() -> None:
         answer = await ask(gateway, text={"format": {}})
 
     assert (answer.status, answer.json["status"]) == (200, "completed")
+
+
+async def test_stop_seed_and_logit_bias_are_sent_to_a_chat_upstream_that_takes_them() -> None:
+    sampling = {"stop": ["END"], "seed": 7, "logit_bias": {"11": -5}}
+    async with ScriptedUpstream([Script(text=["Hi"]), Script(text=["Hi"])]) as upstream:
+        takes, lacks = ChatBackend(upstream.base_url), ChatBackend(upstream.base_url, profile=PLAIN)
+        async with serve_gateway(takes) as gateway:
+            honoured = await ask(gateway, model="echo", n=1, **sampling)
+        async with serve_gateway(lacks) as gateway:
+            reported = await ask(gateway, model="echo", **sampling)
+            refused = await ask(gateway, {"x-antiphon-strict": "1"}, model="echo", **sampling)
+
+    assert {name: upstream.requests[0].json.get(name) for name in sampling} == sampling
+    assert "x-antiphon-degraded" not in honoured.headers
+    assert sampling.keys().isdisjoint(upstream.requests[1].json)
+    assert reported.headers["x-antiphon-degraded"].count("this backend cannot send it") == 3
+    assert refused.status == 400

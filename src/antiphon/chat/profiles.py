@@ -56,6 +56,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """How the server counts a prompt without running it (see `backends.counting`)."""
     extra_fields: frozenset[str] = _SAMPLERS | {"repetition_penalty"}
     """Fields beyond the Responses API that are passed on."""
+    seed_field: str = "seed"
+    """What the server calls the seed."""
 
 
 GENERIC: Final = Profile(name="generic")
@@ -122,7 +124,8 @@ PROFILES: Final = {
             strict_tools=False,
             enforces_required=False,
             parallel_tool_calls=False,
-            extra_fields=_COMMON,
+            # It ignores logit_bias without an error, so that is reported instead of sent.
+            extra_fields=_COMMON - {"logit_bias"},
         ),
         Profile(
             name="deepseek",
@@ -141,7 +144,8 @@ PROFILES: Final = {
             reasoning_effort=False,
             logprobs=False,
             stream_options=False,
-            extra_fields=frozenset({"stop", "random_seed", "safe_prompt", "prompt_mode"}),
+            seed_field="random_seed",
+            extra_fields=frozenset({"stop", "seed", "random_seed", "safe_prompt", "prompt_mode"}),
         ),
         Profile(
             name="openrouter",
@@ -153,7 +157,13 @@ PROFILES: Final = {
             | {"repetition_penalty", "provider", "models", "plugins", "transforms", "top_a"},
         ),
         Profile(
-            name="groq", text_calls=False, service_tier=True, images=True, extra_fields=_COMMON
+            name="groq",
+            text_calls=False,
+            service_tier=True,
+            images=True,
+            # It answers 400 to logprobs and logit_bias.
+            logprobs=False,
+            extra_fields=_COMMON - {"logit_bias"},
         ),
     )
 }

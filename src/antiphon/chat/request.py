@@ -216,7 +216,10 @@ def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: l
     for name, value in extra.items():
         if value is None:
             continue
-        if name in profile.extra_fields and name not in body:
-            body[name] = value
+        field = profile.seed_field if name == "seed" else name
+        if name in profile.extra_fields and field not in body:
+            body[field] = value
+        elif name == "n" and value == 1:
+            continue  # every answer has one choice anyway
         else:
             report.append(f"{name}: this backend cannot send it")

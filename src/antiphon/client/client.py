@@ -41,7 +41,7 @@ from antiphon.client.parameters import Params
 from antiphon.client.request import build_request
 from antiphon.client.resources import Deleted, ItemPage, Model, read_deleted, read_models, read_page
 from antiphon.client.road import Road
-from antiphon.client.settings import Timeouts, WireApi, read_settings
+from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
 from antiphon.client.stream import AsyncStream, Wire, broken, read_batch
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.client.turn import Turn
@@ -53,7 +53,6 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.transport.http import Head, HttpClient
 from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
-from antiphon.transport.secret import Secret
 from antiphon.transport.stream import ByteStream, open_stream
 
 __all__ = ["AsyncClient", "ClientOptions"]
@@ -70,7 +69,7 @@ class ClientOptions(TypedDict, total=False):
     """What a client can be made with."""
 
     base_url: str | None
-    api_key: str | Secret | None
+    api_key: ApiKey | None
     organization: str | None
     project: str | None
     headers: Mapping[str, str] | None
@@ -87,15 +86,16 @@ class ClientOptions(TypedDict, total=False):
 class AsyncClient:
     """Asks a Responses server, or a chat server as if it were one (`wire_api="chat"`).
 
-    `max_retries` counts tries after the first. `cache` is where threads are remembered; give
-    one to share it. `sleep` and `jitter` are there for tests.
+    `api_key` may be a function, which is asked for every request. `max_retries` counts attempts
+    after the first. `cache` is where threads are remembered; give one to share it. `sleep` and
+    `jitter` are there for tests.
     """
 
     def __init__(
         self,
         *,
         base_url: str | None = None,
-        api_key: str | Secret | None = None,
+        api_key: ApiKey | None = None,
         organization: str | None = None,
         project: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -122,6 +122,7 @@ class AsyncClient:
         self.http: Final = HttpClient(
             key=settings.key, headers=settings.headers, limits=self._timeouts.limits()
         )
+        self._asks_for_key = callable(settings.key)
         self._max_retries = max_retries
         self._tool_limits = tool_limits or ToolLimits()
         self.wire_api: Final[WireApi] = wire_api
@@ -210,7 +211,7 @@ class AsyncClient:
 
     def _prepare(self, params: Params, wire_api: WireApi | None) -> Turn:
         wire = wire_api or self.wire_api
-        request = build_request(params, self._tool_limits)
+        request = build_request(params, self._tool_limits, wire)
         return Turn(request, self.cache, wire, self.base_url)
 
     async def _run(self, turn: Turn, once: Callable[[Turn], Awaitable[_T]]) -> _T:
@@ -224,11 +225,15 @@ class AsyncClient:
         return await self._try(lambda: once(turn))
 
     async def _try(self, once: Callable[[], Awaitable[_T]]) -> _T:
-        attempt, budget = 1, WAIT_BUDGET
+        attempt, budget, may_ask_again = 1, WAIT_BUDGET, self._asks_for_key
         while True:
             try:
                 return await once()
             except ClientError as error:
+                if may_ask_again and error.status == 401:
+                    # The key may have expired on the way; the next attempt asks for another.
+                    may_ask_again = False
+                    continue
                 self._redact(error)
                 self._hint(error)
                 wait = self._wait_after(error, attempt, budget)

@@ -154,10 +154,14 @@ class BadTool(BadCall):
 class TooManyTools(BadCall):
     """The tools are over a hard cap, in number or in bytes of JSON."""
 
-    def __init__(self, *, count: int, size: int, max_count: int, max_size: int) -> None:
+    def __init__(
+        self, *, count: int, size: int, max_count: int | None, max_size: int | None
+    ) -> None:
+        caps = [(max_count, "tools"), (max_size, "bytes")]
+        allowed = " and ".join(f"{cap} {what}" for cap, what in caps if cap is not None)
         super().__init__(
-            f"{count} tools of {size} bytes of JSON; at most {max_count} tools and {max_size} "
-            "bytes are allowed (ToolLimits raises the caps)",
+            f"{count} tools of {size} bytes of JSON; at most {allowed} are allowed "
+            "(ToolLimits raises the caps)",
             param="tools",
         )
         self.count = count

@@ -1,10 +1,10 @@
 """Which keywords does a call take, and where does each go?
 
-One table says it all: the names of the Responses API pass unchanged, names known from chat
-completions are mapped, a few are ours and never go on the wire, and the rest is refused by name
-with what to do instead. None means "not given", and so does the empty name of a thread. Nothing
-else is dropped in silence, and two names for one field must agree. Values are the server's to
-judge, but for those that are rewritten.
+One table holds all of them: the names of the Responses API pass unchanged, names known from chat
+completions are mapped, a few are sent to chat servers only, a few are ours and never go on the
+wire, and the rest is refused by name with what to do instead. None means "not given", and so does
+the empty name of a thread. Nothing else is dropped in silence, and two names for one field must
+agree. The server judges values, except those that are rewritten.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, Final, Literal, TypedDict
 import msgspec
 
 from antiphon.client.errors import BadCall, UnsupportedParameter
+from antiphon.client.settings import WireApi
 
 __all__ = ["PARAMETERS", "REFUSED", "Parameter", "Params", "place_parameters", "refuse_unknown"]
 
-Group = Literal["input", "same", "mapped", "ours"]
+Group = Literal["input", "same", "mapped", "chat", "ours"]
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 _THREADS: Final = frozenset(
@@ -67,16 +68,16 @@ PARAMETERS: Final[tuple[Parameter, ...]] = (
     Parameter("logprobs", "mapped", "include", f"true adds `{_LOGPROBS}`"),
     Parameter("conversation_id", "mapped", "conversation"),
     Parameter("parent_id", "mapped", "previous_response_id"),
+    Parameter("stop", "chat", "stop", "up to four texts that end the answer"),
+    Parameter("seed", "chat", "seed", "the server tries to sample the same way again"),
+    Parameter("logit_bias", "chat", "logit_bias", "weights of tokens, by token id"),
+    Parameter("n", "ours", "", "only 1: one request gives one response"),
     Parameter("session", "ours", "", "the conversation that the client keeps under this name"),
     Parameter("stateful", "ours", "", "false: neither look the session up nor remember it"),
     Parameter("extra_body", "ours", "", "fields that this version does not know, merged last"),
 )
 
 REFUSED: Final[dict[str, str]] = {
-    "stop": "there are no stop sequences; bound the answer with max_output_tokens, or cut it",
-    "seed": "sampling cannot be seeded; temperature=0 comes closest",
-    "n": "one request gives one response; send it as often as you want answers",
-    "logit_bias": "tokens cannot be weighted; say what you want in instructions",
     "functions": "give tools instead",
     "function_call": "give tool_choice instead",
     "best_of": "one request gives one response; send it as often as you want answers",
@@ -92,6 +93,14 @@ REFUSED: Final[dict[str, str]] = {
     "repetition_penalty": "a server that has it takes it in extra_body",
     "stream": "stream() streams and create() does not; leave it out",
 }
+
+# What to do instead where the server is not a chat server.
+_WITHOUT_CHAT: Final = {
+    "stop": "there are no stop sequences; bound the answer with max_output_tokens, or cut it",
+    "seed": "sampling cannot be seeded; temperature=0 comes closest",
+    "logit_bias": "tokens cannot be weighted; give instructions instead",
+}
+_ONE_RESPONSE: Final = "one request gives one response; send it as often as you want answers"
 
 _BY_NAME: Final = {parameter.name: parameter for parameter in PARAMETERS}
 # What the body has a parameter for: extra_body is no way around its checks.
@@ -146,6 +155,10 @@ class Params(TypedDict, total=False):
     logprobs: bool | None
     conversation_id: str | None
     parent_id: str | None
+    stop: str | Sequence[str] | None
+    seed: int | None
+    logit_bias: Mapping[str, float] | Mapping[int, float] | None
+    n: Literal[1] | None
     session: str | None
     stateful: bool | None
     extra_body: Mapping[str, Any] | None
@@ -167,9 +180,11 @@ def refuse_unknown(params: Mapping[str, Any]) -> None:
         )
 
 
-def place_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
+def place_parameters(params: Mapping[str, Any], wire: WireApi = "responses") -> dict[str, Any]:
     """Return the body that the keywords make, without the input. Nothing given is changed."""
     refuse_unknown(params)
+    if params.get("n") not in (None, 1):
+        raise UnsupportedParameter("n", _ONE_RESPONSE)
     given = {name: value for name, value in params.items() if _is_given(name, value)}
     body = {
         row.field: given[row.name]
@@ -183,6 +198,7 @@ def place_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
     if "tool_choice" in body:
         body["tool_choice"] = _flat_choice(body["tool_choice"])
     _refuse_chat_options(body)
+    body |= _chat_only(given, wire)
     _add_extra(body, given.get("extra_body", {}))
     return body
 
@@ -264,9 +280,23 @@ def _refuse_chat_options(body: dict[str, Any]) -> None:
         )
 
 
+def _chat_only(given: Mapping[str, Any], wire: WireApi) -> dict[str, Any]:
+    """Return what only chat servers take. Refuse it for a Responses server."""
+    fields = {
+        row.field: given[row.name]
+        for row in PARAMETERS
+        if row.group == "chat" and row.name in given
+    }
+    if wire != "chat":
+        for name in fields:
+            hint = f'{_WITHOUT_CHAT[name]}. A chat server takes it: wire_api="chat"'
+            raise UnsupportedParameter(name, hint)
+    return fields
+
+
 def _add_extra(body: dict[str, Any], given: Any) -> None:
     extra = _object("extra_body", given)
-    known = sorted(_FIELDS.intersection(extra))
+    known = sorted(_FIELDS.intersection(extra) | extra.keys() & body.keys())
     if known:
         raise BadCall(
             f"extra_body is for unknown fields; give {known[0]} as a keyword", param="extra_body"

@@ -23,6 +23,7 @@ import msgspec
 from antiphon.client.errors import AmbiguousInput, BadCall, MissingInput
 from antiphon.client.messages import items_from_input, items_from_messages
 from antiphon.client.parameters import place_parameters, refuse_unknown
+from antiphon.client.settings import WireApi
 from antiphon.client.tool_limits import ToolLimits, prepare_tools
 from antiphon.protocol.items import Item
 
@@ -48,10 +49,12 @@ class Request(msgspec.Struct, frozen=True):
     is_stateful: bool = True
 
 
-def build_request(params: Mapping[str, Any], limits: ToolLimits = _LIMITS) -> Request:
+def build_request(
+    params: Mapping[str, Any], limits: ToolLimits = _LIMITS, wire: WireApi = "responses"
+) -> Request:
     """Return the request that the keywords make. Raise a BadCall that says what is wrong."""
     params = plain_params(params)
-    body = place_parameters(params)
+    body = place_parameters(params, wire)
     if "conversation" in body and "previous_response_id" in body:
         raise BadCall(
             "a conversation and previous_response_id cannot both be continued; give one",

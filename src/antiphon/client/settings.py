@@ -7,20 +7,23 @@ server on loopback may want none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.client.errors import BadCall
-from antiphon.transport.http import Limits
+from antiphon.transport.http import AskForKey, Limits
 from antiphon.transport.secret import Secret
 
-__all__ = ["OPENAI_BASE_URL", "Settings", "Timeouts", "WireApi", "read_settings"]
+__all__ = ["OPENAI_BASE_URL", "ApiKey", "Settings", "Timeouts", "WireApi", "read_settings"]
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 WireApi = Literal["responses", "chat"]
+ApiKey = str | Secret | Callable[[], str | Secret | Awaitable[str | Secret]]
+"""A key, or a function that returns one; it is asked for every request and may be async."""
 
 _MIB: Final = 1024 * 1024
 # A healthy stream may last for ever; timers want a number.
@@ -53,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to send requests, and under which name."""
 
     base_url: str
-    key: Secret | None
+    key: Secret | AskForKey | None
     headers: Mapping[str, str]
 
 
@@ -61,7 +64,7 @@ def read_settings(
     environ: Mapping[str, str],
     *,
     base_url: str | None = None,
-    api_key: str | Secret | None = None,
+    api_key: ApiKey | None = None,
     organization: str | None = None,
     project: str | None = None,
     headers: Mapping[str, str] | None = None,
@@ -95,10 +98,25 @@ def _check_url(url: str) -> None:
         raise BadCall("base_url must end with its path: paths are put behind it")
 
 
-def _read_key(key: str | Secret | None, environ: Mapping[str, str]) -> Secret | None:
-    if isinstance(key, Secret):
-        return key
-    value = environ.get("OPENAI_API_KEY", "") if key is None else key
+def _read_key(key: ApiKey | None, environ: Mapping[str, str]) -> Secret | AskForKey | None:
+    if callable(key):
+        return _asking(key)
+    return _secret(environ.get("OPENAI_API_KEY", "") if key is None else key)
+
+
+def _asking(function: Callable[[], str | Secret | Awaitable[str | Secret]]) -> AskForKey:
+    async def ask() -> Secret | None:
+        key = function()
+        return _secret(await key if inspect.isawaitable(key) else key)
+
+    return ask
+
+
+def _secret(value: str | Secret) -> Secret | None:
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise BadCall(f"api_key must give a string, not {type(value).__name__}", param="api_key")
     if not value.strip():
         return None
     try:

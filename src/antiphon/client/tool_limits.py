@@ -10,6 +10,7 @@ are made flat first; there `strict` is off unless it is asked for, and stays so.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -46,11 +47,11 @@ _NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties"
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many tools, how large, and how they may be described. None is no limit."""
 
-    max_count: int = 16
-    max_size: int = 32 * 1024
+    max_count: int | None = 16
+    max_size: int | None = 32 * 1024
     """Bytes of JSON, all tools together."""
     soft: float = 0.8
-    """The part of a cap above which a DEBUG line tells of it."""
+    """The part of a cap above which a DEBUG line reports it."""
     max_name: int | None = 90
     max_description: int | None = 256
 
@@ -99,17 +100,19 @@ def _measure(tools: list[Tool]) -> int:
 
 
 def _check_amount(count: int, size: int, limits: ToolLimits) -> None:
-    if count > limits.max_count or size > limits.max_size:
+    max_count = math.inf if limits.max_count is None else limits.max_count
+    max_size = math.inf if limits.max_size is None else limits.max_size
+    if count > max_count or size > max_size:
         raise TooManyTools(
             count=count, size=size, max_count=limits.max_count, max_size=limits.max_size
         )
-    if count > limits.soft * limits.max_count or size > limits.soft * limits.max_size:
+    if count > limits.soft * max_count or size > limits.soft * max_size:
         _log.debug(
-            "tools near their limit: %d of %d tools, %d of %d bytes of JSON",
+            "tools near their limit: %d of %s tools, %d of %s bytes of JSON",
             count,
-            limits.max_count,
+            max_count,
             size,
-            limits.max_size,
+            max_size,
         )
 
 

@@ -69,7 +69,7 @@ async def run_tools(
     response holds it, and it is the caller's. So does the last of `max_rounds`.
     """
     wire_api = wire_api or client.wire_api
-    loop = _Loop(handlers, params, keeps_threads=wire_api == "responses")
+    loop = _Loop(handlers, params, wire_api)
     while True:
         response = await client.create(wire_api=wire_api, **loop.params)
         calls = loop.take(response)
@@ -95,7 +95,7 @@ def run_tools_sync(
 ) -> ToolRun:
     """Do what `run_tools` does, with a synchronous client and plain functions."""
     wire_api = wire_api or client.wire_api
-    loop = _Loop(handlers, params, keeps_threads=wire_api == "responses")
+    loop = _Loop(handlers, params, wire_api)
     while True:
         response = client.create(wire_api=wire_api, **loop.params)
         calls = loop.take(response)
@@ -113,11 +113,9 @@ def run_tools_sync(
 class _Loop:
     """What is asked next. `params` are those of the next call."""
 
-    def __init__(
-        self, handlers: Mapping[str, Handler], params: Params, *, keeps_threads: bool
-    ) -> None:
+    def __init__(self, handlers: Mapping[str, Handler], params: Params, wire: WireApi) -> None:
         given = plain_params(params)
-        body = place_parameters(given)
+        body = place_parameters(given, wire)
         self.params = cast(Params, given)
         self.rounds = 0
         self._handlers = handlers
@@ -130,7 +128,7 @@ class _Loop:
         self._begun_at: str | None = None if is_history else body.get("previous_response_id")
         is_stateful = given.get("stateful") is not False
         self._has_thread = "conversation" in body or ("session" in given and is_stateful)
-        self._is_kept = keeps_threads and is_stateful and body.get("store") is not False
+        self._is_kept = wire == "responses" and is_stateful and body.get("store") is not False
         self._rest = {name: value for name, value in given.items() if name not in _OF_A_ROUND}
         if (choice := _unforced(body.get("tool_choice"))) is not None:
             self._rest["tool_choice"] = choice

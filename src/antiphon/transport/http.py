@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -27,7 +28,10 @@ from antiphon.transport.secret import Secret
 from antiphon.transport.tap import install_taps
 from antiphon.transport.wire import Answer, Wire
 
-__all__ = ["PIECE", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
+__all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
+
+AskForKey = Callable[[], Awaitable[Secret | None]]
+"""Returns the key for the next request, or None to send none."""
 
 _MIB: Final = 1024 * 1024
 PIECE: Final = 32 * 1024
@@ -35,6 +39,8 @@ PIECE: Final = 32 * 1024
 
 # Above this size the library warns about bytes and wants a file, which it sends piece by piece.
 _LARGE_BODY: Final = _MIB
+# How many of the keys that were asked for are still taken out of error messages.
+_KNOWN_KEYS: Final = 16
 _SCHEMES: Final = ("http://", "https://")
 _OWN_HEADERS: Final = {
     "accept-encoding": "identity",
@@ -117,20 +123,23 @@ class Exchange:
 class HttpClient:
     """Connections to peers, kept and used again. It belongs to the event loop it is used in.
 
-    `open_socket` makes the socket for an address and may refuse to: see `egress`.
+    `key` is asked before each request if it is a function. `open_socket` makes the socket for an
+    address and may refuse to: see `egress`.
     """
 
     def __init__(
         self,
         *,
-        key: Secret | None = None,
+        key: Secret | AskForKey | None = None,
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         open_socket: Callable[[AddressInfo], socket.socket] | None = None,
     ) -> None:
         self.limits: Final = limits or Limits()
         self._open_socket = open_socket
-        self._key = key
+        self._key = key if isinstance(key, Secret) else None
+        self._ask_for_key = None if isinstance(key, Secret) else key
+        self._keys: deque[Secret] = deque([self._key] if self._key else [], _KNOWN_KEYS)
         # Names in lower case, so that the caller's spelling does not matter: theirs win.
         self._headers = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
         self._is_closed = False
@@ -183,7 +192,9 @@ class HttpClient:
 
     def redact(self, text: str) -> str:
         """Return what a peer said without our own key, which some repeat in their errors."""
-        return self._key.redact(text) if self._key else text
+        for key in self._keys:
+            text = key.redact(text)
+        return text
 
     async def close(self) -> None:
         """Close every connection. Nothing can be sent after that."""
@@ -197,6 +208,9 @@ class HttpClient:
     ) -> Exchange:
         if not url[:8].lower().startswith(_SCHEMES):
             raise BackendError("only http and https are spoken", code="upstream_unreachable")
+        if self._ask_for_key is not None:
+            # Outside of the try: what that function raises is not a fault of the connection.
+            headers = await self._signed(self._ask_for_key, headers)
         try:
             return Exchange(await self._ask(method, url, body, headers))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -251,6 +265,17 @@ class HttpClient:
         if loop is not self._loop:
             raise RuntimeError("an HttpClient belongs to one event loop; make one for each")
         return self._session
+
+    async def _signed(
+        self, ask: AskForKey, headers: Mapping[str, str] | None
+    ) -> Mapping[str, str] | None:
+        """Return the headers with the key that is asked for, unless the caller sent another."""
+        key = None if "authorization" in self._headers else await ask()
+        if key is None:
+            return headers
+        if key not in self._keys:
+            self._keys.append(key)
+        return {"Authorization": f"Bearer {key.reveal()}", **(headers or {})}
 
     def _request_headers(
         self, body: bytes | None, headers: Mapping[str, str] | None
