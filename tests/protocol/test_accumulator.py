@@ -168,8 +168,7 @@ def test_the_worse_of_name_and_status_counts(kind: str, status: str, counts: str
 
 
 def test_a_cancelled_response_ends_as_an_incomplete_one_and_deviates_in_nothing() -> None:
-    why = {"reason": "cancelled"}
-    told = end(message_item("hello"), kind="incomplete", incomplete_details=why)
+    told = end(message_item("hello"), kind="incomplete")
     told["response"]["status"] = "cancelled"
     accumulator = collect(created(), *message(), told)
 

@@ -186,12 +186,14 @@ async def test_cancelling_stops_the_model_and_keeps_what_it_said() -> None:
 
     assert cancelled.status == 200
     assert cancelled.json["status"] == "cancelled"
+    assert cancelled.json["incomplete_details"] is None
     assert text_of(cancelled.json) == "So far "
     assert cancelled.json["usage"]["output_tokens"] > 0
     assert again.json == cancelled.json
     assert backend.stopped_early == 1
     assert event_type(events[-1]) == "response.incomplete"
     assert terminal(events).status == "cancelled"
+    assert terminal(events).incomplete_details is None
 
 
 async def test_a_response_that_still_waits_can_be_cancelled() -> None:

@@ -15,7 +15,7 @@ from antiphon.backends.base import ModelInfo
 from antiphon.backends.scripted import ScriptedBackend, Step, echo
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Delta, ReasoningGrew, Stopped, TextGrew
-from antiphon.protocol.errors import BackendError, ContextOverflow
+from antiphon.protocol.errors import BackendError, ContextOverflow, StoreUnavailable
 from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.plan import Plan
 from antiphon.server.auth import new_key
@@ -25,7 +25,7 @@ from antiphon.server.websocket import _Socket
 from antiphon.store.base import History
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
-from tests.asking import request
+from tests.asking import events_of, request
 from tests.faults.house import settled, until
 from tests.talking import PATIENCE, Talk, kinds, said, talk
 
@@ -410,6 +410,32 @@ async def test_a_fault_in_mid_turn_is_told_once() -> None:
     assert "error" not in kinds(events)
     assert events[-1]["response"]["error"]["code"] == "upstream_closed"
     assert said(events[-1]) == "So"
+
+
+async def test_a_fault_leaves_no_gap_in_the_numbers_and_the_log_is_what_was_sent() -> None:
+    backend = ScriptedBackend([[TextGrew("So"), BackendError("the model broke")]])
+    async with serve_gateway(backend) as gateway, talk(gateway.base_url) as socket:
+        await socket.ask(input="x")
+        sent = await socket.events()
+        path = f"/responses/{sent[-1]['response']['id']}?stream=true"
+        replayed = await request(gateway, "GET", path)
+
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    assert events_of(replayed.body) == [decode_event(msgspec.json.encode(event)) for event in sent]
+
+
+async def test_a_store_that_fails_at_the_end_leaves_no_gap_in_the_numbers() -> None:
+    class Full(MemoryStore):
+        async def finish(self, *given: Any, **known: Any) -> None:
+            raise StoreUnavailable("the disk is full")
+
+    backend = ScriptedBackend([[TextGrew("So"), STOP]])
+    async with serve_gateway(backend, store=Full()) as gateway, talk(gateway.base_url) as socket:
+        await socket.ask(input="x")
+        events = await socket.events()
+
+    assert events[-1]["response"]["error"]["code"] == "store_unavailable"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
 async def test_an_overflow_is_a_failed_response_as_codex_knows_it() -> None:

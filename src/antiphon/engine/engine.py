@@ -101,12 +101,12 @@ class Engine:
         strict: bool = False,
         recall: Recall | None = None,
         response_id: str | None = None,
-        tells_limits: bool = False,
+        over_socket: bool = False,
     ) -> Turn:
         """Return a turn that is ready to run, or raise what is wrong with the request.
 
-        `recall` knows responses that the store does not, `response_id` is the id to have.
-        `tells_limits`: see `Turn`.
+        `recall` knows responses that the store does not, `response_id` is the id to have. A turn
+        over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
         """
         refuse_impossible(request)
         route = await self.catalog.route(request.model)
@@ -114,9 +114,16 @@ class Engine:
             request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
         )
         turn = await self._make(
-            request, owner, route, response, strict, recall, is_unheard=self._may_open(response_id)
+            request,
+            owner,
+            route,
+            response,
+            strict,
+            recall,
+            is_unheard=self._may_open(response_id),
+            has_error_event=not over_socket,
         )
-        turn.tells_limits = tells_limits
+        turn.tells_limits = over_socket
         return turn
 
     def be_cautious(self) -> None:
@@ -162,6 +169,7 @@ class Engine:
         recall: Recall | None,
         *,
         is_unheard: bool = False,
+        has_error_event: bool = True,
     ) -> Turn:
         form = _format_check(request)
         context = await load_context(
@@ -185,6 +193,7 @@ class Engine:
             self.mint,
             reasoning_as=self._reasoning_as(response),
             seal=self._seal(request, owner),
+            has_error_event=has_error_event,
         )
         return Turn(self, parts, builder, record)
 

@@ -115,7 +115,8 @@ class ResponseBuilder:
 
     `response` is the response as it begins: id, model, echoes of the request. The builder
     owns it from here on. `seal` is shown each reasoning item when it is done, and returns its
-    `encrypted_content`: "" for none.
+    `encrypted_content`: "" for none. Without `has_error_event`, `response.failed` alone reports a
+    failure, as it has to over a WebSocket.
     """
 
     def __init__(
@@ -125,8 +126,10 @@ class ResponseBuilder:
         *,
         reasoning_as: ReasoningAs = "content",
         seal: Seal | None = None,
+        has_error_event: bool = True,
     ) -> None:
         self._response = response
+        self._has_error_event = has_error_event
         self._mint = mint
         self._seal = seal
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
@@ -225,7 +228,7 @@ class ResponseBuilder:
         return self._take()
 
     def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
-        """Close what is open and end the response as failed: an error event, then the end."""
+        """Close what is open and end the response as failed: the error event, then the end."""
         return self._fail(failure, kind, is_kept=True)
 
     def retract(self, failure: Failure) -> list[Event]:
@@ -242,10 +245,10 @@ class ResponseBuilder:
         """Close what is open and end the response as cancelled.
 
         There is no event of that name: it is an incomplete response whose status says more.
+        `incomplete_details` stays null: clients know no reason for this end.
         """
         self._close_all("incomplete")
         self._end_number = self._sequence
-        self._response.incomplete_details = IncompleteDetails("cancelled")
         self._announce(ResponseIncomplete, "cancelled")
         return self._take()
 
@@ -253,7 +256,8 @@ class ResponseBuilder:
         self._close_all("incomplete")
         self._end_number = self._sequence
         self._response.error = failure
-        self._emit(error_event(self._response, self._sequence, kind, is_kept=is_kept))
+        if self._has_error_event:
+            self._emit(error_event(self._response, self._sequence, kind, is_kept=is_kept))
         self._announce(ResponseFailed, "failed")
         return self._take()
 

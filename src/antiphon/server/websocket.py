@@ -3,9 +3,10 @@
     client: {"type": "response.create", …body…}           server: every event of the turn
     client: {"type": "response.create", …} with an error   server: {"type": "error", "status": …}
 
-An error is about one request; the socket goes on. What happens in mid-turn is told by
+An error is about one request; the socket goes on. A fault in mid-turn is reported by
 `response.failed` alone: over a WebSocket an `error` ends a turn, so the `error` event that
-stands before it over SSE would make it end twice.
+precedes it over SSE would end it twice. The turn creates no such event, so its numbers have no
+gap, and its log holds what was sent.
 
 Every turn is authorised anew: a key that is revoked meanwhile is of no use on an open socket.
 A turn with `store: false` is remembered by the socket that ran it, and by nobody else. A turn
@@ -23,7 +24,6 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from antiphon.engine.turn import Turn
 from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
 from antiphon.protocol.events import (
-    ErrorEvent,
     Event,
     ResponseCompleted,
     ResponseFailed,
@@ -218,7 +218,7 @@ class _Socket:
                     owner,
                     strict=self._is_strict,
                     recall=recall,
-                    tells_limits=True,
+                    over_socket=True,
                 )
                 with self._app.running(lane.turn):
                     is_kept_here = request.store is False or recall.has_helped
@@ -244,9 +244,8 @@ class _Socket:
 
     async def _tell(self, events: list[Event], stream_id: str | None) -> None:
         for event in events:
-            if not isinstance(event, ErrorEvent):
-                frame = encode_frame(event, self._dialect, stream_id)
-                await self._wire.send_frame(frame, WSMsgType.TEXT)
+            frame = encode_frame(event, self._dialect, stream_id)
+            await self._wire.send_frame(frame, WSMsgType.TEXT)
 
     async def _refuse(self, error: AntiphonError, stream_id: str | None = None) -> None:
         await self._wire.send_frame(encode_error(error, stream_id), WSMsgType.TEXT)
