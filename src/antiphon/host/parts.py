@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -77,8 +77,13 @@ class ToolResultPart(msgspec.Struct, frozen=True):
     content: Sequence[TextPart | DataPart]
     is_error: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what is not a list of parts, with what to write instead."""
+        _check_content(self.content, (TextPart, DataPart), "ToolResultPart(call_id, [TextPart(…)])")
+
 
 Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart
+_PARTS: Final = (TextPart, ThinkingPart, ToolCallPart, ToolResultPart, DataPart)
 ResponsePart = TextPart | ThinkingPart | ToolCallPart | DataPart
 
 
@@ -88,6 +93,16 @@ class Message(msgspec.Struct, frozen=True):
     role: Role
     content: Sequence[Part]
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a role with a list of parts, with what to write instead."""
+        if not isinstance(self.role, Role):
+            raise TypeError(
+                f"the role of a message is one of Role, not {self.role!r}; "
+                "Message.system, Message.user and Message.assistant set it"
+            )
+        how = f"Message.{self.role.value}(…)"
+        _check_content(self.content, _PARTS, how)
 
     @classmethod
     def system(cls, text: str) -> Message:
@@ -103,3 +118,18 @@ class Message(msgspec.Struct, frozen=True):
     def assistant(cls, content: str | Sequence[Part]) -> Message:
         """Return what the model said."""
         return cls(Role.ASSISTANT, (TextPart(content),) if isinstance(content, str) else content)
+
+
+def _check_content(content: object, kinds: tuple[type, ...], how: str) -> None:
+    """Raise TypeError unless the content is a sequence of parts of these kinds."""
+    if isinstance(content, str | bytes) or not isinstance(content, Sequence):
+        raise TypeError(
+            f"content is a list of parts, not {type(content).__name__}; write {how} for a text"
+        )
+    for place, part in enumerate(content):
+        if not isinstance(part, kinds):
+            allowed = ", ".join(kind.__name__ for kind in kinds)
+            raise TypeError(
+                f"content[{place}] is {type(part).__name__}, which is not a part; "
+                f"the parts are {allowed}"
+            )
