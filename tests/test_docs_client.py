@@ -49,6 +49,7 @@ from antiphon.host import (
     ProviderSettings,
     RespondOptions,
     StreamAdapter,
+    SyncProvider,
     TextPart,
     ThinkingPart,
     TokenCounter,
@@ -84,6 +85,8 @@ HOWTOS = (
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 GATEWAY = "http://127.0.0.1:4680/v1"
 CHAT_SERVER = "http://127.0.0.1:8000/v1"
+# What the synchronous client has beside the methods of the other: attributes, and the way in.
+CLIENTS_OWN = {"base_url", "wire_api", "cache", "asynchronous", "is_closed", "run(work)"}
 
 
 # A model for the examples.
@@ -359,6 +362,7 @@ def test_the_reference_has_every_option_of_a_client() -> None:
         ("client", [AsyncStream, Stream]),
         ("client", [ConversationCache]),
         ("host", [Provider]),
+        ("host", [SyncProvider]),
         ("host", [UsageTracker]),
         ("host", [TokenCounter]),
         ("host", [StreamAdapter]),
@@ -368,7 +372,7 @@ def test_the_reference_has_every_option_of_a_client() -> None:
 def test_the_reference_has_every_method(page: str, kinds: list[type]) -> None:
     listed = [row[0] for row in _rows(f"reference/{page}", f"## {kinds[0].__name__}")]
     for kind in kinds:
-        own = {"base_url", "wire_api", "cache"} if kind is Client else set()
+        own = CLIENTS_OWN if kind is Client else set()
         assert sorted(listed) == sorted(set(_members(kind)) - own)
 
 

@@ -7,8 +7,6 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -41,42 +39,10 @@ from antiphon.testing import Call, Reset, Script, ScriptedUpstream, Stall, serve
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, NativeServer, native, response
 from tests.client.native import error as refusal
+from tests.host.providing import Shown, provider
 from tests.host.streams import Fields, created, done, end, event, message, message_item
 
 HELLO = [Message.system("Be brief."), Message.user("Hello there")]
-
-
-@asynccontextmanager
-async def provider(
-    base_url: str, environ: dict[str, str] | None = None, **settings: Any
-) -> AsyncIterator[Provider]:
-    async with (
-        AsyncClient(base_url=base_url, environ={}, max_retries=0) as client,
-        Provider(
-            client,
-            ProviderSettings(**({"gate": RESPONSES_FOR_ALL} | settings)),
-            environ=environ or {},
-        ) as host,
-    ):
-        yield host
-
-
-class Shown:
-    """What an application showed."""
-
-    def __init__(self) -> None:
-        self.parts: list[ResponsePart] = []
-
-    def __call__(self, part: ResponsePart) -> None:
-        self.parts.append(part)
-
-    @property
-    def text(self) -> str:
-        return "".join(part.value for part in self.parts if isinstance(part, TextPart))
-
-    @property
-    def calls(self) -> list[ToolCallPart]:
-        return [part for part in self.parts if isinstance(part, ToolCallPart)]
 
 
 @pytest.mark.requirement("RFC016-facade", "RFC016-metric-1")
@@ -155,7 +121,8 @@ async def test_a_conversation_sends_only_what_is_new() -> None:
     ("settings", "is_shown"),
     [
         ({}, False),
-        ({"shows_thinking": True}, False),
+        ({"shows_thinking": True}, True),
+        ({"shows_thinking": True, "thinking_models": ()}, False),
         ({"shows_thinking": True, "thinking_models": ("other",)}, False),
         ({"shows_thinking": True, "thinking_models": ("m",)}, True),
         ({"shows_thinking": True, "thinking_models": ("*",)}, True),
@@ -174,15 +141,34 @@ async def test_thinking_is_shown_if_asked_for_and_allowed(
     assert shown.text == "Yes"
 
 
-async def test_a_model_that_is_known_to_reason_may_think() -> None:
+REASONERS = (
+    *("deepseek-reasoner", "qwen3-32b", "gpt-oss-120b", "gpt-5", "claude-opus-4.6"),
+    *("magistral-small", "glm-4.6", "kimi-k2-thinking", "some-model"),
+)
+
+
+@pytest.mark.requirement("REQ-003.1")
+@pytest.mark.parametrize("wire", ["responses", "chat"])
+@pytest.mark.parametrize("model", REASONERS)
+async def test_without_a_list_every_model_that_sends_thinking_shows_it(
+    model: str, wire: str
+) -> None:
+    """A list of models that are known to reason is always older than the models."""
     said = (ReasoningGrew("hm"), TextGrew("Yes"), COUNTED, STOP)
     async with (
         native(response(*said)) as server,
-        provider(server.base_url, shows_thinking=True) as host,
+        ScriptedUpstream(Script(reasoning="hm", text="Yes")) as upstream,
+        provider(
+            server.base_url if wire == "responses" else upstream.base_url,
+            gate=RESPONSES_FOR_ALL if wire == "responses" else GateConfig(),
+            shows_thinking=True,
+        ) as host,
     ):
         shown = Shown()
-        await host.respond("gpt-5", HELLO, progress=shown)
-    assert any(isinstance(part, ThinkingPart) for part in shown.parts)
+        await host.respond(model, HELLO, progress=shown)
+    thoughts = [part.value for part in shown.parts if isinstance(part, ThinkingPart)]
+    assert "".join(thoughts) == "hm"
+    assert shown.text == "Yes"
 
 
 @pytest.mark.requirement("22-A4", "REQ-009.2", "22-A-AC3")

@@ -410,3 +410,16 @@ def test_turns_of_no_conversation_push_none_out() -> None:
         assert tracker.of(f"resp_{number}") == ended
     tracker.discard(tracker.start(None, "gpt-5", 1000))
     assert tracker.totals("chat") == sums(COUNTED)
+
+
+async def test_an_asynchronous_listener_is_refused_instead_of_never_being_run() -> None:
+    async def listen(update: Update) -> None:
+        raise AssertionError
+
+    class Listener:
+        async def __call__(self, update: Update) -> None:
+            raise AssertionError
+
+    for listener in (listen, Listener()):
+        with pytest.raises(TypeError, match="plain function"):
+            UsageTracker().add_listener(listener)

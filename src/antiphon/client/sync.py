@@ -226,6 +226,20 @@ class Client:
         """Where threads are remembered."""
         return self._client.cache
 
+    @property
+    def asynchronous(self) -> AsyncClient:
+        """The client that does the work; it belongs to the event loop of `run`."""
+        return self._client
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client is closed; nothing can be run any more."""
+        return self._portal.is_closed
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine in the event loop of this client, and return what it returns."""
+        return self._portal.run(work)
+
     def close(self) -> None:
         """Close the connections and end the thread. Closing twice does nothing."""
         self._portal.close()

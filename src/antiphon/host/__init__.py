@@ -1,6 +1,7 @@
 """How does a chat application see it? Messages and parts, as in VS Code's language-model API.
 
-`Provider` is the whole of it: models, answers, token counts. Its pieces can be used alone:
+`Provider` is the whole of it: models, answers, token counts. `SyncProvider` is the same
+without an event loop. Its pieces can be used alone:
 `translate` (messages to items), `adapter` (events to parts), `usage`, `tokens`, `models`,
 `gate`. What can go wrong stands in `antiphon.host.errors`, and in the client's errors.
 """
@@ -8,9 +9,11 @@
 from __future__ import annotations
 
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.answer import AnswerStream
 from antiphon.host.gate import RESPONSES_API_MODELS, RESPONSES_FOR_ALL, GateConfig, choose_wire
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
+from antiphon.host.options import RespondOptions
 from antiphon.host.parts import (
     DataPart,
     Message,
@@ -22,8 +25,9 @@ from antiphon.host.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.provider import Provider, ProviderSettings, RespondOptions
+from antiphon.host.provider import Provider, ProviderSettings
 from antiphon.host.status import status_line
+from antiphon.host.sync import SyncAnswerStream, SyncProvider
 from antiphon.host.tokens import TokenCounter
 from antiphon.host.tool_specs import ToolSpec, translate_tools
 from antiphon.host.translate import translate_messages
@@ -33,6 +37,7 @@ __all__ = [
     "RESPONSES_API_MODELS",
     "RESPONSES_FOR_ALL",
     "AdapterSettings",
+    "AnswerStream",
     "DataPart",
     "GateConfig",
     "Message",
@@ -47,6 +52,8 @@ __all__ = [
     "ResponsePart",
     "Role",
     "StreamAdapter",
+    "SyncAnswerStream",
+    "SyncProvider",
     "TextPart",
     "ThinkingPart",
     "TokenCounter",

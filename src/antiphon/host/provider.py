@@ -14,10 +14,11 @@ messages of its next turn; nothing here runs a tool.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal, Self, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -35,35 +36,31 @@ from antiphon.client.parameters import Params
 from antiphon.client.settings import WireApi
 from antiphon.client.stream import AsyncStream
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.answer import AnswerStream, Batches, CancelGuard
 from antiphon.host.data import Annotations
 from antiphon.host.errors import HostError, TurnCancelled
 from antiphon.host.gate import GateConfig, choose_wire, is_listed
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
+from antiphon.host.options import RespondOptions, make_params, session_of, system_text
 from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.tokens import TokenCounter
-from antiphon.host.tool_specs import ToolSpec, translate_tool_mode, translate_tools
-from antiphon.host.translate import (
-    TranslateSettings,
-    Translation,
-    translate_messages,
-)
+from antiphon.host.translate import TranslateSettings, translate_messages
 from antiphon.host.usage import Turn, UsageTracker
 from antiphon.protocol.estimate import estimate_tokens
 from antiphon.protocol.response import Response
-from antiphon.protocol.tools import Mode
 
-__all__ = ["Progress", "Provider", "ProviderSettings", "RespondOptions"]
+__all__ = ["Progress", "Provider", "ProviderSettings"]
 
 _log: Final = logging.getLogger("antiphon.host")
 
 Progress = Callable[[ResponsePart], object]
-"""Takes each part as it comes. If it raises, the turn is stopped."""
+"""Takes each part as it comes; what it returns is awaited if it can be. If it raises, the turn
+is stopped."""
 
-# Where nothing came, these say that no model ran; of any other error nobody can be sure.
+# Where nothing came, these show that no model ran; any other error leaves that open.
 _NOT_RUN: Final = (BadCall, ServerRefused, ServerFailed, ServerUnreachable, InvalidAnswer)
 
-_T = TypeVar("_T")
 _CHAT_HINT: Final = (
     "this was asked at /chat/completions; if the server speaks Responses, let the gate know: "
     "ProviderSettings(gate=RESPONSES_FOR_ALL)"
@@ -71,11 +68,11 @@ _CHAT_HINT: Final = (
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for every turn. Thinking is shown only if asked for, and only by some models.
+    """What holds for every turn. Thinking is shown only if asked for.
 
-    `thinking_models` are names, beginnings of names with a star, or `*`; None stands for the
-    models that are known to reason. `call_prefix` stands before the ids of calls that the
-    application sees, such as `gw-`.
+    `thinking_models` are the models that may show it: names, beginnings of names with a star,
+    or `*`. None stands for every model that sends any. `call_prefix` stands before the ids of
+    calls that the application sees, such as `gw-`.
     """
 
     shows_thinking: bool = False
@@ -86,19 +83,14 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     gate: GateConfig = GateConfig()
 
 
-class RespondOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one turn.
+class _Asked(msgspec.Struct, frozen=True):
+    """A request that is ready to be sent."""
 
-    `model_options` are parameters as the client takes them: `temperature`, `max_output_tokens`,
-    `reasoning`, … `session` names the conversation that the messages are of: its turns form a
-    thread, so that only what is new is sent, and they are counted together.
-    """
-
-    tools: Sequence[ToolSpec] = ()
-    tool_mode: Mode = "auto"
-    model_options: Mapping[str, Any] = {}
-    system_prompt: str = ""
-    session: str | None = None
+    model: str
+    wire: WireApi
+    params: Params
+    session: str | None
+    stream: AsyncStream
 
 
 class Provider:
@@ -139,6 +131,22 @@ class Provider:
         """Return how many tokens a text or a message has for this model. Made to be fast."""
         return self.tokens.count_message(content, model)
 
+    def stream(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        options: RespondOptions | None = None,
+        cancel: asyncio.Event | None = None,
+    ) -> AnswerStream:
+        """Ask the model, and return the parts of its answer, to be iterated over.
+
+        Nothing is sent until the iteration begins. Setting `cancel` hangs up and raises
+        TurnCancelled; if it is set already, nothing is sent. An answer that is not whole raises,
+        after all its parts: a HostError that says what is missing, or the client's error.
+        """
+        asked = self._ask(model, messages, options or RespondOptions())
+        return AnswerStream(lambda answer: self._read(asked, answer), cancel)
+
     async def respond(
         self,
         model: str,
@@ -149,52 +157,59 @@ class Provider:
     ) -> Outcome:
         """Ask the model; hand each part of the answer to `progress`; return how it ended.
 
-        Setting `cancel` hangs up and raises TurnCancelled; if it is set already, nothing is
-        sent. An answer that is not whole raises, after all its parts: a HostError that says
-        what is missing, or the client's error.
+        An asynchronous `progress` is awaited before the next part. If it raises, the turn is
+        stopped. `cancel` and errors are those of `stream`.
         """
-        if cancel is not None and cancel.is_set():
-            raise TurnCancelled(None)
-        options = options or RespondOptions()
+        async with self.stream(model, messages, options, cancel) as answer:
+            async for part in answer:
+                shown = progress(part)
+                if inspect.isawaitable(shown):
+                    await answer.guard.wait(shown)
+        return answer.outcome
+
+    def _ask(self, model: str, messages: Sequence[Message], options: RespondOptions) -> _Asked:
+        """Return the request, checked. Raise BadCall for an option that it cannot hold."""
         wire = choose_wire(model, self._client.base_url, self._settings.gate, self._environ)
         sent = translate_messages(messages, self._translation(model, wire, options))
-        params = self._params(model, sent, options)
+        params = make_params(model, sent, options)
         stream = self._client.stream(wire_api=wire, **params)
         _log.debug("%d items go out by way of %s", len(sent.items), wire)
+        return _Asked(model, wire, params, session_of(options), stream)
+
+    async def _read(self, asked: _Asked, answer: AnswerStream) -> Batches:
+        """Yield the parts, and book the turn however it ends."""
         try:
-            return await _until(cancel, self._run(stream, model, params, options, progress), stream)
+            await answer.guard.wait(self._prepare(asked.model))
+            turn = self._start(asked)
+            try:
+                adapter = StreamAdapter(self._adapter_settings(asked.model))
+                async for parts in _adapt(asked.stream, adapter, answer.guard):
+                    yield parts
+                outcome = adapter.finish(skipped_choices=asked.stream.skipped_choices)
+            except BaseException as error:
+                self._count_failure(turn, asked.stream, error)
+                raise
+            self._count(turn, asked, outcome.response)
+            answer.end(outcome)
         except ResourceNotFound as error:
-            if wire == "chat":
+            if asked.wire == "chat":
                 error.add_note(_CHAT_HINT)
             raise
+        except TurnCancelled:
+            raise TurnCancelled(asked.stream.response) from None
+        finally:
+            await answer.guard.close()
 
-    async def _run(
-        self,
-        stream: AsyncStream,
-        model: str,
-        params: Params,
-        options: RespondOptions,
-        progress: Progress,
-    ) -> Outcome:
-        """Run a turn, and book it however it ends."""
+    async def _prepare(self, model: str) -> None:
         if not self.tokens.is_prepared(model):
-            # Loading a tokenizer takes a while the first time; nobody else is kept waiting.
+            # Loading a tokenizer takes a while the first time; others are not kept waiting.
             await asyncio.to_thread(self.tokens.prepare, model)
-        turn = self._start(model, params, options)
-        adapter = StreamAdapter(self._adapter_settings(model))
-        try:
-            outcome = await _show(stream, adapter, progress)
-        except BaseException as error:
-            self._count_failure(turn, stream, error)
-            raise
-        self._count(turn, options, params, outcome.response)
-        return outcome
 
-    def _start(self, model: str, params: Params, options: RespondOptions) -> Turn:
-        known = self._directory.get(model)
-        estimate = self.tokens.count_request(_counted(params), model, options.session)
+    def _start(self, asked: _Asked) -> Turn:
+        known = self._directory.get(asked.model)
+        estimate = self.tokens.count_request(_counted(asked.params), asked.model, asked.session)
         limit = known.max_input_tokens if known else None
-        return self.usage.start(options.session, model, estimate.tokens, limit)
+        return self.usage.start(asked.session, asked.model, estimate.tokens, limit)
 
     def _translation(self, model: str, wire: WireApi, options: RespondOptions) -> TranslateSettings:
         return TranslateSettings(
@@ -205,26 +220,12 @@ class Provider:
             may_reason=self._reasons(model) is not False,
             custom_calls=wire == "responses",
             inline_links=self._settings.annotations == "inline",
-            system_prompt=options.system_prompt,
+            system_prompt=system_text(options),
         )
 
     def _is_taking_thoughts(self) -> bool:
         """Say whether the chat server takes thoughts back. It keeps none: their text goes."""
         return profile_for(self._client.base_url).reasoning_replay != "none"
-
-    def _params(self, model: str, sent: Translation, options: RespondOptions) -> Params:
-        params: dict[str, Any] = {**options.model_options, "model": model}
-        if sent.instructions:
-            params["instructions"] = sent.instructions
-        if options.tools:
-            params["tools"] = translate_tools(options.tools)
-            params["tool_choice"] = translate_tool_mode(options.tool_mode)
-        if options.session is None:
-            params["input"] = sent.items
-        else:
-            params |= {"session": options.session, "messages": sent.items}
-        # Whatever the application put in is checked, name by name, by the client.
-        return cast(Params, params)
 
     def _adapter_settings(self, model: str) -> AdapterSettings:
         return AdapterSettings(
@@ -235,66 +236,46 @@ class Provider:
 
     def _may_think(self, model: str) -> bool:
         allowed = self._settings.thinking_models
-        if allowed is not None:
-            return is_listed(allowed, model)
-        return self._reasons(model) is True
+        return allowed is None or is_listed(allowed, model)
 
     def _reasons(self, model: str) -> bool | None:
-        """Say whether a model reasons; None if nobody said."""
+        """Return whether a model reasons; None if that is not known."""
         known = self._directory.get(model)
         return known.capabilities.reasoning if known else None
 
-    def _count(
-        self, turn: Turn, options: RespondOptions, params: Params, response: Response
-    ) -> None:
+    def _count(self, turn: Turn, asked: _Asked, response: Response) -> None:
         ended = self.usage.complete(
             turn, response, estimated_output=estimate_tokens(response.output)
         )
-        if options.session is not None and ended.usage and not ended.is_estimate:
-            model = turn.started.model
-            self.tokens.note_actual(options.session, model, _counted(params), ended.usage)
+        if asked.session is not None and ended.usage and not ended.is_estimate:
+            self.tokens.note_actual(asked.session, asked.model, _counted(asked.params), ended.usage)
 
     def _count_failure(self, turn: Turn, stream: AsyncStream, error: BaseException) -> None:
-        """Book what came before the error: whoever stops an answer pays for it all the same."""
+        """Book what came before the error: an answer that is stopped costs all the same."""
         response = stream.response
         if response is None and isinstance(error, _NOT_RUN):
             self.usage.discard(turn)
             return
         output = estimate_tokens(response.output) if response else 0
-        if response is not None and isinstance(error, HostError):
+        is_told = isinstance(error, HostError) and not isinstance(error, TurnCancelled)
+        if response is not None and is_told:
             self.usage.complete(turn, response, estimated_output=output)
         else:
             self.usage.abandon(turn, response, estimated_output=output)
 
 
-async def _show(stream: AsyncStream, adapter: StreamAdapter, progress: Progress) -> Outcome:
-    async with stream:
-        async for event in stream:
-            for part in adapter.feed(event):
-                progress(part)
-    return adapter.finish(skipped_choices=stream.skipped_choices)
-
-
-async def _until(
-    cancel: asyncio.Event | None, work: Coroutine[Any, Any, _T], stream: AsyncStream
-) -> _T:
-    """Do the work, unless `cancel` is set first; then hang up and raise TurnCancelled."""
-    if cancel is None:
-        return await work
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(cancel.wait())
+async def _adapt(stream: AsyncStream, adapter: StreamAdapter, guard: CancelGuard) -> Batches:
+    """Send the request and yield the parts of its answer; hang up whatever happens."""
     try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise TurnCancelled(stream.response)
+        await guard.wait(stream.__aenter__())
+        while batch := await guard.wait(stream.next_batch()):
+            parts = [part for event in batch for part in adapter.feed(event)]
+            if parts:
+                yield parts
     finally:
-        watching.cancel()
-        working.cancel()
-        # What it books on the way out is booked before anyone hears of the end.
-        await asyncio.gather(working, watching, return_exceptions=True)
+        await stream.close()
 
 
 def _counted(params: Params) -> Mapping[str, Any]:
     """Return the request as the token counter takes it: with the whole conversation as input."""
-    return {**params, "input": params.get("messages") or params.get("input")}
+    return {**params, "input": params.get("messages")}

@@ -16,6 +16,7 @@ are forgotten first.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import threading
@@ -127,7 +128,12 @@ class UsageTracker:
         self._listeners: dict[object, Listener] = {}
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every update from now on. Return a function that stops it."""
+        """Call `listener` with every update from now on. Return a function that stops it.
+
+        Raise TypeError for an asynchronous one: it is called where nothing can be awaited.
+        """
+        if any(map(inspect.iscoroutinefunction, (listener, type(listener).__call__))):
+            raise TypeError("a usage listener must be a plain function; start a task in it")
         registration = object()
         with self._lock:
             self._listeners[registration] = listener

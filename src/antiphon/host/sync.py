@@ -1,0 +1,169 @@
+"""The same provider for programs without an event loop.
+
+It runs `Provider` in the event loop of a synchronous `Client`, so the two can never differ.
+Parts cross over in batches. `progress` and the loop over a stream run in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Self
+
+from antiphon.client.sync import Client
+from antiphon.host.answer import AnswerStream, Batches
+from antiphon.host.errors import TurnCancelled
+from antiphon.host.model_table import ModelTable
+from antiphon.host.models import ModelDescription
+from antiphon.host.options import RespondOptions
+from antiphon.host.outcome import Outcome
+from antiphon.host.parts import Message, ResponsePart
+from antiphon.host.provider import Provider, ProviderSettings
+from antiphon.host.tokens import TokenCounter
+from antiphon.host.usage import UsageTracker
+
+__all__ = ["SyncAnswerStream", "SyncProvider"]
+
+_ASYNCHRONOUS = "progress must be a plain function here; antiphon.host.Provider awaits others"
+
+
+class SyncAnswerStream:
+    """The parts of one answer. Iterate over it once; then `outcome` tells how it ended."""
+
+    def __init__(self, client: Client, begin: Callable[[asyncio.Event], AnswerStream]) -> None:
+        self._client = client
+        self._cancel = asyncio.Event()
+        self._answer = begin(self._cancel)
+        self._batches: Batches | None = None
+        self._reading = asyncio.Lock()
+        self._stopped: TurnCancelled | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[ResponsePart, None, None]:
+        """Yield every part. An answer that is not whole raises after all its parts."""
+        batches = self._batches = self._answer.batches()
+        try:
+            while (batch := self._client.run(self._following(batches))) is not None:
+                yield from batch
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Hang up, and let the model stop. Closing twice does nothing.
+
+        If another thread waits for a part, TurnCancelled is raised there.
+        """
+        if not self._client.is_closed:
+            self._client.run(self._close())
+
+    async def _close(self) -> None:
+        """Let the answer itself notice that it is cancelled, so that it is counted."""
+        self._cancel.set()
+        async with self._reading:
+            if self._batches is None:
+                await self._answer.close()
+                return
+            try:
+                await anext(self._batches, None)
+            except TurnCancelled as error:
+                self._stopped = error
+
+    async def _following(self, batches: Batches) -> list[ResponsePart] | None:
+        async with self._reading:
+            if self._stopped is not None:
+                raise self._stopped
+            return await anext(batches, None)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the answer ended. Raise RuntimeError as long as it has not."""
+        return self._answer.outcome
+
+
+class SyncProvider:
+    """Provider, synchronous: the same parameters, the same methods. Enter it, or close it."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ProviderSettings | None = None,
+        *,
+        table: ModelTable | None = None,
+        usage: UsageTracker | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._client = client
+        self._provider = Provider(
+            client.asynchronous, settings, table=table, usage=usage, environ=environ
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    @property
+    def usage(self) -> UsageTracker:
+        """What turns took."""
+        return self._provider.usage
+
+    @property
+    def tokens(self) -> TokenCounter:
+        """What counts tokens."""
+        return self._provider.tokens
+
+    def close(self) -> None:
+        """End what is under way. The client stays open: it was given to us."""
+        if not self._client.is_closed:
+            self._client.run(self._provider.close())
+
+    def models(self, silent: bool = True) -> Sequence[ModelDescription]:
+        """Return the server's models. Silent never raises: without a list there are none."""
+        return self._client.run(self._provider.models(silent))
+
+    def count_tokens(self, model: str, content: str | Message) -> int:
+        """Return how many tokens a text or a message has for this model. Made to be fast."""
+        return self._provider.count_tokens(model, content)
+
+    def stream(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        options: RespondOptions | None = None,
+    ) -> SyncAnswerStream:
+        """Ask the model, and return the parts of its answer, to be iterated over.
+
+        Nothing is sent until the iteration begins. `close()` of what is returned stops the
+        answer, also from another thread.
+        """
+        return SyncAnswerStream(
+            self._client,
+            lambda cancel: self._provider.stream(model, messages, options, cancel),
+        )
+
+    def respond(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        options: RespondOptions | None = None,
+        progress: Callable[[ResponsePart], object] = lambda part: None,
+    ) -> Outcome:
+        """Ask the model; hand each part of the answer to `progress`; return how it ended.
+
+        `progress` is called in this thread. If it raises, the turn is stopped.
+        """
+        with self.stream(model, messages, options) as answer:
+            for part in answer:
+                shown = progress(part)
+                if inspect.isawaitable(shown):
+                    if inspect.iscoroutine(shown):
+                        shown.close()
+                    raise TypeError(_ASYNCHRONOUS)
+        return answer.outcome

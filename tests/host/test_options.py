@@ -1,0 +1,220 @@
+"""Every option of a turn is in the request, or is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.client import errors
+from antiphon.client.parameters import PARAMETERS, REFUSED
+from antiphon.host import Message, RespondOptions, TextPart, ToolSpec
+from antiphon.host.options import make_params, session_of, system_text
+from antiphon.host.translate import Translation
+from antiphon.protocol.deltas import TextGrew
+from antiphon.protocol.request import CreateResponse
+from tests.building import COUNTED, STOP
+from tests.client.native import native, response
+from tests.host.providing import provider
+
+ANSWER = response(TextGrew("one"), COUNTED, STOP)
+HELLO = [Message.system("Be brief."), Message.user("Hello there")]
+WEATHER = ToolSpec("weather", "Tells the weather.", {"type": "object"})
+SEARCH = {"type": "web_search"}
+NAMED = {"type": "function", "name": "weather"}
+
+# A value for each keyword, and where it must be in the request. Those that are not here are
+# refused, and the test knows no third way.
+SENT: dict[str, tuple[Any, dict[str, Any]]] = {
+    "prompt": ({"id": "pmpt_1"}, {"prompt": {"id": "pmpt_1"}}),
+    "model": ("m", {"model": "m"}),
+    "instructions": ("Rhyme.", {"instructions": "Rhyme.\n\nBe brief."}),
+    "previous_response_id": ("resp_0", {"previous_response_id": "resp_0"}),
+    "conversation": ("conv_0", {"conversation": "conv_0"}),
+    "include": (["a"], {"include": ["a"]}),
+    "tool_choice": (NAMED, {"tool_choice": NAMED}),
+    "parallel_tool_calls": (False, {"parallel_tool_calls": False}),
+    "max_tool_calls": (3, {"max_tool_calls": 3}),
+    "metadata": ({"a": "b"}, {"metadata": {"a": "b"}}),
+    "text": ({"verbosity": "low"}, {"text": {"verbosity": "low"}}),
+    "reasoning": ({"effort": "low"}, {"reasoning": {"effort": "low"}}),
+    "temperature": (0.5, {"temperature": 0.5}),
+    "top_p": (0.5, {"top_p": 0.5}),
+    "presence_penalty": (0.5, {"presence_penalty": 0.5}),
+    "frequency_penalty": (0.5, {"frequency_penalty": 0.5}),
+    "top_logprobs": (2, {"top_logprobs": 2}),
+    "max_output_tokens": (9, {"max_output_tokens": 9}),
+    "truncation": ("auto", {"truncation": "auto"}),
+    "service_tier": ("flex", {"service_tier": "flex"}),
+    "store": (False, {"store": False}),
+    "background": (True, {"background": True}),
+    "safety_identifier": ("u", {"safety_identifier": "u"}),
+    "prompt_cache_key": ("k", {"prompt_cache_key": "k"}),
+    "prompt_cache_retention": ("24h", {"prompt_cache_retention": "24h"}),
+    "prompt_cache_options": ({"a": 1}, {"prompt_cache_options": {"a": 1}}),
+    "context_management": ([{"a": 1}], {"context_management": [{"a": 1}]}),
+    "moderation": ({"a": 1}, {"moderation": {"a": 1}}),
+    "image": ({"a": 1}, {"image": {"a": 1}}),
+    "access_programs": (["a"], {"access_programs": ["a"]}),
+    "stream_options": ({"a": 1}, {"stream_options": {"a": 1}}),
+    "user": ("u", {"user": "u"}),
+    "max_tokens": (9, {"max_output_tokens": 9}),
+    "max_completion_tokens": (9, {"max_output_tokens": 9}),
+    "response_format": ({"type": "json_object"}, {"text": {"format": {"type": "json_object"}}}),
+    "reasoning_effort": ("low", {"reasoning": {"effort": "low"}}),
+    "verbosity": ("low", {"text": {"verbosity": "low"}}),
+    "logprobs": (True, {"include": ["message.output_text.logprobs"]}),
+    "conversation_id": ("conv_0", {"conversation": "conv_0"}),
+    "parent_id": ("resp_0", {"previous_response_id": "resp_0"}),
+    "extra_body": ({"house": 1}, {"house": 1}),
+}
+# What the client itself acts on; the tests below show how.
+OURS = {"tools", "session", "stateful"}
+KNOWN = {
+    *(parameter.name for parameter in PARAMETERS),
+    *REFUSED,
+    *(field for field in CreateResponse.__struct_fields__ if field not in ("extra", "items")),
+    "wire_api",
+}
+
+
+async def sent_with(options: RespondOptions, *more: list[Message]) -> list[dict[str, Any]]:
+    """Return the requests of a turn with these options, and of further turns."""
+    async with native(ANSWER) as server, provider(server.base_url) as host:
+        for messages in (HELLO, *more):
+            await host.respond("m", messages, options)
+    return [server.body(number) for number in range(len(server.requests))]
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN - OURS))
+async def test_every_known_option_is_in_the_request_or_refused_by_name(name: str) -> None:
+    """Beside tools and a system message, which must be in the request as well."""
+    value, fields = SENT.get(name, ("other", {}))
+    options = RespondOptions(tools=[WEATHER], model_options={name: value})
+    try:
+        (body,) = await sent_with(options)
+    except errors.BadCall as error:
+        assert name not in SENT
+        assert name in str(error)
+        return
+    assert fields, f"{name} was neither refused nor is it known where it goes"
+    assert {key: body[key] for key in fields} == fields
+    assert "Be brief." in body["instructions"]
+    assert [tool["name"] for tool in body["tools"]] == ["weather"]
+    assert body["input"][-1]["content"][0]["text"] == "Hello there"
+
+
+@pytest.mark.parametrize("name", ["input", "messages", "prompt"])
+async def test_a_second_input_is_refused_by_name(name: str) -> None:
+    with pytest.raises(errors.BadCall, match=name) as caught:
+        await sent_with(RespondOptions(model_options={name: "another question"}))
+    assert caught.value.param == name
+
+
+async def test_another_model_is_refused_instead_of_being_dropped() -> None:
+    with pytest.raises(errors.BadCall, match="'other'"):
+        await sent_with(RespondOptions(model_options={"model": "other"}))
+
+
+async def test_hosted_tools_go_beside_those_of_the_application() -> None:
+    options = RespondOptions(tools=[WEATHER], model_options={"tools": [SEARCH]})
+    (body,) = await sent_with(options)
+    assert [tool["type"] for tool in body["tools"]] == ["function", "web_search"]
+    assert body["tool_choice"] == "auto"
+    (alone,) = await sent_with(RespondOptions(model_options={"tools": [SEARCH]}))
+    assert alone["tools"] == [SEARCH]
+
+
+@pytest.mark.parametrize("choice", [NAMED, "none", "required"])
+async def test_a_tool_choice_of_the_options_decides(choice: object) -> None:
+    (body,) = await sent_with(
+        RespondOptions(tools=[WEATHER], model_options={"tool_choice": choice})
+    )
+    assert body["tool_choice"] == choice
+
+
+async def test_a_tool_mode_that_contradicts_the_tool_choice_is_refused() -> None:
+    options = RespondOptions(
+        tools=[WEATHER], tool_mode="required", model_options={"tool_choice": "none"}
+    )
+    with pytest.raises(errors.BadCall, match="tool_choice"):
+        await sent_with(options)
+    agreed = RespondOptions(
+        tools=[WEATHER], tool_mode="none", model_options={"tool_choice": "none"}
+    )
+    assert (await sent_with(agreed))[0]["tool_choice"] == "none"
+
+
+async def test_a_required_tool_needs_tools() -> None:
+    with pytest.raises(errors.BadCall, match="tool_mode"):
+        await sent_with(RespondOptions(tool_mode="required"))
+    hosted = RespondOptions(tool_mode="required", model_options={"tools": [SEARCH]})
+    assert (await sent_with(hosted))[0]["tool_choice"] == "required"
+    stored = RespondOptions(tool_mode="required", model_options={"prompt": {"id": "pmpt_1"}})
+    assert (await sent_with(stored))[0]["tool_choice"] == "required"
+    assert "tool_choice" not in (await sent_with(RespondOptions(tool_mode="none")))[0]
+
+
+async def test_an_unknown_tool_mode_is_refused_even_without_tools() -> None:
+    with pytest.raises(ValueError, match="tool mode"):
+        await sent_with(RespondOptions(tool_mode="any"))  # type: ignore[arg-type]  # the mistake
+
+
+@pytest.mark.parametrize(
+    "options", [RespondOptions(session="c"), RespondOptions(model_options={"session": "c"})]
+)
+async def test_a_session_sends_each_message_once_wherever_it_is_named(
+    options: RespondOptions,
+) -> None:
+    later = [*HELLO, Message.assistant([TextPart("one")]), Message.user("And now?")]
+    first, second = await sent_with(options, later)
+    assert len(first["input"]) == 1
+    assert second["previous_response_id"] == "resp_1"
+    assert [item["content"][0]["text"] for item in second["input"]] == ["And now?"]
+    assert "session" not in first
+
+
+async def test_two_different_sessions_are_refused() -> None:
+    options = RespondOptions(session="a", model_options={"session": "b"})
+    with pytest.raises(errors.BadCall, match="session"):
+        await sent_with(options)
+
+
+async def test_a_session_that_is_not_stateful_sends_everything() -> None:
+    options = RespondOptions(session="c", model_options={"stateful": False})
+    later = [*HELLO, Message.assistant([TextPart("one")]), Message.user("And now?")]
+    _, second = await sent_with(options, later)
+    assert "previous_response_id" not in second
+    assert len(second["input"]) == 3
+
+
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
+async def test_a_named_thread_is_sent_only_what_it_lacks(name: str) -> None:
+    """The whole history on top of the thread that holds it would double the context."""
+    messages = [Message.user("first"), Message.assistant("one"), Message.user("And now?")]
+    async with native(ANSWER) as server, provider(server.base_url) as host:
+        await host.respond("m", messages, RespondOptions(model_options={name: "id_1"}))
+    assert server.body(0)[name] == "id_1"
+    assert [item["content"][0]["text"] for item in server.body(0)["input"]] == ["And now?"]
+
+
+async def test_instructions_stand_between_the_system_prompt_and_the_system_messages() -> None:
+    options = RespondOptions(
+        system_prompt="You are a poet.", model_options={"instructions": "Rhyme."}
+    )
+    (body,) = await sent_with(options)
+    assert body["instructions"] == "You are a poet.\n\nRhyme.\n\nBe brief."
+
+
+@pytest.mark.parametrize(("name", "value"), [("instructions", ["Rhyme."]), ("tools", "search")])
+async def test_an_option_of_the_wrong_type_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(errors.BadCall, match=name):
+        await sent_with(RespondOptions(model_options={name: value}))
+
+
+def test_an_option_of_none_is_not_given() -> None:
+    options = RespondOptions(model_options={"model": None, "session": None, "tools": None})
+    params = make_params("m", Translation([], None), options)
+    assert params == {"model": "m", "messages": []}
+    assert session_of(options) is None
+    assert system_text(options) == ""

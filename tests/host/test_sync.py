@@ -1,0 +1,158 @@
+"""The provider without an event loop: the same parts, counts and errors.
+
+The servers of a test live in its event loop, so the provider is used in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.client import Client
+from antiphon.host import (
+    RESPONSES_FOR_ALL,
+    Message,
+    ProviderSettings,
+    RespondOptions,
+    SyncProvider,
+    TextPart,
+)
+from antiphon.host.errors import TurnCancelled
+from antiphon.host.parts import ResponsePart
+from antiphon.protocol.codec import encode_sse
+from antiphon.protocol.deltas import TextGrew
+from antiphon.testing import serve_gateway
+from tests.building import COUNTED, STOP, build
+from tests.client.native import Answer, native, response
+from tests.host.providing import Shown, provider
+
+HELLO = [Message.user("Hello there")]
+WHOLE = response(TextGrew("one "), TextGrew("two "), TextGrew("three"), COUNTED, STOP)
+BEGUN = [encode_sse(event) for event in build([TextGrew("Hel"), TextGrew("lo"), STOP])[:6]]
+STALLED = Answer(pieces=BEGUN, then="stall")
+SETTINGS = ProviderSettings(gate=RESPONSES_FOR_ALL)
+LIMIT = 30
+
+_T = TypeVar("_T")
+
+
+async def with_provider(base_url: str, use: Callable[[SyncProvider], _T]) -> _T:
+    """Use a synchronous provider in a thread, as a program without an event loop would."""
+
+    def work() -> _T:
+        client = Client(base_url=base_url, environ={}, max_retries=0)
+        with client, SyncProvider(client, SETTINGS, environ={}) as host:
+            return use(host)
+
+    return await asyncio.wait_for(asyncio.to_thread(work), 4 * LIMIT)
+
+
+async def test_a_plain_loop_gets_what_the_asynchronous_one_gets() -> None:
+    async with native(WHOLE) as server, provider(server.base_url) as host:
+        expected = [part async for part in host.stream("m", HELLO)]
+
+        def use(host: SyncProvider) -> list[ResponsePart]:
+            answer = host.stream("m", HELLO, RespondOptions(session="c"))
+            parts = list(answer)
+            assert answer.outcome.response.output_text == "one two three"
+            assert host.usage.totals("c").input == 3
+            return parts
+
+        assert await with_provider(server.base_url, use) == expected
+
+
+async def test_a_callback_is_called_in_the_callers_thread() -> None:
+    threads = set()
+    shown = Shown()
+
+    def use(host: SyncProvider) -> str:
+        def progress(part: ResponsePart) -> None:
+            threads.add(threading.get_ident())
+            shown(part)
+
+        outcome = host.respond("m", HELLO, progress=progress)
+        assert threads == {threading.get_ident()}
+        return outcome.response.output_text
+
+    async with native(WHOLE) as server:
+        assert await with_provider(server.base_url, use) == shown.text == "one two three"
+
+
+async def test_an_asynchronous_callback_is_refused_instead_of_being_lost() -> None:
+    async def progress(part: ResponsePart) -> None:
+        raise AssertionError
+
+    def use(host: SyncProvider) -> None:
+        with pytest.raises(TypeError, match=r"antiphon\.host\.Provider"):
+            host.respond("m", HELLO, progress=progress)
+
+    async with native(WHOLE) as server:
+        await with_provider(server.base_url, use)
+
+
+async def test_leaving_the_loop_hangs_up_and_counts_what_came() -> None:
+    def use(host: SyncProvider) -> int:
+        for part in host.stream("m", HELLO, RespondOptions(session="c")):
+            assert part == TextPart("Hel")
+            break
+        return host.usage.totals("c").estimated_turns
+
+    async with native(STALLED) as server:
+        assert await with_provider(server.base_url, use) == 1
+        await asyncio.wait_for(server.raw.closed.wait(), LIMIT)
+
+
+async def test_closing_from_another_thread_stops_a_stalled_answer() -> None:
+    def use(host: SyncProvider) -> None:
+        answer = host.stream("m", HELLO)
+        closing: list[threading.Thread] = []
+        with pytest.raises(TurnCancelled) as caught:
+            for _ in answer:
+                if not closing:
+                    closing.append(threading.Thread(target=answer.close))
+                    closing[0].start()
+        closing[0].join(LIMIT)
+        assert caught.value.partial is not None
+
+    async with native(STALLED) as server:
+        await with_provider(server.base_url, use)
+        await asyncio.wait_for(server.raw.closed.wait(), LIMIT)
+
+
+async def test_an_answer_that_never_began_can_be_closed() -> None:
+    def use(host: SyncProvider) -> None:
+        with host.stream("m", HELLO) as answer:
+            pass
+        with pytest.raises(RuntimeError):
+            list(answer)
+
+    async with native(WHOLE) as server:
+        await with_provider(server.base_url, use)
+    assert server.requests == []
+
+
+async def test_models_and_tokens_are_there_without_an_event_loop() -> None:
+    def use(host: SyncProvider) -> Any:
+        assert host.count_tokens("echo", "eight words are here and they are counted") > 5
+        assert host.tokens.count_text("x", "echo") == 1
+        return [model.id for model in host.models(silent=False)]
+
+    async with serve_gateway(ScriptedBackend(models=["echo"])) as gateway:
+        assert await with_provider(gateway.base_url, use) == ["echo"]
+
+
+async def test_a_provider_can_be_closed_after_its_client() -> None:
+    def work() -> None:
+        client = Client(base_url="http://127.0.0.1:1/v1", environ={})
+        host = SyncProvider(client, SETTINGS, environ={})
+        answer = host.stream("m", HELLO)
+        client.close()
+        answer.close()
+        host.close()
+
+    await asyncio.to_thread(work)
