@@ -28,6 +28,7 @@ from tests.asking import terminal
 from tests.building import COUNTED, STOP, build
 from tests.client.calling import KINDS, Caller, calling
 from tests.client.native import Answer, error, events, native, response, whole
+from tests.transport.raw import Connection, Request, raw_server, reply
 
 HELLO = (TextGrew("Hel"), TextGrew("lo"), COUNTED, STOP)
 
@@ -631,3 +632,22 @@ async def test_further_answers_of_a_chat_server_are_reported(kind: str) -> None:
     assert made.output_text == "<0>"
     assert made.antiphon
     assert made.antiphon.degraded[0].startswith("n: choices beyond the first are not told")
+
+
+async def test_a_server_that_closed_an_idle_connection_costs_no_attempt(kind: str) -> None:
+    answered: set[asyncio.StreamWriter] = set()
+    message = {"role": "assistant", "content": "hi"}
+    chat = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+    async def serve(_: Request, connection: Connection) -> None:
+        if connection.writer in answered:
+            raise ConnectionError  # it hangs up
+        answered.add(connection.writer)
+        await connection.write(reply(msgspec.json.encode(chat)))
+
+    options: dict[str, Any] = {"max_retries": 0, "wire_api": "chat"}
+    async with raw_server(serve) as server, calling(kind, server.url, **options) as caller:
+        answers = [await caller.create(model="m", input="x") for _ in range(4)]
+
+    assert [answer.output_text for answer in answers] == ["hi"] * 4
+    assert len(server.requests) > len(answers), "no connection was stale"

@@ -87,6 +87,22 @@ class GatewayProcess:
         hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)[1]
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (limit, hard))
 
+    def limit_open_files(self) -> None:
+        """Let the process open no further file or connection."""
+        import resource  # there is none on Windows
+
+        opened = {int(file.name) for file in Path(f"/proc/{self.pid}/fd").iterdir()}
+        lowest = next(number for number in range(len(opened) + 1) if number not in opened)
+        hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (lowest, hard))
+
+    def allow_open_files(self) -> None:
+        """Let it open as many as the system allows."""
+        import resource
+
+        hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (hard, hard))
+
     def _status(self, name: str) -> float:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             field, _, value = line.partition(":")

@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from antiphon.backends.chat import ChatBackend
 from antiphon.testing import Cut, ErrorChunk, Fault, Reset, Script, Status
+from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, ask_stream, terminal
-from tests.faults.house import open_house, until
+from tests.faults.house import chat_chunk, frames, open_house, send_events, until
 from tests.faults.listening import open_request
+from tests.transport.raw import Connection, Request, raw_server
 
 GOOD = Script(text="one two three")
 
@@ -153,3 +156,27 @@ async def test_one_callers_retries_do_not_hold_up_another() -> None:
 
     assert other.output_text == "one two three"
     assert answer.status == 200
+
+
+async def test_an_idle_connection_that_the_upstream_closed_costs_the_caller_nothing() -> None:
+    """A healthy upstream: each connection answers once, and the next request finds it closing."""
+    answered: set[asyncio.StreamWriter] = set()
+    waits: list[float] = []
+
+    async def serve(_: Request, connection: Connection) -> None:
+        if connection.writer in answered:
+            raise ConnectionError  # it hangs up
+        answered.add(connection.writer)
+        await send_events(frames(chat_chunk({"content": "hi"}, "stop")))(connection)
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    async with raw_server(serve) as server:
+        backend = ChatBackend(f"{server.url}/v1", sleep=note)
+        async with serve_gateway(backend) as gateway:
+            answers = [await ask(gateway, model="echo", stream=True) for _ in range(5)]
+
+    assert [answer.status for answer in answers] == [200] * 5
+    assert len(server.requests) > len(answers), "no connection was stale"
+    assert waits == []

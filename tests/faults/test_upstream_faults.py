@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from antiphon.backends.chat import ChatBackend
@@ -26,6 +28,7 @@ from antiphon.testing import (
     NoDone,
     Reset,
     Script,
+    ScriptedUpstream,
     Split,
     Stall,
     Status,
@@ -44,6 +47,7 @@ from tests.faults.house import (
     stored,
 )
 from tests.faults.listening import listen
+from tests.faults.process import serve_process
 from tests.transport.raw import Connection, Request, chunk, raw_server, reply
 
 TEXT = "one two three four five"
@@ -306,3 +310,29 @@ async def test_a_models_list_that_fails_does_not_stop_a_turn() -> None:
 
     assert response.output_text == TEXT
     assert listing.status == 502
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
+async def test_without_a_file_descriptor_left_the_gateway_takes_the_blame(tmp_path: Path) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        serve_process(tmp_path, upstream.base_url) as process,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def ask_over_one_connection() -> tuple[int, Any]:
+            body = {"input": "hello", "store": False}
+            async with session.post(f"{process.base_url}/responses", json=body) as answer:
+                return answer.status, await answer.json()
+
+        # Open the client's connection while that is still possible.
+        async with session.get(f"{process.base_url}/responses/resp_none") as answer:
+            await answer.read()
+        process.limit_open_files()
+        status, body = await ask_over_one_connection()
+        process.allow_open_files()
+        later, _ = await ask_over_one_connection()
+
+    assert (status, body["error"]["code"]) == (503, "out_of_file_descriptors")
+    assert later == 200
+    assert upstream.requests[0].json["messages"]

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from antiphon.protocol.errors import BackendError
+from antiphon.protocol.errors import BackendError, OutOfFiles
 from antiphon.transport.http import HttpClient, Limits, Reply, Secret
 from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
 
@@ -257,3 +257,29 @@ async def test_a_closed_client_sends_nothing() -> None:
     await client.close()
     with pytest.raises(RuntimeError, match="the client is closed"):
         await client.fetch("GET", "http://127.0.0.1:1/")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_without_a_file_descriptor_left_the_peer_is_not_blamed(host: str) -> None:
+    resource = pytest.importorskip("resource", reason="this system has no limit of open files")
+    client = HttpClient()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with raw_server(say_ok) as server:
+        url = server.url.replace("127.0.0.1", host)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_open_files(), hard))
+        try:
+            with pytest.raises(OutOfFiles) as caught:
+                await client.fetch("POST", url, body=b"{}")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert (await client.fetch("POST", server.url, body=b"{}")).head.status == 200
+    await client.close()
+
+    assert caught.value.status == 503
+    assert "ulimit -n" in caught.value.message
+
+
+def _open_files() -> int:
+    """Return a limit under which not one file more can be opened."""
+    with socket.socket() as probe:
+        return probe.fileno()

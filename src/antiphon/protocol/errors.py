@@ -22,6 +22,7 @@ Errors are raised low and translated once, at the edge (`server/errors.py`).
         ├── StoreUnavailable  503: nothing was acknowledged, try again
         │   └── TurnLost      the response was deleted, ended or taken over under its writer
         └── Overloaded        503: no room or no time for another turn
+            ├── OutOfFiles    503: this process has no file descriptor left
             └── QueueFull     429: the queue of background turns is full
 
 Messages are written for the person who reads them: what is wrong and what to do. They never
@@ -44,6 +45,7 @@ __all__ = [
     "NotBuilt",
     "NotFound",
     "OurFault",
+    "OutOfFiles",
     "Overloaded",
     "PeerFault",
     "QueueFull",
@@ -243,6 +245,18 @@ class Overloaded(OurFault):
     status = 503
     code = "server_overloaded"
     retry_after = 1.0
+
+
+class OutOfFiles(Overloaded):
+    """This process has no file descriptor left for a connection."""
+
+    code = "out_of_file_descriptors"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this process has no file descriptor left for another connection; raise its limit "
+            "(ulimit -n, or LimitNOFILE= of its systemd unit)"
+        )
 
 
 class QueueFull(Overloaded):

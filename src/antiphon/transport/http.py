@@ -1,16 +1,19 @@
 """One HTTP exchange: a request goes out, a head comes back, a body is read.
 
-With `chunks`, `tap` and `wire` the only importer of the HTTP client library. Bodies are asked
-for and taken as they are, never decompressed, so that a size limit counts what is really kept
-in memory; redirects are not followed, cookies not kept, proxies of the environment not used.
-Whatever goes wrong on the way becomes a BackendError, and whoever is cancelled leaves no
-connection behind.
+With `chunks`, `line`, `tap` and `wire` the only importer of the HTTP client library. Bodies are
+requested and taken as they are, never decompressed, so that a size limit counts what is really
+kept in memory; redirects are not followed, cookies not kept, proxies of the environment not used.
+
+Whatever goes wrong on the way becomes a BackendError, except that we ran out of file descriptors,
+which is OutOfFiles. A reused connection that breaks before the
+first byte of the answer is not an error yet: the peer closed it while it was idle, so the request
+is sent once more, at once, on a fresh connection. A cancelled request leaves no connection open.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
+import errno
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,12 +24,13 @@ import msgspec
 from aiohttp.http import HttpProcessingError
 
 from antiphon import __version__
-from antiphon.protocol.errors import BackendError
+from antiphon.protocol.errors import AntiphonError, BackendError, OutOfFiles
 from antiphon.transport.chunks import ChunkReader, Hear
 from antiphon.transport.egress import AddressInfo
+from antiphon.transport.line import Line
 from antiphon.transport.secret import Secret
-from antiphon.transport.tap import install_taps
-from antiphon.transport.wire import Answer, Wire
+from antiphon.transport.tap import StaleConnection
+from antiphon.transport.wire import Answer
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
 
@@ -37,10 +41,9 @@ _MIB: Final = 1024 * 1024
 PIECE: Final = 32 * 1024
 """The most that one read returns: what one reader does with it keeps the others waiting."""
 
-# Above this size the library warns about bytes and wants a file, which it sends piece by piece.
-_LARGE_BODY: Final = _MIB
 # How many of the keys that were asked for are still taken out of error messages.
 _KNOWN_KEYS: Final = 16
+_NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
 _SCHEMES: Final = ("http://", "https://")
 _OWN_HEADERS: Final = {
     "accept-encoding": "identity",
@@ -143,8 +146,8 @@ class HttpClient:
         # Names in lower case, so that the caller's spelling does not matter: theirs win.
         self._headers = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
         self._is_closed = False
-        self._session: aiohttp.ClientSession | None = None
-        self._wire: Wire
+        self._kept: Line | None = None
+        self._fresh: Line | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(
@@ -199,9 +202,10 @@ class HttpClient:
     async def close(self) -> None:
         """Close every connection. Nothing can be sent after that."""
         self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        for line in (self._kept, self._fresh):
+            if line is not None:
+                await line.close()
+        self._kept = self._fresh = None
 
     async def _send(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
@@ -227,44 +231,36 @@ class HttpClient:
     async def _ask(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
     ) -> aiohttp.ClientResponse | Answer:
-        session = self._open_session()
-        if method == "POST" and body is not None and len(body) <= _LARGE_BODY:
-            target = self._wire.find(url, headers)
-            if target is not None:
-                return await self._wire.post(target, headers, body)
-        return await session.request(
-            method,
-            url,
-            data=io.BytesIO(body) if body and len(body) > _LARGE_BODY else body,
-            headers=self._request_headers(body, headers),
-            allow_redirects=False,
-        )
+        self._check_use()
+        if self._kept is None:
+            self._kept = self._open_line(is_kept=True)
+        sent = self._request_headers(body, headers)
+        try:
+            return await self._kept.send(method, url, body, headers, sent)
+        except StaleConnection:
+            pass
+        self._check_use()
+        if self._fresh is None:
+            self._fresh = self._open_line(is_kept=False)
+        return await self._fresh.send(method, url, body, headers, sent)
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    def _check_use(self) -> None:
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise RuntimeError("the client is closed")
-        if self._session is None:
+        if self._loop is None:
             self._loop = loop
-            # How many requests run at once is decided above us; a pool with a limit would
-            # let them wait here, and count that against the time to connect.
-            connector = aiohttp.TCPConnector(limit=0, socket_factory=self._open_socket)
-            install_taps(connector)
-            timeout = aiohttp.ClientTimeout(total=None, connect=self.limits.connect)
-            own = self._request_headers(b"", None)
-            names = {name.lower() for name in own}
-            others = {k: v for k, v in self._headers.items() if k not in names}
-            self._wire = Wire(connector, timeout, {**others, **own})
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                headers=self._headers,
-            )
         if loop is not self._loop:
             raise RuntimeError("an HttpClient belongs to one event loop; make one for each")
-        return self._session
+
+    def _open_line(self, *, is_kept: bool) -> Line:
+        return Line(
+            aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
+            self._headers,
+            self._request_headers(b"", None),
+            open_socket=self._open_socket,
+            is_kept=is_kept,
+        )
 
     async def _signed(
         self, ask: AskForKey, headers: Mapping[str, str] | None
@@ -314,11 +310,27 @@ def _check_encoding(exchange: Exchange) -> None:
     )
 
 
-def _unreachable(url: str, error: Exception) -> BackendError:
+def _unreachable(url: str, error: Exception) -> AntiphonError:
+    if _is_out_of_files(error):
+        return OutOfFiles()
     host = "/".join(url.split("/", 3)[:3]).rpartition("@")[2]
     return BackendError(
         f"the upstream at {host} cannot be reached: {_reason(error)}", code="upstream_unreachable"
     )
+
+
+def _is_out_of_files(error: Exception) -> bool:
+    """Return whether a connection failed because we have no file descriptor left.
+
+    A name lookup does not report that by itself, so after one we try to get a descriptor.
+    """
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        try:
+            socket.socket().close()
+        except OSError as reason:
+            return reason.errno in _NO_FILES
+        return False
+    return isinstance(error, OSError) and error.errno in _NO_FILES
 
 
 def _late() -> BackendError:

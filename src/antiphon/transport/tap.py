@@ -9,6 +9,9 @@ The parser need not see such chunks, because it is between two chunks before the
 That is known, not guessed: every byte since the head of the answer is looked at here. What is
 not plain (a chunk that is cut, an extension, a trailer, the end of the body) goes to the parser
 as ever, and from a cut on everything does, or from a flood that leaves no time to look at it.
+
+Because it sees every byte, it also knows a stale connection: a reused one that breaks before the
+first byte of an answer. Such a failure is raised as StaleConnection.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from aiohttp import TCPConnector
+from aiohttp import ClientConnectionError, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 
-__all__ = ["MOST", "Tap", "TappedHandler", "install_taps", "split_chunks"]
+__all__ = ["MOST", "StaleConnection", "Tap", "TappedHandler", "install_taps", "split_chunks"]
 
 Tap = Callable[[bytes], bool]
 """Is given the content of the chunks that one read of the socket brought; says if it took it."""
@@ -37,8 +40,17 @@ _size: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
 _alone: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n(.+)\r\n", re.DOTALL).fullmatch
 
 
+class StaleConnection(ClientConnectionError):
+    """A reused connection broke before the first byte of the answer.
+
+    The peer closed it while it was idle, and the close crossed our request.
+    """
+
+
 class TappedHandler(ResponseHandler):
     """The library's end of a connection, with a tap on it."""
+
+    _requests = 0
 
     # What has come since the request, or since the end of a chunk; None if there is no telling
     # any more where chunks end. Nobody looks at it before there is a tap.
@@ -48,8 +60,16 @@ class TappedHandler(ResponseHandler):
 
     def set_response_params(self, *args: object, **params: object) -> None:
         """Expect the answer to a new request."""
+        self._requests += 1
         self._unseen, self._has_head = b"", False
         super().set_response_params(*args, **params)  # type: ignore[arg-type] # as they came
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        """Break off what waits for the answer; a stale connection is reported as such."""
+        is_unanswered = self._unseen == b"" and not self._has_head
+        if self._requests > 1 and is_unanswered:
+            exc = StaleConnection(str(exc))
+        super().set_exception(exc, *cause)
 
     def open_tap(self, tap: Tap) -> None:
         """Give this what comes next, as long as that is whole chunks; only while nothing waits."""
