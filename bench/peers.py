@@ -119,7 +119,7 @@ class _Session:
 
 def _start_measure(trial: Trial) -> Measure:
     """Return the start as a measure: its seconds and the memory after it."""
-    nothing = Measure(0, 0.0, 0.0, 0, 0, "", 1.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, {})
+    nothing = Measure(0, 0.0, 0.0, 0, 0, "", 1.0, *[0.0] * 6, 0, 0.0, {})
     return nothing._replace(seconds=trial.start_seconds, memory=trial.idle_memory)
 
 

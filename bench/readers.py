@@ -185,6 +185,7 @@ def _judge(run: _Run, job: Job) -> dict[str, Any]:
     refusal = ""
     firsts: list[float] = []
     delays: list[float] = []
+    wholes: list[float] = []
     for answer in run.done + run.lost:
         body = answer.body()
         if not answer.is_fine():
@@ -194,6 +195,8 @@ def _judge(run: _Run, job: Job) -> dict[str, Any]:
         units += count
         whole += is_whole
         firsts += _first(answer)
+        if is_whole:
+            wholes.append((answer.times[-1] - answer.asked_at) / 1e6)
         if job.pace:
             delays += _delays(answer)
     return {
@@ -204,6 +207,7 @@ def _judge(run: _Run, job: Job) -> dict[str, Any]:
         "refusal": refusal,
         "first": _quantiles(firsts),
         "delay": _quantiles(delays),
+        "answer": _quantiles(wholes),
         "at_once": _most_at_once(run.done + run.lost),
     }
 

@@ -19,10 +19,9 @@ from typing import Final, NamedTuple
 from processes import HERE
 from stamped import MODELS
 
-__all__ = ["TARGETS", "Launch", "Missing", "Place", "Target", "prepare"]
+__all__ = ["TARGETS", "Launch", "Missing", "Place", "Target", "antiphon", "prepare"]
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-_SOURCE: Final = str(HERE.parent / "src")
 
 
 class Launch(NamedTuple):
@@ -72,7 +71,9 @@ class Target(NamedTuple):
         return body | {"messages": [system, {"role": "user", "content": prompt}]}
 
 
-def _antiphon(workers: int) -> Callable[[Place], Launch]:
+def antiphon(workers: int, source: Path = HERE.parent / "src") -> Callable[[Place], Launch]:
+    """Return how to start a gateway of ours, from this source tree."""
+
     def prepare(place: Place) -> Launch:
         flags = {
             "--port": place.port,
@@ -82,7 +83,9 @@ def _antiphon(workers: int) -> Callable[[Place], Launch]:
             "--log-level": "warning",
         }
         words = [str(word) for pair in flags.items() for word in pair]
-        return Launch([sys.executable, "-m", "antiphon", "serve", *words], {"PYTHONPATH": _SOURCE})
+        return Launch(
+            [sys.executable, "-m", "antiphon", "serve", *words], {"PYTHONPATH": str(source)}
+        )
 
     return prepare
 
@@ -238,8 +241,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     for target in (
         Target("direct", None, path=_CHAT),
         Target("nginx", _nginx, path=_CHAT),
-        Target("antiphon", _antiphon(1), is_ours=True),
-        Target("antiphon-2", _antiphon(2), is_ours=True, workers=2),
+        Target("antiphon", antiphon(1), is_ours=True),
+        Target("antiphon-2", antiphon(2), is_ours=True, workers=2),
         Target("litellm", _litellm),
         Target("ogx", _ogx, prefix="vllm/"),
         Target("ors", _open_responses_server, path="/responses", is_stream_only=True),

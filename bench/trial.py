@@ -55,6 +55,9 @@ class Measure(NamedTuple):
     delay_p99: float
     first_p50: float
     first_p99: float
+    answer_p50: float
+    """Milliseconds until a whole answer was there."""
+    answer_p99: float
     at_once: int
     """Answers that were arriving at the same time, at most."""
     memory: float
@@ -177,6 +180,8 @@ class Trial:
             delay_p99=result["delay"]["p99"],
             first_p50=result["first"]["p50"],
             first_p99=result["first"]["p99"],
+            answer_p50=result["answer"]["p50"],
+            answer_p99=result["answer"]["p99"],
             at_once=result["at_once"],
             memory=0.0 if is_direct else memory,
             busy=busy,

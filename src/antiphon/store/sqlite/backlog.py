@@ -118,6 +118,16 @@ class Backlog:
                 return self._take_all(is_rung=False)
         return self._take_all() if self._hears_bell(seconds) else []
 
+    def take_more(self) -> list[Job]:
+        """Return what has come since jobs were taken. For the thread that took them."""
+        with self._lock:
+            jobs, self._jobs = self._jobs, []
+            self._bytes = 0
+            if self._is_rung and not self._is_closed:
+                self._bell.get_nowait()
+                self._is_rung = False
+            return jobs
+
     def _hears_bell(self, seconds: float | None) -> bool:
         try:
             self._bell.get(timeout=seconds)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sqlite.migrations import migrate
+from antiphon.store.sqlite.migrations import is_newest, migrate
 from antiphon.store.sqlite.open_turns import OpenTurns
+from antiphon.store.sqlite.queue import queued
 
 __all__ = ["Connection", "Look", "connect", "create_file", "is_locked", "turns_of", "unavailable"]
 
@@ -81,7 +82,9 @@ def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sql
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
-        migrate(connection)
+        if not is_newest(connection):
+            with queued(path, patience):
+                migrate(connection)
         if max_bytes is not None:
             page_size = connection.execute("PRAGMA page_size").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")

@@ -12,6 +12,7 @@ from antiphon.store.sqlite.connection import connect
 from antiphon.store.sqlite.log_statements import CLOSED
 from antiphon.store.sqlite.migrations import check_version
 from antiphon.store.sqlite.presence import Presence, count_alive
+from antiphon.store.sqlite.queue import WriteQueue
 
 __all__ = ["SqlitePlace"]
 
@@ -28,12 +29,15 @@ class SqlitePlace:
 
     def __init__(self, path: Path, *, is_target: bool) -> None:
         self._path = path.absolute()
+        self._queue = WriteQueue(self._path)
         self._connection = (
             connect(self._path, patience=_PATIENCE) if is_target else _connect_reader(self._path)
         )
 
     async def begin(self, *, is_target: bool) -> None:
         """Begin to read one state, or to write so that nobody else does."""
+        if is_target:
+            self._queue.enter(_PATIENCE)
         self._connection.execute("BEGIN IMMEDIATE" if is_target else "BEGIN")
 
     async def count(self, table: Table) -> int:
@@ -93,6 +97,7 @@ class SqlitePlace:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self._connection.close()
+        self._queue.close()
 
     def _number(self, question: str) -> int:
         found: sqlite3.Cursor = self._connection.execute(question)

@@ -21,6 +21,7 @@ __all__ = [
     "NewerDatabase",
     "OlderDatabase",
     "check_version",
+    "is_newest",
     "migrate",
 ]
 
@@ -221,6 +222,11 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MI
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def is_newest(connection: sqlite3.Connection) -> bool:
+    """Return whether there is nothing to migrate. Raise for a database that is not ours."""
+    return _version(connection, len(MIGRATIONS)) == len(MIGRATIONS)
 
 
 def check_version(connection: sqlite3.Connection) -> None:

@@ -37,6 +37,7 @@ from antiphon.store.sqlite.connection import connect, unavailable
 from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.erasure import Eraser
 from antiphon.store.sqlite.presence import Presence
+from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.sqlite.worker import Reader, Writer
 from antiphon.store.waiting import Waiters
 
@@ -77,6 +78,7 @@ class SqliteStore:
             partial(connect, self.path, patience=lock_wait, max_bytes=max_bytes),
             patience,
             self._eraser,
+            WriteQueue(self.path),
         )
         self._reader = Reader(partial(connect, self.path, patience=patience), patience)
         self._waiters = Waiters()

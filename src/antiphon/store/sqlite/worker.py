@@ -10,6 +10,8 @@ one wake-up per event loop. Rules:
 - Nobody waits for a locked database longer than `patience`.
 - A job nobody waits for lingers a moment, so that it shares a commit with others.
 - Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
+- Writers of all processes take turns (see `queue`). What comes while we wait for our turn is
+  done in the same transaction.
 - What a job removed is erased from the files too before its caller hears of it, unless that
   takes longer than `patience`, because a reader is in the way or the file is large: then it is
   done afterwards.
@@ -32,6 +34,7 @@ from antiphon.store.promise import Promise
 from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
+from antiphon.store.sqlite.queue import ALONE, Turns
 
 __all__ = ["Reader", "Writer"]
 
@@ -53,6 +56,8 @@ _REST: Final = 9
 # Beyond `patience`, for a slow disk: a thread that has gone wrong is a 503, not a hang.
 _GRACE: Final = 25.0
 _LOCK_PAUSE: Final = 0.01
+# How long erasing waits for its turn to write before it is tried again later.
+_ERASE_WAIT: Final = 0.1
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -168,8 +173,10 @@ class Writer(_Worker):
         connect: Callable[[], sqlite3.Connection],
         patience: float,
         eraser: _Eraser | None = None,
+        queue: Turns = ALONE,
     ) -> None:
         self.is_ailing = False
+        self._queue = queue
         self._eraser = eraser
         # Whether a pass through the file is under way, and whether one has to follow.
         self._is_erasing = False
@@ -218,14 +225,25 @@ class Writer(_Worker):
 
     def _live(self) -> None:
         while (jobs := self._backlog.take(self._rest(), self._nap)) is not None:
+            jobs = self._line_up(jobs)
             self._nap = min(_SHARE_EACH * len(jobs), _SHARE)
             self._do(jobs)
             self._erase_some(time.monotonic())
         self._erase_last()
         self._drop()
+        self._queue.close()
+
+    def _line_up(self, jobs: list[Job]) -> list[Job]:
+        """Wait for our turn to write; return the jobs, and those that came meanwhile."""
+        if not jobs or self._queue.enter(0.0):
+            return jobs
+        self._queue.enter(_time_left(jobs))
+        return jobs + self._backlog.take_more()
 
     def _do(self, jobs: list[Job]) -> None:
         while jobs:
+            # Without the turn, SQLite's own lock decides.
+            self._queue.enter(_time_left(jobs))
             try:
                 connection = self._connection()
                 connection.execute("BEGIN IMMEDIATE")
@@ -234,6 +252,7 @@ class Writer(_Worker):
             else:
                 self._commit(connection, jobs)
                 return
+        self._queue.leave()
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         try:
@@ -242,11 +261,13 @@ class Writer(_Worker):
         except Exception as error:  # noqa: BLE001 # outermost frame of the thread
             self._drop()
             if len(jobs) == 1:
+                self._queue.leave()
                 self._fail(jobs, error)
             else:
                 self._do(jobs[: len(jobs) // 2])
                 self._do(jobs[len(jobs) // 2 :])
         else:
+            self._queue.leave()
             self.is_ailing = False
             if self._eraser is not None:
                 jobs = self._keep_removals(jobs)
@@ -309,6 +330,7 @@ class Writer(_Worker):
             self._spent = 0.0
 
     def _step(self, eraser: _Eraser) -> Progress:
+        self._queue.enter(_ERASE_WAIT)
         try:
             return eraser.step(self._connection())
         except (sqlite3.Error, OSError, StoreUnavailable):
@@ -318,6 +340,7 @@ class Writer(_Worker):
             return Progress.BLOCKED
         finally:
             self._drop()
+            self._queue.leave()
 
     def _erase_last(self) -> None:
         """Erase what is left if nobody is in the way, then let everybody go."""
@@ -360,6 +383,11 @@ def _run(connection: sqlite3.Connection, jobs: list[Job]) -> None:
         results = together(connection, [job.run for job in some])
         for job, result in zip(some, results, strict=True):
             job.outcome = result
+
+
+def _time_left(jobs: list[Job]) -> float:
+    """Return how many seconds the first of these jobs may still wait."""
+    return min(job.deadline for job in jobs) - time.monotonic()
 
 
 def _tell_late(jobs: list[Job], now: float) -> list[Job]:
