@@ -27,9 +27,11 @@ _INT_LIMIT: Final = 2**63
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-# Every string of the text, and whether a colon makes it a name. Possessive: never backtracks.
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"\s*+(:?)', re.DOTALL)
-_COLON: Final = re.compile(rb"\s*+:")
+# Every string of a valid text, and whether a colon makes it a name. Each character can match in
+# one way only, so the time is linear. No possessive quantifiers: `re` in early releases of Python
+# 3.11 matches them wrongly over groups (https://github.com/python/cpython/issues/106052).
+_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"\s*(:?)', re.DOTALL)
+_COLON: Final = re.compile(rb"\s*:")
 _LARGE: Final = 256 * 1024
 _BACKSLASH: Final = ord("\\")
 # What has nothing inside and no range.

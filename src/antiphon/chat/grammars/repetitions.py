@@ -38,14 +38,14 @@ class Repetitions(NamedTuple):
 # A group may have a name, in which brackets may stand, or flags.
 _PARTS: Final = re.compile(
     r"""
-      (?P<escape>\\(?:[pPxuU]\{[^}]*+\}|.)?)
-    | (?P<group>\((?:\?P?<[^>]*+>|\?[a-zA-Z-]*+)?)
-    | (?P<count>(?:\{[\d,\s]*+\}?|[*+?])\??)
+      (?P<escape>\\(?:[pPxuU]\{[^}]*\}|.)?)
+    | (?P<group>\((?:\?P?<[^>]*>|\?[a-zA-Z-]*)?)
+    | (?P<count>(?:\{[\d,\s]*\}?|[*+?])\??)
     | .
     """,
     re.DOTALL | re.VERBOSE,
 )
-_NUMBER: Final = re.compile(r"\d++")
+_NUMBER: Final = re.compile(r"\d+")
 
 
 def repetitions(pattern: str) -> Repetitions:

@@ -14,12 +14,16 @@ from typing import Any, Final
 __all__ = ["read_keywords", "read_literal"]
 
 _MAX_DEPTH: Final = 100
+# Each character can match in one way only, so a failed match costs linear time. No possessive
+# quantifiers: `re` in early releases of Python 3.11 matches them wrongly over groups
+# (https://github.com/python/cpython/issues/106052).
 _TOKEN: Final = re.compile(
-    r"""\s*+(?:
-      (?P<string>\"{3}(?:[^"\\]|\\.|"(?!""))*+\"{3}|'{3}(?:[^'\\]|\\.|'(?!''))*+'{3}
-        |"(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+')
-      |(?P<number>[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w))
-      |(?P<word>[^\W\d]\w*+)
+    r"""\s*(?:
+      (?P<string>\"{3}[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*\"{3}
+        |'{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'{3}
+        |"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
+      |(?P<number>[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w))
+      |(?P<word>[^\W\d]\w*)
       |(?P<mark>[\[\]{}(),:=])
       |(?P<end>\Z))""",
     re.DOTALL | re.VERBOSE,
