@@ -68,6 +68,21 @@ def test_a_whole_call_said_twice_is_one() -> None:
     assert calls((0, "a", "f", '{"x":1}'), (0, "a", "f", '{"x":1}')) == [("f", "a", '{"x":1}')]
 
 
+def test_two_whole_calls_under_one_id_are_two_calls() -> None:
+    one, two = ("f", "a", '{"x":1}'), ("f", "a", '{"x":2}')
+    assert calls((0, *one[1::-1], one[2]), (0, *two[1::-1], two[2])) == [one, two]
+    assert calls((None, *one[1::-1], one[2]), (None, *two[1::-1], two[2])) == [one, two]
+    assert calls((0, *one[1::-1], one[2]), (1, *two[1::-1], two[2])) == [one, two]
+
+
+def test_another_name_under_one_id_is_another_call() -> None:
+    assert calls((0, "a", "f", "{}"), (0, "a", "g", "{}")) == [("f", "a", "{}"), ("g", "a", "{}")]
+
+
+def test_a_whole_call_said_twice_in_other_words_is_one() -> None:
+    assert calls((0, "a", "f", '{"x":1}'), (0, "a", "f", '{ "x" : 1 }')) == [("f", "a", '{"x":1}')]
+
+
 def test_arguments_wait_for_the_name() -> None:
     assert calls((0, "a", None, '{"x"'), (0, None, None, ":1"), (0, None, "f", "}")) == [
         ("f", "a", '{"x":1}')

@@ -104,6 +104,20 @@ async def test_calls_are_run_and_their_outputs_handed_back(kind: str) -> None:
     assert kinds == ["message", *["function_call"] * 2, *["function_call_output"] * 2, "message"]
 
 
+async def test_of_two_calls_under_one_call_id_one_is_run_and_the_other_is_reported(
+    kind: str,
+) -> None:
+    again = {"id": "fc_2", "arguments": '{"a":1,"b":1}'}
+    called = CALLED | {"arguments": '{"a":2,"b":3}'}
+    twice = thinks(output=[called, called | again])
+    async with native(twice, DONE) as server:
+        ran = await run(kind, server.base_url, {"add": lambda a, b: a + b})
+
+    sent = [item for item in server.body(1)["input"] if item["type"] == "function_call_output"]
+    assert [item["output"] for item in sent] == ["5"]
+    assert ran.deviations == ("call_id call_0 stands for several calls; only the first was run",)
+
+
 @pytest.mark.requirement("22-D4")
 async def test_a_client_without_the_loop_never_runs_anything() -> None:
     async with (

@@ -498,7 +498,7 @@ def test_thoughts_at_the_place_of_the_message_are_shown_once(
 
 @pytest.mark.requirement("RFC22-atomic-calls")
 @given(whole_turns(), st.booleans())
-def test_of_calls_under_one_call_id_each_payload_is_told_once(
+def test_of_calls_under_one_call_id_one_is_told_and_the_others_are_reported(
     turn: list[Delta], has_output: bool
 ) -> None:
     events = build(turn)
@@ -518,10 +518,12 @@ def test_of_calls_under_one_call_id_each_payload_is_told_once(
     ]
     answer = Answer([*shared, msgspec.structs.replace(last, response=whole)])
     meant = {(name, arguments) for _, name, arguments in calls_of(terminal(events))[0]}
-    assert len(answer.calls) == len(meant)
-    assert set(answer.calls) == {("shared", *payload) for payload in meant}
+    assert len(answer.calls) == min(len(meant), 1)
+    assert set(answer.calls) <= {("shared", *payload) for payload in meant}
     if answer.outcome is not None:
         assert len(calls_of(answer.outcome.response)[0]) == len(meant)
+        conflict = "call_id shared stands for several calls; only the first was told"
+        assert (conflict in answer.outcome.meta.deviations) == (len(meant) > 1)
 
 
 def _mix(draw: Callable[[Any], Any], events: list[Event]) -> list[Event]:

@@ -141,7 +141,10 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "self._end_item(call.index, call.item(status, said))",
         "[self._end_item(call.index, call.item(status, said)) for _ in range(2)]",
     ),
-    "two calls share an id": ("and wished not in self._call_ids", ""),
+    "two calls share an id": (
+        'call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])',
+        'call_id = wished or self._mint("call")',
+    ),
     "interleaved calls mix their arguments": (
         "call = self._calls.get(delta.key)\n        if call is None:\n            if delta.arg",
         "call = next(iter(self._calls.values()), None)\n"

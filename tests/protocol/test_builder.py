@@ -240,8 +240,8 @@ def test_a_call_without_arguments_gets_an_empty_object() -> None:
 
 
 @pytest.mark.requirement("003-ids-4")
-@pytest.mark.parametrize("wished", [None, "", "x" * 65, "call_a"])
-def test_a_call_id_that_cannot_serve_is_replaced(wished: str | None) -> None:
+@pytest.mark.parametrize("wished", [None, ""])
+def test_a_call_without_an_id_gets_one(wished: str | None) -> None:
     response = final(
         accepted(CallOpened(0, "a", "call_a"), CallOpened(1, "b", wished), COUNTED, STOP)
     )
@@ -249,7 +249,35 @@ def test_a_call_id_that_cannot_serve_is_replaced(wished: str | None) -> None:
     first, second = (item["call_id"] for item in response.output)
     assert first == "call_a"
     assert second.startswith("call_")
-    assert second != wished
+    assert not response.antiphon
+
+
+@pytest.mark.requirement("003-ids-4")
+def test_a_call_id_that_is_given_twice_is_derived_and_reported() -> None:
+    opened = [CallOpened(key, "a", "call_a") for key in range(3)]
+    response = final(accepted(*opened, COUNTED, STOP))
+
+    assert [item["call_id"] for item in response.output] == ["call_a", "call_a_2", "call_a_3"]
+    assert response.antiphon
+    assert response.antiphon.degraded == (
+        "call_id: the upstream's 'call_a' is taken; it is 'call_a_2' here",
+        "call_id: the upstream's 'call_a' is taken; it is 'call_a_3' here",
+    )
+
+
+@pytest.mark.requirement("003-ids-4")
+def test_a_derived_call_id_has_at_most_64_characters() -> None:
+    long = "x" * 64
+    opened = [CallOpened(key, "a", wished) for key, wished in enumerate([long, long, long + "y"])]
+    response = final(accepted(*opened, COUNTED, STOP))
+
+    assert [item["call_id"] for item in response.output] == [
+        long,
+        long[:62] + "_2",
+        long[:62] + "_3",
+    ]
+    assert response.antiphon
+    assert len(response.antiphon.degraded) == 2
 
 
 def test_arguments_for_a_call_that_is_not_open_fail_the_response() -> None:

@@ -203,9 +203,12 @@ def test_only_what_is_still_open_is_sealed() -> None:
 
 def test_call_ids_that_are_taken_are_not_given_again() -> None:
     _, events = running(CallOpened(0, "f", "c"), CallGrew(0, "{}"), TextGrew("x"))
-    builder = again(events)
+    builder = rebuild(begun(), events, lambda prefix: f"{prefix}_other")
     rest = builder.feed(CallOpened(7, "f", "c"))
     assert judge_stream(events + rest + builder.fail(GONE)) == []
+    assert [event.item["call_id"] for event in rest if isinstance(event, OutputItemAdded)] == [
+        "c_2"
+    ]
 
 
 def test_the_events_are_not_changed() -> None:

@@ -30,7 +30,8 @@ _CONTRACT: Final = (
         "RFC22-atomic-calls",
         "Constraints 1 and 2: a call comes exactly once, with its name and all its arguments",
         "Once by item id and by call id: the same call with the same payload is a repetition, "
-        "with another payload it is another call. Malformed arguments are an error, never `{}`.",
+        "with another payload it is a conflict, which is reported and not told. Malformed "
+        "arguments are an error, never `{}`.",
     ),
     Req("RFC22-order", "Constraint 3: parts come in the order in which they were told"),
     Req(

@@ -7,14 +7,15 @@ Servers agree on nothing here. What is taken, beside the form of OpenAI:
     | an index                                   | the newest call at that index              |
     | … with a name and another id (Gemini: all  | a new call: every whole call may come with |
     |   calls at index 0)                        | index 0                                    |
-    | … with a name, without ids                 | a new call if the old one is whole JSON or |
+    | … with a name, and the same id or none     | a new call if the old one is whole JSON or |
     |                                            | of another name; else the name is repeated |
-    | no index, an id                            | the call of that id, or a new one          |
+    | no index, an id                            | the call of that id, or a new one as above |
     | no index, no id, a name                    | as above, against the newest call          |
     | no index, no id, no name                   | the newest call                            |
 
-A call opens when its name is known; arguments that came before it wait. A whole call said
-twice under one id is one call.
+A call opens when its name is known; arguments that came before it wait. A whole call that a
+stream sends twice under one id is one call. In an answer that is not streamed every entry is a
+call. Two calls may have one id here: the builder gives each its own.
 """
 
 from __future__ import annotations
@@ -50,9 +51,15 @@ class _Call:
             return False
         return True
 
-    def is_said(self, arguments: str) -> bool:
-        """Say whether these very arguments are all there already."""
-        return self.is_whole and arguments == "".join(self.pieces)
+    def has(self, arguments: str) -> bool:
+        """Return whether these very arguments are all there already."""
+        if not self.is_whole:
+            return False
+        try:
+            value: object = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return False
+        return bool(value == msgspec.json.decode("".join(self.pieces)))
 
 
 class CallReader:
@@ -76,17 +83,19 @@ class CallReader:
             if not (call_id or name or arguments):
                 return []
             call = self._begin()
-        elif name and arguments and call.id == call_id and call.is_said(arguments):
+        elif name and arguments and call.id == call_id and call.has(arguments):
             return []
         if index is not None:
             self._by_index[index] = call
-        call.id = call.id or call_id
-        call.name = call.name or name
-        if arguments:
-            call.pieces.append(arguments)
-        if call.is_open:
-            return [CallGrew(call.key, arguments)] if arguments else []
-        return _open(call)
+        return _grow(call, call_id, name, arguments)
+
+    def take_whole(
+        self, call_id: str | None, name: str | None, arguments: str
+    ) -> list[CallOpened | CallGrew]:
+        """Return what an entry of an answer that is not streamed tells: it is a call."""
+        if not (call_id or name or arguments):
+            return []
+        return _grow(self._begin(), call_id, name, arguments)
 
     def check_named(self) -> None:
         """Raise BackendError if a call never got a name: nobody could run it."""
@@ -101,7 +110,7 @@ class CallReader:
         if index is not None:
             call = self._by_index.get(index)
         elif call_id:
-            return next((c for c in reversed(self._calls) if c.id == call_id), None)
+            call = next((c for c in reversed(self._calls) if c.id == call_id), None)
         else:
             call = self._calls[-1] if self._calls else None
         if call is None or (name and _begins_anew(call, call_id, name, arguments)):
@@ -120,11 +129,27 @@ class CallReader:
 
 
 def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
-    if call.id and call_id:
-        return call.id != call_id
+    """Return whether a fragment with a name is another call than the one in its place."""
+    if call.id and call_id and call.id != call_id:
+        return True
     if call.name is None:
         return False
-    return call.name != name or (bool(arguments) and call.is_whole)
+    if call.name != name:
+        return True
+    is_repeated = call.id is not None and call.id == call_id and call.has(arguments)
+    return bool(arguments) and call.is_whole and not is_repeated
+
+
+def _grow(
+    call: _Call, call_id: str | None, name: str | None, arguments: str
+) -> list[CallOpened | CallGrew]:
+    call.id = call.id or call_id
+    call.name = call.name or name
+    if arguments:
+        call.pieces.append(arguments)
+    if call.is_open:
+        return [CallGrew(call.key, arguments)] if arguments else []
+    return _open(call)
 
 
 def _open(call: _Call) -> list[CallOpened | CallGrew]:

@@ -101,6 +101,7 @@ class ChatStream:
         # First halves of surrogate pairs that a server cut between two chunks, per text.
         self._halves: dict[_Channel | int, str] = {}
         self._is_mending = False
+        self._is_whole = False
 
     @property
     def has_reason(self) -> bool:
@@ -143,6 +144,7 @@ class ChatStream:
     def whole(self, body: bytes) -> list[Delta]:
         """Return what an answer that was not streamed tells."""
         self._raise_fault()
+        self._is_whole = True
         try:
             chunk = read_chunk(body)
             self._take_chunk(chunk)
@@ -288,12 +290,13 @@ class ChatStream:
         self._room -= len(arguments)
         if self._room < 0:
             raise invalid_answer("it does not end")
-        deltas = self._calls.take(
-            index if type(index) is int else None,
-            str(call_id) if call_id else None,
-            name if isinstance(name, str) and name else None,
-            arguments,
-        )
+        name = name if isinstance(name, str) and name else None
+        own_id = str(call_id) if call_id else None
+        if self._is_whole:
+            deltas = self._calls.take_whole(own_id, name, arguments)
+        else:
+            place = index if type(index) is int else None
+            deltas = self._calls.take(place, own_id, name, arguments)
         for delta in deltas:
             if self._is_mending and isinstance(delta, CallGrew):
                 delta = CallGrew(delta.key, self._mend(delta.key, delta.arguments))

@@ -21,8 +21,8 @@ Nothing is lost in silence: what could not be kept, or was made up, is named in 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from antiphon.protocol.call_ids import CallIds
@@ -64,6 +64,7 @@ class Said:
     """A message of anyone but the assistant, or a result that belongs to no call."""
 
     calls: Sequence[Call] = ()
+    waits = False
 
     def __init__(self, entry: Entry) -> None:
         self.index, self.item = entry
@@ -85,7 +86,8 @@ class Turn:
         self.messages: list[Entry] = []
         self.has_result = False
         """Whether a call that is written here has its result."""
-        self.ids = CallIds()
+        self.ids: CallIds | None = None
+        """The ids of its calls, once two of them had the same."""
         self._calls: dict[Call, None] = {}
 
     @property
@@ -99,9 +101,22 @@ class Turn:
         return not (self.reasoning or self.messages or self._calls)
 
     @property
+    def waits(self) -> bool:
+        """Return whether a call has no result."""
+        return any(call.result is None for call in self._calls)
+
+    @property
     def first_call(self) -> Call | None:
         """The call that came here first, if there is any."""
         return next(iter(self._calls), None)
+
+    def claim_id(self, wished: str, *, is_used: bool) -> str:
+        """Return the id of the next call; another one if the turn has used it."""
+        if self.ids is None:
+            if not is_used:
+                return wished
+            self.ids = CallIds(call.id for call in self._calls)
+        return self.ids.claim(wished)
 
     def add(self, call: Call) -> None:
         """Write the call here, and not where it was written so far."""
@@ -116,41 +131,6 @@ class Turn:
         turn.reasoning, turn.messages = [], []
         for call in [*turn._calls]:
             self.add(call)
-
-
-class _Waiting:
-    """The calls under one id that have no result yet, by the turn in which they were made."""
-
-    def __init__(self) -> None:
-        self._by_turn: dict[Turn, deque[Call]] = {}
-        self._requests: set[tuple[str, str]] = set()
-
-    def __iter__(self) -> Iterator[Call]:
-        return (call for calls in self._by_turn.values() for call in calls)
-
-    def has(self, item: Item) -> bool:
-        """Return whether an item is one of these calls again."""
-        return _request(item) in self._requests
-
-    def add(self, call: Call) -> None:
-        self._by_turn.setdefault(call.origin, deque()).append(call)
-        self._requests.add(_request(call.item))
-
-    def pop(self) -> Call | None:
-        """Return the call that a result is of: the first one of the newest turn."""
-        if not self._by_turn:
-            return None
-        turn, calls = self._by_turn.popitem()
-        call = calls.popleft()
-        if calls:
-            self._by_turn[turn] = calls
-        self._requests.discard(_request(call.item))
-        return call
-
-
-def _request(item: Item) -> tuple[str, str]:
-    """Return what a call asks for; two calls of one id that ask for the same are one."""
-    return str(item.get("name")), str(item.get("arguments"))
 
 
 def arrange(items: Sequence[Item]) -> tuple[list[Said | Turn], list[str]]:
@@ -171,7 +151,9 @@ class Arranger:
         self._last_message = -1
         """The place of the last turn with text, or of the last message of the caller."""
         self._newest: dict[str, Call] = {}
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, list[Call]] = {}
+        self._requests: set[_Request] = set()
+        """What the waiting calls ask for: what asks for the same is a repetition."""
         self.notes: list[tuple[int, str]] = []
         """What could not be kept, each with the place of the item that caused it."""
         for entry in entries:
@@ -205,8 +187,7 @@ class Arranger:
         for place, turn in enumerate(self.turns[: last + 1]):
             if turn.index > latest:
                 count = place
-            waits = any(call.result is None for call in turn.calls)
-            if waits and len(self.turns) - place <= patience:
+            if turn.waits and len(self.turns) - place <= patience:
                 return count
             latest = max(latest, turn.reach)
         return count if last < len(self.turns) else last
@@ -251,18 +232,19 @@ class Arranger:
     def _call(self, entry: Entry) -> None:
         index, item = entry
         wished = str(item["call_id"])
-        waiting = self._waiting.setdefault(wished, _Waiting())
-        if waiting.has(item):
+        if _request(item) in self._requests:
             self._note(index, f"input[{index}] (function_call): repeats {wished}")
             return
-        turn = self._turn(index)
-        call = Call(entry, turn, turn.ids.claim(wished))
+        turn, newest = self._turn(index), self._newest.get(wished)
+        is_used = newest is not None and newest.origin is turn
+        call = Call(entry, turn, turn.claim_id(wished, is_used=is_used))
         if call.id != wished:
             why = f"another call has the id {wished}; sent as {call.id}"
             self._note(index, f"input[{index}] (function_call): {why}")
         turn.add(call)
-        waiting.add(call)
         self._newest[wished] = call
+        self._waiting.setdefault(wished, []).append(call)
+        self._requests.add(_request(item))
 
     # A result, and where its call goes.
 
@@ -275,10 +257,12 @@ class Arranger:
             self.orphans.append(index)
             self._say(entry)
             return
-        call = self._waiting[call_id].pop()
-        if call is None:
+        waiting = self._waiting.get(call_id)
+        if not waiting:
             self._answer_again(entry, newest)
             return
+        call = waiting.pop(_awaited(waiting))
+        self._requests.discard(_request(call.item))
         self._bring(call, index)
         self._settle(call, entry)
 
@@ -333,3 +317,18 @@ class Arranger:
                 return last
             self._open = None
         return self._turn(index)
+
+
+_Request = tuple[str, str, str]
+
+
+def _request(item: Item) -> _Request:
+    """Return the id of a call and what it asks for."""
+    return str(item["call_id"]), str(item.get("name")), str(item.get("arguments"))
+
+
+def _awaited(calls: Sequence[Call]) -> int:
+    """Return which of the calls under one id a result is of: the first of the newest turn."""
+    if len(calls) == 1:
+        return 0
+    return bisect_left(calls, calls[-1].origin.index, key=lambda call: call.origin.index)

@@ -26,6 +26,7 @@ from antiphon.chat.request import names_in_text, unenforced, write_request
 from antiphon.chat.stream import ChatStream
 from antiphon.client.errors import BadCall, error_from_transport
 from antiphon.protocol.builder import Mint, ResponseBuilder
+from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.checked import Checked, check_request
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.echo import first_response
@@ -253,7 +254,12 @@ def _builder(call: ChatCall, report: list[str], mint: Mint, now: int) -> Respons
     response = first_response(request, call.checked.degraded, mint("resp"), call.plan.model, now)
     response.store = False
     summary = response.reasoning and response.reasoning.summary
-    builder = ResponseBuilder(response, mint, reasoning_as="summary" if summary else "content")
+    builder = ResponseBuilder(
+        response,
+        mint,
+        reasoning_as="summary" if summary else "content",
+        is_taken=taken_in(call.plan.items),
+    )
     for what in report:
         builder.feed(Degraded(what))
     return builder

@@ -24,6 +24,7 @@ from antiphon.client.parameters import Params, place_parameters
 from antiphon.client.request import plain_json, plain_params, read_items
 from antiphon.client.settings import WireApi
 from antiphon.client.sync import Client
+from antiphon.protocol.drafts import call_payload
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
@@ -48,11 +49,15 @@ class ToolFailed(Exception):
 
 
 class ToolRun(msgspec.Struct, frozen=True):
-    """What came of it: the last response, all items of this run, and how often was asked."""
+    """What came of it: the last response, all items of this run, and how often was asked.
+
+    `deviations` names calls that were not run because another one has their call_id.
+    """
 
     response: Response
     items: list[Item]
     rounds: int
+    deviations: tuple[str, ...] = ()
 
 
 async def run_tools(
@@ -118,6 +123,7 @@ class _Loop:
         body = place_parameters(given, wire)
         self.params = cast(Params, given)
         self.rounds = 0
+        self._deviations: list[str] = []
         self._handlers = handlers
         self._asked = read_items(given)
         self._made: list[Item] = []
@@ -137,9 +143,19 @@ class _Loop:
         """Return the calls to run: none unless all of them can be."""
         self.rounds += 1
         self._made += response.output
-        calls = [item for item in response.output if item.get("type") == "function_call"]
+        calls = self._once([i for i in response.output if i.get("type") == "function_call"])
         is_ours = response.status == "completed" and all(c["name"] in self._handlers for c in calls)
         return calls if is_ours else []
+
+    def _once(self, calls: Sequence[Item]) -> list[Item]:
+        """Return the calls with each call_id once: its output could not say which it is of."""
+        first: dict[str, Item] = {}
+        for call in calls:
+            kept = first.setdefault(call["call_id"], call)
+            if call_payload(kept) != call_payload(call):
+                what = f"call_id {call['call_id']} stands for several calls; only the first was run"
+                self._deviations.append(what)
+        return [*first.values()]
 
     def run(self, call: Item) -> object:
         """Run a call. Raise ToolFailed if its arguments cannot be read or do not fit."""
@@ -160,7 +176,8 @@ class _Loop:
 
     def end(self, response: Response) -> ToolRun:
         """Return what came of it."""
-        return ToolRun(response, [*self._asked, *self._made], self.rounds)
+        items = [*self._asked, *self._made]
+        return ToolRun(response, items, self.rounds, tuple(self._deviations))
 
     def _next_input(self, response: Response, outputs: list[Item]) -> dict[str, Any]:
         if self._has_thread:

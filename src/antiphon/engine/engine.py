@@ -35,6 +35,7 @@ from antiphon.engine.turn import Parts, Turn
 from antiphon.engine.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.window import open_context, reasoning_seal
 from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
+from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.checked import check_request
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
@@ -194,6 +195,7 @@ class Engine:
             reasoning_as=self._reasoning_as(response),
             seal=self._seal(request, owner),
             has_error_event=has_error_event,
+            is_taken=taken_in(parts.context),
         )
         return Turn(self, parts, builder, record)
 

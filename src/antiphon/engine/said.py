@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.deltas import (
     CallGrew,
     CallMade,
@@ -27,6 +28,7 @@ from antiphon.protocol.raising import Rejected
 __all__ = ["MAX_PROBLEM", "Mark", "Said", "mark_of"]
 
 MAX_PROBLEM: Final = 2000
+_NO_ID: Final = "call"
 _TAKEN: Final = "This call is taken care of. Do not make it again."
 
 Mark = tuple[str | None, bytes]
@@ -80,16 +82,16 @@ class Said:
 
     def items(self, rejected: Sequence[Rejected] = ()) -> list[Item]:
         """Return what was said, with a word on each call."""
-        ids = _CallIds()
+        ids = CallIds()
         calls: list[Item] = []
         words: list[Item] = []
         for call, pieces in self._calls:
-            call_id = ids.claim(call.call_id)
+            call_id = ids.claim(call.call_id or _NO_ID)
             item, _ = _call(call.kind, call.name, call.namespace, call_id, "".join(pieces))
             calls.append(item)
             words.append(_word(call_id, _TAKEN))
         for wrong in rejected:
-            offer, call_id = wrong.offer, ids.claim(wrong.call_id)
+            offer, call_id = wrong.offer, ids.claim(wrong.call_id or _NO_ID)
             item, is_whole = _call(offer.kind, offer.name, offer.namespace, call_id, wrong.said)
             calls.append(item)
             words.append(_word(call_id, _complaint(wrong, is_quoted=not is_whole)))
@@ -103,20 +105,6 @@ class Said:
         if self._texts:
             found.append({"type": "message", "role": "assistant", "content": self.text})
         return found
-
-
-class _CallIds:
-    """The model's own ids, as far as each is there once."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def claim(self, wished: str | None) -> str:
-        call_id = wished if wished and wished not in self._taken else f"call_{len(self._taken)}"
-        while call_id in self._taken:
-            call_id += "_"
-        self._taken.add(call_id)
-        return call_id
 
 
 def _call(

@@ -15,8 +15,10 @@ still makes a `MalformedCall`. Nothing is ever guessed:
   for a word about the item itself.
 - The same item is never told again. If its last word has another payload, `changed` says so;
   another call_id is only a deviation. Another item with the same call_id and payload is the
-  same call. With another payload it is another call: it is told under the id that the server
-  gave it, and that is a deviation too.
+  same call.
+- There is one part for each call_id: results go back by it. Another payload under an id that was
+  told is a conflict that only the server could resolve. It is not told, and it is reported as a
+  deviation.
 """
 
 from __future__ import annotations
@@ -134,9 +136,12 @@ class ToolCalls:
         known = self._payloads.setdefault(call.call_id, set())
         if payload in known:
             return []
-        if known:
-            self.deviations.append(f"call_id {call.call_id} stands for several calls")
         known.add(payload)
+        if len(known) > 1:
+            self.deviations.append(
+                f"call_id {call.call_id} stands for several calls; only the first was told"
+            )
+            return []
         kind = "custom" if item.get("type") == "custom_tool_call" else "function"
         return [msgspec.structs.replace(call, call_id=self._prefix + call.call_id, kind=kind)]
 

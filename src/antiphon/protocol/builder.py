@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
+from antiphon.protocol.call_ids import MAX_CALL_ID, CallIds
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallClosed,
@@ -93,7 +94,6 @@ Seal = Callable[[Item], str]
 
 _Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
 
-_MAX_CALL_ID: Final = 64
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
@@ -116,7 +116,7 @@ class ResponseBuilder:
     `response` is the response as it begins: id, model, echoes of the request. The builder
     owns it from here on. `seal` is shown each reasoning item when it is done, and returns its
     `encrypted_content`: "" for none. Without `has_error_event`, `response.failed` alone reports a
-    failure, as it has to over a WebSocket.
+    failure, as it has to over a WebSocket. `is_taken` tells whether the history uses a call id.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class ResponseBuilder:
         reasoning_as: ReasoningAs = "content",
         seal: Seal | None = None,
         has_error_event: bool = True,
+        is_taken: Callable[[str], bool] = lambda call_id: False,
     ) -> None:
         self._response = response
         self._has_error_event = has_error_event
@@ -139,7 +140,7 @@ class ResponseBuilder:
         self._prose: OpenProse | None = None
         self._calls: dict[int, OpenCall] = {}
         self._held: list[_Prose] = []
-        self._call_ids: set[str] = set()
+        self._call_ids = CallIds(is_taken=is_taken)
         self._events: list[Event] = []
         self._stop: StopReason | None = None
         self._end_number = 0
@@ -496,13 +497,15 @@ class ResponseBuilder:
         return call
 
     def _claim_call_id(self, wished: str | None) -> str:
-        """Return the backend's own id if it can serve, else a new one.
+        """Return the backend's own id if it is short and free, else a derived one, and report it.
 
-        Some backends repeat an id within an answer or make it longer than the schema allows.
+        Some backends repeat an id within an answer, or count from 0 in every answer.
         """
-        usable = wished and len(wished) <= _MAX_CALL_ID and wished not in self._call_ids
-        call_id = wished if wished and usable else self._mint("call")
-        self._call_ids.add(call_id)
+        call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])
+        if wished and call_id != wished:
+            why = "is taken" if len(wished) <= MAX_CALL_ID else "is too long"
+            what = f"call_id: the upstream's '{wished[:MAX_CALL_ID]}' {why}; it is '{call_id}' here"
+            self._note_degraded(Degraded(what))
         return call_id
 
     def _grow_call(self, delta: CallGrew) -> None:

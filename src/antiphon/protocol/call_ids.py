@@ -8,20 +8,30 @@ the call from then on: for the client, in the store, and towards the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-__all__ = ["MAX_CALL_ID", "CallIds"]
+from antiphon.protocol.items import Item
+
+__all__ = ["MAX_CALL_ID", "CallIds", "taken_in"]
 
 MAX_CALL_ID: Final = 64
 
 
 class CallIds:
-    """Gives every call an id of its own. `is_taken` knows of ids that were not claimed here."""
+    """Gives every call an id of its own. `claimed` are ids that are taken already.
 
-    def __init__(self, is_taken: Callable[[str], bool] = lambda call_id: False) -> None:
+    `is_taken` is asked about further ones: those of a long history are looked at only if a
+    call is made.
+    """
+
+    def __init__(
+        self,
+        claimed: Iterable[str] = (),
+        is_taken: Callable[[str], bool] = lambda call_id: False,
+    ) -> None:
+        self._claimed = set(claimed)
         self._is_taken = is_taken
-        self._claimed: set[str] = set()
         self._numbers: dict[str, int] = {}
 
     def claim(self, wished: str) -> str:
@@ -42,3 +52,19 @@ class CallIds:
 
     def _is_free(self, call_id: str) -> bool:
         return call_id not in self._claimed and not self._is_taken(call_id)
+
+
+def taken_in(items: Sequence[Item]) -> Callable[[str], bool]:
+    """Return a function that tells whether these items use an id. They are read when it is asked.
+
+    Most turns make no call, and a history may be long.
+    """
+    found: set[object] = set()
+
+    def is_taken(call_id: str) -> bool:
+        if not found:
+            found.update(item.get("call_id") for item in items)
+            found.add(None)
+        return call_id in found
+
+    return is_taken
