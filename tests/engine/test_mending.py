@@ -20,7 +20,8 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.response import Response, Usage
+from antiphon.protocol.events import ArgumentsDelta
+from antiphon.protocol.response import Notes, Response, Usage
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, ask_stream, terminal
 
@@ -72,6 +73,9 @@ async def run(backend: ScriptedBackend, *, stream: bool = True, **body: Any) -> 
     [
         (STRICT, called("count", '{"n":"two"}'), called("count", '{"n":2}')),
         (STRICT, called("count", '{"n":2'), called("count", '{"n":2}')),
+        (LOOSE, called("count", '{"a":'), called("count", '{"n":2}')),
+        (LOOSE, called("count", "[1]"), called("count", '{"n":2}')),
+        (LOOSE, called("count", '"two"'), called("count", '{"n":2}')),
         (SUM, custom("two and two"), custom("2 + 2")),
         ({"type": "shell"}, called("shell", '{"run":1}'), called("shell", '{"commands":["ls"]}')),
     ],
@@ -140,12 +144,78 @@ async def test_right_calls_beside_a_wrong_one_stay_in_their_order() -> None:
     assert [item["arguments"] for item in response.output] == ['{"n":1}', '{"n":3}', '{"n":2}']
 
 
-async def test_a_function_that_is_not_strict_is_nobodys_business() -> None:
+async def test_a_function_that_is_not_strict_is_not_held_to_its_schema() -> None:
     backend = plain([*called("count", '{"n":"two"}'), STOP])
 
     response = await run(backend, tools=[LOOSE])
 
     assert response.output[0]["arguments"] == '{"n":"two"}'
+    assert len(backend.plans) == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_arguments_that_are_no_object_twice_are_handed_over_and_reported(
+    stream: bool,
+) -> None:
+    backend = plain([*called("count", "[1]"), STOP], [*called("count", '{"a":'), STOP])
+
+    response = await run(backend, tools=[LOOSE], stream=stream)
+
+    (call,) = response.output
+    assert (response.status, call["arguments"]) == ("completed", '{"a":')
+    assert isinstance(response.antiphon, Notes)
+    assert len(response.antiphon.repaired) == 1
+    (note,) = response.antiphon.degraded
+    assert call["call_id"] in note
+    assert "'count' are no JSON object" in note
+    assert len(backend.plans) == 2
+
+
+@pytest.mark.parametrize("arguments", ["", "  \n"])
+@pytest.mark.parametrize("tool", [LOOSE, LOOSE | {"strict": None}])
+async def test_no_arguments_are_an_empty_object(tool: dict[str, Any], arguments: str) -> None:
+    backend = plain([*called("count", arguments), STOP])
+
+    response = await run(backend, tools=[tool])
+
+    assert response.output[0]["arguments"] == "{}"
+    assert len(backend.plans) == 1
+    assert response.antiphon == Notes(usage="estimated")
+
+
+async def test_a_long_call_that_began_as_an_object_grows_as_it_comes() -> None:
+    pieces = ['{"text":"', *["word " * 100] * 6, '"}']
+    deltas: list[Delta] = [CallOpened(0, "count"), *[CallGrew(0, piece) for piece in pieces]]
+    async with serve_gateway(plain([*deltas, STOP])) as gateway:
+        events = await ask_stream(gateway, tools=[LOOSE])
+
+    grown = [event.delta for event in events if isinstance(event, ArgumentsDelta)]
+    assert grown == ["".join(pieces[:5]), *pieces[5:]]
+    assert terminal(events).output[0]["arguments"] == "".join(pieces)
+
+
+async def test_a_long_call_that_was_sent_and_is_no_object_is_reported_not_repeated() -> None:
+    long = '{"text":"' + "word " * 500
+    backend = plain([*called("count", long), STOP])
+
+    response = await run(backend, tools=[LOOSE])
+
+    assert response.output[0]["arguments"] == long
+    assert isinstance(response.antiphon, Notes)
+    assert "are no JSON object" in response.antiphon.degraded[0]
+    assert len(backend.plans) == 1
+
+
+async def test_a_loose_call_cut_short_by_the_limit_is_incomplete_and_not_repaired() -> None:
+    backend = plain([*called("count", '{"n":'), Stopped("length")])
+
+    response = await run(backend, tools=[LOOSE])
+
+    (call,) = response.output
+    assert (response.status, call["status"]) == ("incomplete", "incomplete")
+    assert (call["name"], call["arguments"]) == ("count", '{"n":')
+    assert response.antiphon == Notes(usage="estimated")
+    assert len(backend.plans) == 1
 
 
 async def test_what_the_backend_enforces_is_not_held_back() -> None:

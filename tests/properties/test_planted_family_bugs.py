@@ -188,8 +188,8 @@ BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
     ),
     "a function has the name that the model knows": (
         raising,
-        "delta.key, offer.name, delta.call_id, offer.kind, offer.namespace, offer.alias",
-        "delta.key, delta.name, delta.call_id, offer.kind, offer.namespace, offer.alias",
+        "opened.key, offer.name, opened.call_id, offer.kind, offer.namespace, offer.alias",
+        "opened.key, opened.name, opened.call_id, offer.kind, offer.namespace, offer.alias",
     ),
     "an input stays wrapped": (raising, "return unwrap_input(text)", "return text"),
     "an input is unwrapped twice": (

@@ -489,6 +489,13 @@ def test_what_is_noted_stands_in_the_last_response() -> None:
     assert response.service_tier == "flex"
 
 
+def test_a_response_is_not_completed_before_it_was_created() -> None:
+    builder = ResponseBuilder(Response(id="resp_1", created_at=100), counting_mint())
+    events = builder.start() + builder.feed(STOP) + builder.finish(at=40)
+
+    assert final(events).completed_at == 100
+
+
 def test_an_error_event_carries_the_failure() -> None:
     events = accepted(TextGrew("x"))
 

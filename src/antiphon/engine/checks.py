@@ -1,8 +1,9 @@
 """Which calls are checked before they are handed over, and against what?
 
 The arguments of strict functions, and of the tools whose schema is ours, against the schema;
-the input of custom tools against their grammar. What a backend enforces by itself is not
-checked again: its calls grow as they come. What cannot be checked is reported.
+those of other functions must be a JSON object; the input of custom tools against their grammar.
+What a backend enforces by itself is not checked again: its calls grow as they come. What cannot
+be checked is reported.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ def _check_of(offer: Offer, enforced: frozenset[str], report: list[str]) -> Chec
         case "custom":
             return _grammar_of(offer, report)
         case "function":
-            is_strict = bool(offer.tool.get("strict")) and "arguments" not in enforced
-            return _strict_of(offer, report) if is_strict else None
+            if not offer.tool.get("strict"):
+                return _object_problem
+            return None if "arguments" in enforced else _strict_of(offer, report)
         case "tool_search":
             return _object_problem
         case kind:

@@ -8,6 +8,7 @@ wrong with that in its context:
     | wrong                                         | what was said of it before       |
     |-----------------------------------------------|----------------------------------|
     | a call against its grammar or its schema      | nothing                          |
+    | arguments that are no JSON object             | nothing, or the call as it grew  |
     | no call where tool_choice requires one        | the text, if there was any       |
     | a text against `text.format`                  | nothing, if it could be held     |
 
@@ -137,7 +138,7 @@ class _Answer:
             # What may be a call that was handed on already is looked at before it is.
             self._made_before = before._said.calls_made()
             held = {alias: _no_problem for alias, _ in self._made_before if alias}
-        self._raiser = Raiser(plan.toolbox, held | checks)
+        self._raiser = Raiser(plan.toolbox, held | checks, hands_over=before is not None)
         self._texts: list[TextGrew | AnnotationAdded] = []
         self._usage: Usage | None = None
         self._stop: Stopped | None = None

@@ -24,6 +24,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, payload_of
 from antiphon.protocol.items import Item
 from antiphon.protocol.raising import Rejected
+from antiphon.protocol.unwrap import is_object
 
 __all__ = ["MAX_PROBLEM", "Mark", "Said", "mark_of"]
 
@@ -122,7 +123,7 @@ def _call(
     payload: Any = said  # a text, or the object that such a call holds
     if kind in WHOLE:
         payload = payload_of(kind, said)
-    elif kind == "function" and said and not _is_object(said):
+    elif kind == "function" and said and not is_object(said):
         payload = None
     if payload is None:
         return call, False
@@ -137,11 +138,3 @@ def _complaint(wrong: Rejected, *, is_quoted: bool) -> str:
 
 def _word(call_id: str, text: str) -> Item:
     return {"type": "function_call_output", "call_id": call_id, "output": text}
-
-
-def _is_object(text: str) -> bool:
-    try:
-        msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        return False
-    return True

@@ -85,6 +85,7 @@ from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
 from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
+from antiphon.protocol.unwrap import is_object
 
 __all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
@@ -221,7 +222,8 @@ class ResponseBuilder:
         self._end_number = self._sequence
         reason = _WHY_INCOMPLETE.get(self._stop)
         if reason is None:
-            self._response.completed_at = at
+            # A clock may be set back while a turn runs.
+            self._response.completed_at = max(at, self._response.created_at)
             self._announce(ResponseCompleted, "completed")
         else:
             self._response.incomplete_details = IncompleteDetails(reason)
@@ -564,6 +566,9 @@ class ResponseBuilder:
         said = call.growing.text()
         place = self._place(call)
         if call.kind == "function":
+            if status == "completed" and not is_object(said):
+                whose = f"call {call.call_id} of '{call.name}'"
+                self._note_degraded(Degraded(f"tools: the arguments of {whose} are no JSON object"))
             self._emit(ArgumentsDone(arguments=said, name=call.name, **place))
         elif call.kind == "custom":
             self._emit(CustomInputDone(input=said, **place))

@@ -10,9 +10,13 @@ Invariants, whatever the deltas:
   held back waits behind it; nothing is lost, and what is no call passes as it is;
 - the arguments of a function grow as they come, unless they are to be checked. All other calls
   are told when they are whole: there are clients that run half a text if they are shown one;
-- a call that `checks` object to is never told: it is kept in `rejected`;
-- a held call that is cut short is told as what it was: a function call with the model's own
-  name and the arguments so far, which nobody can run.
+- a function that is not strict is held back while its arguments are short or begin with
+  something other than `{`. A long call is let go: from there on it grows as it comes, unchecked;
+- a call that `checks` object to is never told: it is kept in `rejected`. But a wrong call of a
+  function that is not strict is told when `hands_over` is set: its caller was promised nothing;
+- a held call that is cut short is told as what it was: one of a function that is not strict under
+  its own name, any other as a function call with the model's own name and the arguments so far.
+  It is incomplete, so nobody runs it.
 """
 
 from __future__ import annotations
@@ -38,13 +42,15 @@ from antiphon.protocol.families import WHOLE, arguments_of, payload_of
 from antiphon.protocol.toolbox import Offer, Toolbox
 from antiphon.protocol.unwrap import unwrap_arguments, unwrap_input
 
-__all__ = ["Check", "Raiser", "Rejected"]
+__all__ = ["HELD_AT_MOST", "Check", "Raiser", "Rejected"]
 
 Check = Callable[[str], str | None]
 """Says what is wrong with the arguments, or the input, of a call; None if nothing is."""
 
 _OF_CALLS: Final = (CallOpened, CallGrew, CallClosed, Stopped)
 _NOTES: Final = (UsageKnown, TierUsed, Degraded)
+# Characters of arguments that are held back of a function that is not strict: about 500 tokens.
+HELD_AT_MOST: Final = 2000
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -64,17 +70,28 @@ class _Held:
         self.offer = offer
         self._pieces: list[str] = []
         self._size = 0
+        self._first = ""  # the first character that is not blank
         self._tried = 0
 
     def add(self, text: str) -> None:
         """Take a piece of the arguments."""
         self._pieces.append(text)
         self._size += len(text)
+        self._first = self._first or text.lstrip()[:1]
 
     @property
     def text(self) -> str:
         """What came of the arguments so far."""
         return "".join(self._pieces)
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether the caller was promised nothing about the arguments but that they are JSON."""
+        return self.offer.kind == "function" and not self.offer.tool.get("strict")
+
+    def may_go(self) -> bool:
+        """Say whether enough was held back: a long call begins like an object."""
+        return self._size > HELD_AT_MOST and self.is_loose and self._first == "{"
 
     def is_whole(self) -> bool:
         """Say whether the arguments are JSON.
@@ -89,12 +106,23 @@ class _Held:
 
 
 class Raiser:
-    """Raises the calls of one answer. `checks` are by alias."""
+    """Raises the calls of one answer. `checks` are by alias.
 
-    def __init__(self, toolbox: Toolbox, checks: Mapping[str, Check] | None = None) -> None:
+    With `hands_over`, nothing is let go before it is whole, and a wrong call of a function that
+    is not strict is told all the same: the model was asked again, and this is its answer.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        checks: Mapping[str, Check] | None = None,
+        *,
+        hands_over: bool = False,
+    ) -> None:
         self.rejected: list[Rejected] = []
         self._toolbox = toolbox
         self._checks = checks or {}
+        self._hands_over = hands_over
         self._told: set[int] = set()
         self._quoted: dict[int, list[str]] = {}
         self._held: _Held | None = None
@@ -150,6 +178,9 @@ class Raiser:
             self._tell(delta)
         elif isinstance(delta, CallGrew) and delta.key == held.opened.key:
             held.add(delta.arguments)
+            if held.may_go() and not self._hands_over:
+                self._let_go(held)
+                self._go_on()
         elif isinstance(delta, CallClosed) and delta.key == held.opened.key:
             self._settle(held)
         elif isinstance(delta, Stopped):
@@ -173,7 +204,7 @@ class Raiser:
         said = _said(offer, held.text)
         check = self._checks.get(offer.alias)
         problem = check(said) if check is not None else None
-        if problem is not None:
+        if problem is not None and not (held.is_loose and self._hands_over):
             self.rejected.append(Rejected(offer, call_id, said, problem))
         elif offer.kind in WHOLE and payload_of(offer.kind, said) is None:
             self._tell_cut(held)
@@ -182,7 +213,15 @@ class Raiser:
                 CallMade(offer.name, said, call_id, offer.kind, offer.namespace, offer.alias)
             )
 
+    def _let_go(self, held: _Held) -> None:
+        """Open a function call with what came of it; from here on it grows as it comes."""
+        self._tell_opening(held.opened, held.offer)
+        self._grow(CallGrew(held.opened.key, held.text))
+
     def _tell_cut(self, held: _Held) -> None:
+        if held.is_loose:
+            self._let_go(held)
+            return
         opened, alias = held.opened, held.offer.alias
         self._told.add(opened.key)
         self._out.append(CallOpened(opened.key, alias, opened.call_id, alias=alias))
@@ -218,14 +257,18 @@ class Raiser:
         if offer is not None and (offer.kind != "function" or offer.alias in self._checks):
             self._held = _Held(delta, offer)
             return
-        self._told.add(delta.key)
         if offer is None:
+            self._told.add(delta.key)
             self._out.append(delta)
             return
-        self._quoted[delta.key] = []
+        self._tell_opening(delta, offer)
+
+    def _tell_opening(self, opened: CallOpened, offer: Offer) -> None:
+        self._told.add(opened.key)
+        self._quoted[opened.key] = []
         self._out.append(
             CallOpened(
-                delta.key, offer.name, delta.call_id, offer.kind, offer.namespace, offer.alias
+                opened.key, offer.name, opened.call_id, offer.kind, offer.namespace, offer.alias
             )
         )
 
@@ -244,7 +287,8 @@ class Raiser:
             self._say(delta.key, "".join(self._quoted.pop(delta.key)))
 
     def _end_quoted(self, key: int) -> None:
-        self._say(key, unwrap_arguments("".join(self._quoted.pop(key, ()))))
+        text = unwrap_arguments("".join(self._quoted.pop(key, ())))
+        self._say(key, text if text.strip() else "")
 
     def _say(self, key: int, text: str) -> None:
         if text:
@@ -278,7 +322,7 @@ def _said(offer: Offer, text: str) -> str:
     """Return what a whole call of this tool says: its arguments, or its input."""
     if offer.kind == "custom":
         return unwrap_input(text)
-    text = unwrap_arguments(text)
+    text = unwrap_arguments(text if text.strip() else "")
     payload = payload_of(offer.kind, text) if offer.kind in WHOLE else None
     return text if payload is None else arguments_of(offer.kind, payload)
 

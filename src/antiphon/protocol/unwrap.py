@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["unwrap_arguments", "unwrap_input"]
+__all__ = ["is_object", "unwrap_arguments", "unwrap_input"]
 
 
 def unwrap_input(text: str) -> str:
@@ -42,6 +42,11 @@ def unwrap_arguments(text: str) -> str:
     if isinstance(value, str) and isinstance(_decode(value), dict):
         return value
     return text
+
+
+def is_object(text: str) -> bool:
+    """Say whether this is a JSON object, which is all that arguments may be."""
+    return isinstance(_decode(text), dict)
 
 
 def _decode(text: str) -> Any:  # any JSON value, None if it is none
