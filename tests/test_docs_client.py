@@ -24,10 +24,15 @@ import antiphon.host
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.client import (
     AsyncClient,
+    AsyncConversations,
     AsyncStream,
     Client,
+    Compaction,
+    Conversation,
     ConversationCache,
+    Conversations,
     Deleted,
+    InputTokens,
     ItemPage,
     Model,
     Stream,
@@ -360,6 +365,7 @@ def test_the_reference_has_every_option_of_a_client() -> None:
     [
         ("client", [AsyncClient, Client]),
         ("client", [AsyncStream, Stream]),
+        ("client", [AsyncConversations, Conversations]),
         ("client", [ConversationCache]),
         ("host", [Provider]),
         ("host", [SyncProvider]),
@@ -403,7 +409,11 @@ def _default(text: str) -> str:
 @pytest.mark.parametrize(
     ("page", "heading", "kinds"),
     [
-        ("client", "Other values", [Model, ItemPage, Deleted]),
+        (
+            "client",
+            "Other values",
+            [Model, ItemPage, Deleted, Conversation, InputTokens, Compaction],
+        ),
         ("host", "Parts", [TextPart, ThinkingPart, ToolCallPart, ToolResultPart, DataPart]),
     ],
 )

@@ -6,7 +6,7 @@ The synchronous client runs in a thread, because the servers of a test live in i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -59,6 +59,14 @@ class Caller(Protocol):
 
     async def models(self) -> list[Model]: ...
 
+    async def replay(self, response_id: str, **options: Any) -> Seen:
+        """Follow a stored response to its end, and never raise."""
+        ...
+
+    async def call(self, method: Callable[[Any], Any]) -> Any:
+        """Return what a call of the client returns; of an iterator, all that it yields."""
+        ...
+
 
 class _AsyncCaller:
     def __init__(self, client: AsyncClient) -> None:
@@ -105,6 +113,23 @@ class _AsyncCaller:
 
     async def models(self) -> list[Model]:
         return await self._client.models()
+
+    async def replay(self, response_id: str, **options: Any) -> Seen:
+        seen = Seen()
+        try:
+            async with self._client.follow(response_id, **options) as stream:
+                async for event in stream:
+                    seen.events.append(event)
+                seen.response = await stream.final_response()
+        except AntiphonError as error:
+            seen.error = error
+        return seen
+
+    async def call(self, method: Callable[[Any], Any]) -> Any:
+        result = method(self._client)
+        if isinstance(result, AsyncIterator):
+            return [item async for item in result]
+        return await result
 
 
 class _SyncCaller:
@@ -158,6 +183,27 @@ class _SyncCaller:
 
     async def models(self) -> list[Model]:
         return await asyncio.to_thread(self._client.models)
+
+    async def replay(self, response_id: str, **options: Any) -> Seen:
+        def replay() -> Seen:
+            seen = Seen()
+            try:
+                with self._client.follow(response_id, **options) as stream:
+                    for event in stream:
+                        seen.events.append(event)
+                    seen.response = stream.final_response()
+            except AntiphonError as error:
+                seen.error = error
+            return seen
+
+        return await asyncio.to_thread(replay)
+
+    async def call(self, method: Callable[[Any], Any]) -> Any:
+        def call() -> Any:
+            result = method(self._client)
+            return list(result) if isinstance(result, Iterator) else result
+
+        return await asyncio.to_thread(call)
 
 
 @asynccontextmanager

@@ -8,21 +8,34 @@ from __future__ import annotations
 
 from antiphon.client.client import AsyncClient
 from antiphon.client.conversation import ConversationCache, Thread
+from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import ClientError
-from antiphon.client.resources import Deleted, ItemPage, Model
+from antiphon.client.resources import (
+    Compaction,
+    Conversation,
+    Deleted,
+    InputTokens,
+    ItemPage,
+    Model,
+)
 from antiphon.client.settings import Timeouts
 from antiphon.client.stream import AsyncStream
-from antiphon.client.sync import Client, Stream
+from antiphon.client.sync import Client, Conversations, Stream
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.client.tool_loop import ToolFailed, ToolRun, run_tools, run_tools_sync
 
 __all__ = [
     "AsyncClient",
+    "AsyncConversations",
     "AsyncStream",
     "Client",
     "ClientError",
+    "Compaction",
+    "Conversation",
     "ConversationCache",
+    "Conversations",
     "Deleted",
+    "InputTokens",
     "ItemPage",
     "Model",
     "Stream",

@@ -3,44 +3,59 @@
     async with AsyncClient(base_url="http://127.0.0.1:4680/v1") as client:
         response = await client.create(model="m", input="Hello")
 
-One policy decides about another try (`transport.retry`), and only until the first event is
-here: output that was seen once is not produced twice. With `session`, turns form a thread: the
-server is sent what is new, and all of it once if it has lost the thread, unseen by the caller.
-The library never runs a tool: it hands the call over. A client belongs to one event loop.
+A request is retried (`client.sender`) only until the first event is here: output that was seen
+once is not produced twice. With `session`, turns form a thread: the server is sent what is new,
+and all of it once if it has lost the thread, without the caller noticing. The library never runs
+a tool: it returns the call. A client belongs to one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from antiphon.client.conversation import ConversationCache
+from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import (
     BadCall,
     ClientError,
     InvalidAnswer,
-    QuotaExceeded,
-    ServerUnreachable,
-    StreamBroken,
     ThreadGone,
-    TimedOut,
-    error_from_answer,
     error_from_body,
+    error_from_event,
     error_from_transport,
 )
+from antiphon.client.follow import MAX_RECONNECTS, Following
 from antiphon.client.parameters import Params
-from antiphon.client.request import build_request
-from antiphon.client.resources import Deleted, ItemPage, Model, read_deleted, read_models, read_page
+from antiphon.client.request import build_question, build_request
+from antiphon.client.resources import (
+    Compaction,
+    Deleted,
+    InputTokens,
+    ItemPage,
+    Model,
+    iterate_pages,
+    read_compaction,
+    read_deleted,
+    read_input_tokens,
+    read_models,
+    read_page,
+)
 from antiphon.client.road import Road
+from antiphon.client.sender import (
+    EVENT_STREAM,
+    Sender,
+    check_is_stream,
+    path_to,
+    unreadable,
+    with_query,
+)
 from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
 from antiphon.client.stream import AsyncStream, Wire, broken, read_batch
 from antiphon.client.tool_limits import ToolLimits
@@ -51,17 +66,11 @@ from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.transport.http import Head, HttpClient
-from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
-from antiphon.transport.stream import ByteStream, open_stream
+from antiphon.transport.http import Head
+from antiphon.transport.stream import ByteStream
 
 __all__ = ["AsyncClient", "ClientOptions"]
 
-_log: Final = logging.getLogger("antiphon.client")
-_MAX_ERROR: Final = 1024 * 1024
-_EVENTS: Final = "text/event-stream"
-# What was slow, nonsense or unpaid will be so again.
-_HOPELESS: Final = (TimedOut, InvalidAnswer, QuotaExceeded)
 _T = TypeVar("_T")
 
 
@@ -118,16 +127,13 @@ class AsyncClient:
         )
         self.base_url: Final = settings.base_url
         self.cache: Final = ConversationCache() if cache is None else cache
-        self._timeouts = timeouts or Timeouts()
-        self.http: Final = HttpClient(
-            key=settings.key, headers=settings.headers, limits=self._timeouts.limits()
+        self._sender = Sender(
+            settings, timeouts or Timeouts(), max_retries=max_retries, sleep=sleep, jitter=jitter
         )
-        self._asks_for_key = callable(settings.key)
-        self._max_retries = max_retries
+        self.http: Final = self._sender.http
+        self.conversations: Final = AsyncConversations(self._sender)
         self._tool_limits = tool_limits or ToolLimits()
         self.wire_api: Final[WireApi] = wire_api
-        self._sleep = sleep
-        self._jitter = jitter
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,22 +164,46 @@ class AsyncClient:
     def stream(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> AsyncStream:
         """Ask, and return the response as it comes into being. Nothing is sent until entered."""
         turn = self._prepare(params, wire_api)
-        return AsyncStream(lambda: self._run(turn, self._open), turn.remember, self._redact)
+        return AsyncStream(
+            lambda: self._run(turn, self._open), turn.remember, self._sender.redact_error
+        )
+
+    def follow(
+        self,
+        response_id: str,
+        *,
+        starting_after: int | None = None,
+        max_reconnects: int = MAX_RECONNECTS,
+    ) -> AsyncStream:
+        """Return the events of a stored response, live or finished, each of them once.
+
+        They begin after the sequence number `starting_after`, else with the first. A connection
+        that is lost is replaced, `max_reconnects` times in a row without a new event at most.
+        """
+        path = _response_path(response_id)
+        following = Following(
+            self._sender, path, after=starting_after, max_reconnects=max_reconnects
+        )
+        return AsyncStream(
+            following.begin, redact=self._sender.redact_error, is_whole=starting_after is None
+        )
 
     # What the server keeps.
 
     async def retrieve(self, response_id: str) -> Response:
         """Return a stored response."""
-        return _read_response(await self._fetch("GET", _response_path(response_id)))
+        return _read_response(await self._sender.fetch("GET", _response_path(response_id)))
 
     async def delete(self, response_id: str) -> Deleted:
         """Delete a stored response."""
-        return read_deleted(await self._fetch("DELETE", _response_path(response_id)), response_id)
+        return read_deleted(
+            await self._sender.fetch("DELETE", _response_path(response_id)), response_id
+        )
 
     async def cancel(self, response_id: str) -> Response:
         """Stop a response that runs in the background."""
         path = f"{_response_path(response_id)}/cancel"
-        return _read_response(await self._fetch("POST", path, body=b"{}"))
+        return _read_response(await self._sender.fetch("POST", path, body=b"{}"))
 
     async def input_items(
         self,
@@ -184,28 +214,38 @@ class AsyncClient:
         order: str | None = None,
     ) -> ItemPage:
         """Return a page of what a response was asked with, newest first unless told otherwise."""
-        asked = {"after": after, "limit": limit, "order": order}
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
         path = f"{_response_path(response_id)}/input_items"
-        return read_page(await self._fetch("GET", f"{path}?{query}" if query else path))
+        path = with_query(path, after=after, limit=limit, order=order)
+        return read_page(await self._sender.fetch("GET", path))
 
     async def iterate_input_items(
         self, response_id: str, *, order: str = "asc"
     ) -> AsyncGenerator[Item, None]:
         """Yield all that a response was asked with, page after page."""
-        after: str | None = None
-        while True:
-            page = await self.input_items(response_id, after=after, limit=100, order=order)
-            for item in page.items:
-                yield item
-            last = page.last_id or (page.items[-1].get("id") if page.items else None)
-            if not page.has_more or not last or last == after:
-                return
-            after = last
+        async for item in iterate_pages(
+            lambda after: self.input_items(response_id, after=after, limit=100, order=order)
+        ):
+            yield item
 
     async def models(self) -> list[Model]:
         """Return the models that the server offers."""
-        return read_models(await self._fetch("GET", "/models"))
+        return read_models(await self._sender.fetch("GET", "/models"))
+
+    # Questions about a context.
+
+    async def input_tokens(self, **params: Unpack[Params]) -> InputTokens:
+        """Return how many tokens a request would send to the model. Nothing is run or stored."""
+        return read_input_tokens(await self._ask_about("/responses/input_tokens", params))
+
+    async def compact(self, **params: Unpack[Params]) -> Compaction:
+        """Return items that take the place of a long context: give them as the next input."""
+        return read_compaction(await self._ask_about("/responses/compact", params))
+
+    async def _ask_about(self, path: str, params: Params) -> bytes:
+        if self.wire_api == "chat":
+            raise BadCall(f"{path} needs a Responses server: a chat server has nothing like it")
+        body = build_question(params, self._tool_limits)
+        return await self._sender.fetch("POST", path, body=msgspec.json.encode(body))
 
     # How a turn is run.
 
@@ -218,57 +258,22 @@ class AsyncClient:
         """Run a turn; if the server has lost the thread, once more with the full history."""
         turn.begin()
         try:
-            return await self._try(lambda: once(turn))
+            return await self._sender.retrying(lambda: once(turn))
         except ThreadGone:
             if not turn.fall_back():
                 raise
-        return await self._try(lambda: once(turn))
-
-    async def _try(self, once: Callable[[], Awaitable[_T]]) -> _T:
-        attempt, budget, may_ask_again = 1, WAIT_BUDGET, self._asks_for_key
-        while True:
-            try:
-                return await once()
-            except ClientError as error:
-                if may_ask_again and error.status == 401:
-                    # The key may have expired on the way; the next attempt asks for another.
-                    may_ask_again = False
-                    continue
-                self._redact(error)
-                self._hint(error)
-                wait = self._wait_after(error, attempt, budget)
-                if wait is None:
-                    raise
-                _log.debug(
-                    "attempt %d failed (HTTP %d); next in %.2f s", attempt, error.status, wait
-                )
-            await self._sleep(wait)
-            attempt += 1
-            budget -= wait
-
-    def _wait_after(self, error: ClientError, attempt: int, budget: float) -> float | None:
-        if isinstance(error, _HOPELESS) or error.should_retry is False:
-            return None
-        is_lost = isinstance(error, ServerUnreachable | StreamBroken) or error.should_retry
-        return retry_delay(
-            503 if is_lost else error.status,
-            attempt,
-            error.retry_after,
-            self._jitter(),
-            budget=budget,
-            max_attempts=self._max_retries + 1,
-        )
+        return await self._sender.retrying(lambda: once(turn))
 
     async def _open(self, turn: Turn) -> Wire:
         """Return an answer whose first event is here."""
         road = turn.road(is_streamed=True)
-        body = await self._post(turn, road, patience=None)
+        body = await self._post(turn, road, is_streamed=True)
         try:
             if body.head.content_type.endswith("json"):
-                first = self._events_of(body.head, await self._read(body), road)
+                first = self._events_of(body.head, await self._sender.read(body), road)
                 road.is_done = True
             else:
-                _check_type(body.head)
+                check_is_stream(body.head)
                 first = await read_batch(body, road)
         except BackendError as error:
             raise error_from_transport(error) from error
@@ -280,24 +285,29 @@ class AsyncClient:
             raise self._false_start(body.head, road, first)
         return Wire(body, road, first)
 
+    async def _post(self, turn: Turn, road: Road, *, is_streamed: bool) -> ByteStream:
+        return await self._sender.post(
+            road.path,
+            road.request,
+            key=turn.idempotency_key,
+            thread_id=turn.thread_id,
+            is_streamed=is_streamed,
+        )
+
     def _false_start(self, head: Head, road: Road, events: list[Event]) -> ClientError:
-        """Return why a stream did not begin: it said nothing, or nothing but an error."""
+        """Return why a stream did not begin: it has no event, or nothing but an error."""
         if events and isinstance(events[0], ErrorEvent):
-            told = {"message": events[0].message, "code": events[0].code, "param": events[0].param}
-            data = msgspec.json.encode({"error": told})
-            error = error_from_body(data, head.headers, redact=self.http.redact)
-            if error is not None:
-                return error
+            return error_from_event(events[0], head.headers, redact=self.http.redact)
         return broken(road.fault or BrokenStream("the stream has no events"), None)
 
     async def _answer(self, turn: Turn) -> Response:
         """Return the whole answer, even of a server that streams although nobody asked."""
         road = turn.road(is_streamed=False)
-        async with await self._post(turn, road, patience=self._timeouts.answer) as body:
+        async with await self._post(turn, road, is_streamed=False) as body:
             try:
-                if body.head.content_type == _EVENTS:
-                    return await _follow(body, road)
-                return self._whole(body.head, await self._read(body), road)
+                if body.head.content_type == EVENT_STREAM:
+                    return await _read_to_end(body, road)
+                return self._whole(body.head, await self._sender.read(body), road)
             except ClientError as error:
                 # Some of the answer was here: it is not produced twice.
                 error.should_retry = False
@@ -321,80 +331,10 @@ class AsyncClient:
             raise error
         if isinstance(road.fault, BackendError):
             raise broken(road.fault, None)
-        raise _unreadable(head, road.fault.message if road.fault else "it says nothing")
-
-    async def _read(self, body: ByteStream) -> bytes:
-        try:
-            return await body.read_all(self.http.limits.body)
-        except BackendError as error:
-            raise error_from_transport(error) from error
-
-    async def _post(self, turn: Turn, road: Road, *, patience: float | None) -> ByteStream:
-        data = road.request
-        _log.debug("posting %d bytes to %s", len(data), road.path)
-        try:
-            body = await open_stream(
-                self.http,
-                self.base_url + road.path,
-                data,
-                headers={
-                    "Accept": "application/json" if patience else _EVENTS,
-                    "Idempotency-Key": turn.idempotency_key,
-                },
-                patience=patience,
-            )
-        except BackendError as error:
-            raise error_from_transport(error) from error
-        if not 200 <= body.head.status < 300:
-            raise await self._refusal(body, turn.thread_id)
-        return body
-
-    async def _refusal(self, body: ByteStream, thread_id: str | None) -> ClientError:
-        head = body.head
-        try:
-            text = await body.read_all(_MAX_ERROR)
-        except BackendError:
-            text = b""
-        return error_from_answer(
-            head.status,
-            text,
-            head.headers,
-            retry_after=_retry_after(head),
-            thread=thread_id,
-            redact=self.http.redact,
-        )
-
-    async def _fetch(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
-        async def once() -> bytes:
-            try:
-                reply = await self.http.fetch(method, self.base_url + path, body=body)
-            except BackendError as error:
-                raise error_from_transport(error) from error
-            head = reply.head
-            if not 200 <= head.status < 300:
-                raise error_from_answer(
-                    head.status,
-                    reply.body,
-                    head.headers,
-                    retry_after=_retry_after(head),
-                    redact=self.http.redact,
-                )
-            return reply.body
-
-        return await self._try(once)
-
-    def _hint(self, error: ClientError) -> None:
-        """Say what is nearly always wrong when there is nothing at the path."""
-        if error.status == 404 and not urlsplit(self.base_url).path:
-            error.add_note(f"does the base URL end in /v1? It is {self.base_url}")
-
-    def _redact(self, error: ClientError) -> None:
-        """Take our own key out of whatever the server said."""
-        error.message = self.http.redact(error.message)
-        error.args = (error.message,)
+        raise unreadable(head, road.fault.message if road.fault else "it says nothing")
 
 
-async def _follow(body: ByteStream, road: Road) -> Response:
+async def _read_to_end(body: ByteStream, road: Road) -> Response:
     accumulator = ResponseAccumulator()
     while events := await read_batch(body, road):
         accumulator.feed_all(events)
@@ -409,25 +349,6 @@ def _finish(accumulator: ResponseAccumulator, road: Road) -> Response:
         raise broken(road.fault or error, accumulator.response) from None
 
 
-def _retry_after(head: Head) -> float | None:
-    return read_retry_after(head.headers, time.time())
-
-
-def _check_type(head: Head) -> None:
-    # Some servers name no type, or that of any text; what their bytes are will show.
-    if head.content_type not in (_EVENTS, "text/plain", ""):
-        raise _unreadable(head, f"it is {head.content_type[:80]}, not a stream of events")
-
-
-def _unreadable(head: Head, why: str) -> InvalidAnswer:
-    return InvalidAnswer(
-        f"the server's answer is none of a Responses server: {why}; check the base URL",
-        status=head.status,
-        code="server_invalid_response",
-        request_id=head.headers.get("x-request-id"),
-    )
-
-
 def _read_response(body: bytes) -> Response:
     try:
         return decode_response(body)
@@ -436,6 +357,4 @@ def _read_response(body: bytes) -> Response:
 
 
 def _response_path(response_id: str) -> str:
-    if not response_id:
-        raise BadCall("a response id must not be empty", param="response_id")
-    return f"/responses/{quote(response_id, safe='')}"
+    return path_to("/responses", response_id, "response_id")

@@ -38,6 +38,7 @@ import msgspec
 
 from antiphon.chat.faults import fault_from_body, fault_from_json, has_error
 from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.events import ErrorEvent
 from antiphon.protocol.response import Response
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "ValidationFailed",
     "error_from_answer",
     "error_from_body",
+    "error_from_event",
     "error_from_transport",
 ]
 
@@ -318,6 +320,16 @@ def error_from_body(
         return None
     told = _Told(_named_status(fields), body, thread, redact)
     return _error(told, "the server answered with an error", headers, retry_after)
+
+
+def error_from_event(
+    event: ErrorEvent, headers: Mapping[str, str], *, redact: Callable[[str], str] = str
+) -> ClientError:
+    """Return what an `error` event amounts to that comes in place of an answer."""
+    fields = {"message": event.message, "code": event.code, "param": event.param}
+    data = msgspec.json.encode({"error": fields})
+    error = error_from_body(data, headers, redact=redact)
+    return error or ServerFailed(redact(event.message), code=event.code, param=event.param)
 
 
 def error_from_transport(error: BackendError) -> ClientError:

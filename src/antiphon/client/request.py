@@ -27,7 +27,14 @@ from antiphon.client.settings import WireApi
 from antiphon.client.tool_limits import ToolLimits, prepare_tools
 from antiphon.protocol.items import Item
 
-__all__ = ["Request", "build_request", "plain_json", "plain_params", "read_items"]
+__all__ = [
+    "Request",
+    "build_question",
+    "build_request",
+    "plain_json",
+    "plain_params",
+    "read_items",
+]
 
 _LIMITS: Final = ToolLimits()
 _BYTES: Final = (bytes, bytearray, memoryview)
@@ -35,6 +42,7 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 _OURS: Final = (*_BYTES, decimal.Decimal)
 # numpy's: they have a __float__, and are no numbers all the same.
 _BOOLS: Final = frozenset({"bool", "bool_"})
+_INPUTS: Final = frozenset({"input", "messages", "prompt"})
 _NOTHING: Final = "there is nothing to answer: give input, messages or prompt"
 
 
@@ -54,6 +62,43 @@ def build_request(
 ) -> Request:
     """Return the request that the keywords make. Raise a BadCall that says what is wrong."""
     params = plain_params(params)
+    body = _place(params, limits, wire)
+    items = _put_input(body, params)
+    return Request(
+        body=body,
+        items=items,
+        is_history=params.get("messages") is not None,
+        session=_session(params.get("session")),
+        is_stateful=params.get("stateful") is not False,
+    )
+
+
+def build_question(params: Mapping[str, Any], limits: ToolLimits = _LIMITS) -> dict[str, Any]:
+    """Return the body of a question about a context, such as its length. Raise BadCall.
+
+    A context may be nothing but what the server keeps, so then there need be no input.
+    """
+    params = plain_params(params)
+    for name in ("session", "stateful"):
+        if name in params:
+            raise BadCall(
+                f"{name} has no meaning here: give messages, previous_response_id or conversation",
+                param=name,
+            )
+    body = _place(params, limits, "responses")
+    is_kept = "previous_response_id" in body or "conversation" in body
+    if is_kept and "messages" in params:
+        raise BadCall(
+            "messages are the whole conversation, and the server keeps one; give one of them",
+            param="messages",
+        )
+    if not is_kept or not _INPUTS.isdisjoint(params):
+        _put_input(body, params)
+    return body
+
+
+def _place(params: dict[str, Any], limits: ToolLimits, wire: WireApi) -> dict[str, Any]:
+    """Return the body that the keywords make, without the input."""
     body = place_parameters(params, wire)
     if "conversation" in body and "previous_response_id" in body:
         raise BadCall(
@@ -62,18 +107,17 @@ def build_request(
         )
     if "tools" in body:
         body["tools"] = prepare_tools(body["tools"], limits)
+    return body
+
+
+def _put_input(body: dict[str, Any], params: dict[str, Any]) -> list[Item]:
+    """Put what is asked into the body; return it as items."""
     items = read_items(params)
     if isinstance(params.get("prompt"), Mapping):
         body["prompt"] = params["prompt"]
     if items:
         body["input"] = params["input"] if isinstance(params.get("input"), str) else items
-    return Request(
-        body=body,
-        items=items,
-        is_history=params.get("messages") is not None,
-        session=_session(params.get("session")),
-        is_stateful=params.get("stateful") is not False,
-    )
+    return items
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

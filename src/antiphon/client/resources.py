@@ -1,19 +1,35 @@
-"""What a server keeps besides responses, read from its answers.
+"""What a server answers besides responses.
 
-Fields we do not know are kept in `fields`: a list of models says different things at every
-server.
+Fields we do not know are kept in `fields`: a list of models differs between servers.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from antiphon.client.errors import InvalidAnswer
 from antiphon.protocol.items import Item
+from antiphon.protocol.response import Usage
 
-__all__ = ["Deleted", "ItemPage", "Model", "read_deleted", "read_models", "read_page"]
+__all__ = [
+    "Compaction",
+    "Conversation",
+    "Deleted",
+    "InputTokens",
+    "ItemPage",
+    "Model",
+    "iterate_pages",
+    "read_compaction",
+    "read_conversation",
+    "read_deleted",
+    "read_input_tokens",
+    "read_item",
+    "read_models",
+    "read_page",
+]
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -41,10 +57,95 @@ class Model(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-def read_deleted(body: bytes, response_id: str) -> Deleted:
-    """Return what the server says of a deletion; an empty answer says that it is done."""
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation that the server keeps, without its items."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str]
+    fields: dict[str, Any]
+
+
+class InputTokens(msgspec.Struct, frozen=True):
+    """How many tokens a request would send; `is_estimate` if the server could not count them."""
+
+    input_tokens: int
+    is_estimate: bool
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """A context made short: `items` take its place as the next input."""
+
+    id: str
+    items: list[Item]
+    usage: Usage | None
+    is_estimate: bool
+    fields: dict[str, Any]
+
+
+def read_deleted(body: bytes, name: str) -> Deleted:
+    """Return the server's answer to a deletion; an empty answer means that it is done."""
     fields = _object(body) if body.strip() else {}
-    return Deleted(str(fields.get("id") or response_id), fields.get("deleted") is not False)
+    return Deleted(str(fields.get("id") or name), fields.get("deleted") is not False)
+
+
+def read_conversation(body: bytes) -> Conversation:
+    """Return a conversation. Raise InvalidAnswer if it is none."""
+    fields = _object(body)
+    name, created, metadata = (fields.get(key) for key in ("id", "created_at", "metadata"))
+    if not isinstance(name, str):
+        raise InvalidAnswer("the server's answer is no conversation: it has no id")
+    return Conversation(
+        id=name,
+        created_at=created if isinstance(created, int) else 0,
+        metadata=metadata if isinstance(metadata, dict) else {},
+        fields=fields,
+    )
+
+
+def read_item(body: bytes) -> Item:
+    """Return one item. Raise InvalidAnswer if it is none."""
+    return _object(body)
+
+
+def read_input_tokens(body: bytes) -> InputTokens:
+    """Return a count of tokens. Raise InvalidAnswer if it is none."""
+    fields = _object(body)
+    count = fields.get("input_tokens")
+    if not isinstance(count, int):
+        raise InvalidAnswer("the server's answer has no number of input_tokens")
+    return InputTokens(count, _is_estimate(fields))
+
+
+def read_compaction(body: bytes) -> Compaction:
+    """Return a compaction. Raise InvalidAnswer if it is none."""
+    fields = _object(body)
+    try:
+        usage = msgspec.convert(fields.get("usage"), Usage | None)
+    except msgspec.ValidationError as error:
+        raise InvalidAnswer(f"the server's usage cannot be read: {error}") from None
+    return Compaction(
+        id=str(fields.get("id") or ""),
+        items=[item for item in _list(fields, "output") if isinstance(item, dict)],
+        usage=usage,
+        is_estimate=_is_estimate(fields),
+        fields=fields,
+    )
+
+
+async def iterate_pages(
+    page_after: Callable[[str | None], Awaitable[ItemPage]],
+) -> AsyncGenerator[Item, None]:
+    """Yield the items of all pages, each asked for when the one before it is used up."""
+    after: str | None = None
+    while True:
+        page = await page_after(after)
+        for item in page.items:
+            yield item
+        last = page.last_id or (page.items[-1].get("id") if page.items else None)
+        if not page.has_more or not last or last == after:
+            return
+        after = last
 
 
 def read_page(body: bytes) -> ItemPage:
@@ -79,6 +180,11 @@ def _read_model(entry: dict[str, Any]) -> Model:
         created=created if isinstance(created, int) else 0,
         fields=entry,
     )
+
+
+def _is_estimate(fields: dict[str, Any]) -> bool:
+    notes = fields.get("antiphon")
+    return isinstance(notes, dict) and notes.get("usage") == "estimated"
 
 
 def _json(body: bytes) -> Any:  # Any: a JSON value

@@ -89,6 +89,8 @@ class ResponsesRoad:
     def __init__(self, body: dict[str, Any], max_line: int = MAX_LINE) -> None:
         self.fault: AntiphonError | None = None
         self.is_done = False
+        self.has_end_mark = False
+        """Whether the server marked the end of its stream, as not all do."""
         self._body = body
         self._sse = SseDecoder(max_line)
 
@@ -101,7 +103,7 @@ class ResponsesRoad:
         """Return the events that these bytes complete."""
         events: list[Event] = []
         try:
-            self.is_done = decode_events(self._sse.feed_lines(data), events)
+            self.is_done = self.has_end_mark = decode_events(self._sse.feed_lines(data), events)
         except BrokenStream as error:
             self.fault = error
         if not _ENDS.isdisjoint(map(type, events)):

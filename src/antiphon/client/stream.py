@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from antiphon.client.errors import ClientError, StreamBroken, error_from_transport
 from antiphon.client.road import TERMINAL, Road
@@ -26,19 +26,105 @@ from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.response import Response
 from antiphon.transport.stream import ByteStream
 
-__all__ = ["AsyncStream", "TextReader", "Wire", "broken", "has_more_waiting", "read_batch"]
+__all__ = [
+    "AsyncStream",
+    "Source",
+    "TextReader",
+    "Wire",
+    "broken",
+    "has_more_waiting",
+    "read_batch",
+    "text_reader",
+]
 
 # Usage and the end mark of a chat server follow its last word at once, or not at all.
 _AFTERWORD: Final = 5.0
 
 
+class Source(Protocol):
+    """Where the events of a stream come from."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no event can follow."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is here already than has been read."""
+        ...
+
+    @property
+    def fault(self) -> AntiphonError | None:
+        """Why it is impossible to read further."""
+        ...
+
+    @property
+    def ending(self) -> Response | None:
+        """The response as it ended, where that is known without a terminal event."""
+        ...
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many answers beyond the first there were; only chat servers have any."""
+        ...
+
+    async def read(self) -> list[Event]:
+        """Return the next events; none at the end, or at a fault."""
+        ...
+
+    async def finish(self) -> None:
+        """End a stream that was read to its end."""
+        ...
+
+    def close(self) -> None:
+        """Hang up. Closing twice does nothing."""
+        ...
+
+
 class Wire:
     """An answer that has begun: the bytes, the road that reads them, and the first events."""
 
+    ending = None
+
     def __init__(self, body: ByteStream, road: Road, first: list[Event]) -> None:
         self.body: Final = body
-        self.road: Final = road
-        self.first = first
+        self._road: Final = road
+        self._first = first
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no event can follow."""
+        return self._road.is_done
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is here already than has been read."""
+        return self.body.is_behind
+
+    @property
+    def fault(self) -> AntiphonError | None:
+        """Why it is impossible to read further."""
+        return self._road.fault
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many answers beyond the first there were; only chat servers have any."""
+        return self._road.skipped_choices
+
+    async def read(self) -> list[Event]:
+        """Return the next events; none at the end, or at a fault."""
+        first, self._first = self._first, []
+        return first or await read_batch(self.body, self._road)
+
+    async def finish(self) -> None:
+        """End a stream that was read to its end."""
+        await self.body.finish()
+
+    def close(self) -> None:
+        """Hang up. Closing twice does nothing."""
+        self._first = []
+        self.body.close()
 
 
 async def read_batch(body: ByteStream, road: Road) -> list[Event]:
@@ -61,18 +147,24 @@ async def read_batch(body: ByteStream, road: Road) -> list[Event]:
 
 
 class AsyncStream:
-    """The events of one response. Enter it once, to begin."""
+    """The events of one response. Enter it once, to begin.
+
+    `is_whole` says whether they begin with the first event of the response.
+    """
 
     def __init__(
         self,
-        begin: Callable[[], Awaitable[Wire]],
-        remember: Callable[[Response], None],
+        begin: Callable[[], Awaitable[Source]],
+        remember: Callable[[Response], None] = lambda response: None,
         redact: Callable[[ClientError], None] = lambda error: None,
+        *,
+        is_whole: bool = True,
     ) -> None:
         self._begin = begin
         self._remember = remember
         self._redact = redact
-        self._wire: Wire | None = None
+        self._is_whole = is_whole
+        self._source: Source | None = None
         self._unread: Iterator[Event] = iter(())
         self._accumulator = ResponseAccumulator()
         self._is_over = False
@@ -81,9 +173,9 @@ class AsyncStream:
 
     async def __aenter__(self) -> Self:
         """Send the request; return when the first event is here."""
-        if self._wire is not None:
+        if self._source is not None:
             raise RuntimeError("a stream is entered once; ask again for another")
-        self._wire = await self._begin()
+        self._source = await self._begin()
         return self
 
     async def __aexit__(
@@ -110,7 +202,7 @@ class AsyncStream:
 
     async def text(self) -> AsyncGenerator[str, None]:
         """Yield the text alone, piece by piece: what the response's `output_text` will be."""
-        reader = TextReader()
+        reader = text_reader(self)
         async for event in self:
             if piece := reader.feed(event):
                 yield piece
@@ -140,54 +232,51 @@ class AsyncStream:
     @property
     def skipped_choices(self) -> int:
         """How many answers beyond the first there were; only chat servers have any."""
-        return self._wire.road.skipped_choices if self._wire else 0
+        return self._source.skipped_choices if self._source else 0
 
     async def close(self) -> None:
         """Hang up, and let the model stop. Closing twice does nothing."""
         self._is_over = True
         self._unread = iter(())
-        if self._wire is not None:
-            self._wire.first = []
-            self._wire.body.close()
+        if self._source is not None:
+            self._source.close()
 
     async def _read(self) -> list[Event]:
         """Read the wire once, and keep account of what it tells."""
-        wire = self._wire
-        if wire is None:
+        source = self._source
+        if source is None:
             raise RuntimeError("enter the stream first: async with client.stream(…) as stream")
         if self._fault is not None:
             raise self._fault
-        batch, wire.first = wire.first, []
-        if not batch and not self._is_over:
-            batch = await read_batch(wire.body, wire.road)
+        batch = [] if self._is_over else await source.read()
         self._accumulator.feed_all(batch)
-        if wire.road.is_done:
-            self._note_final()
+        if source.is_done:
+            self._note_final(source)
         if not batch and not self._is_over:
-            await self._end(wire)
+            await self._end(source)
         return batch
 
-    def _note_final(self) -> BrokenStream | None:
+    def _note_final(self, source: Source) -> BrokenStream | None:
         """Keep the response once it is whole; return why it is not.
 
         A caller may leave at the last event: the session goes on from it all the same.
         """
         if self._final is None:
             try:
-                self._final = self._accumulator.finish()
+                self._final = source.ending or self._accumulator.finish()
             except BrokenStream as error:
                 return error
             self._remember(self._final)
         return None
 
-    async def _end(self, wire: Wire) -> None:
+    async def _end(self, source: Source) -> None:
         self._is_over = True
-        fault = self._note_final()
+        fault = self._note_final(source)
         if fault is None:
-            await wire.body.finish()
+            await source.finish()
             return
-        wire.body.close()
-        self._fault = self._broken(wire.road.fault or fault)
+        source.close()
+        self._fault = self._broken(source.fault or fault)
         raise self._fault
 
     def _broken(self, fault: AntiphonError) -> ClientError:
@@ -197,9 +286,13 @@ class AsyncStream:
 
 
 class TextReader:
-    """The text of a stream, piece by piece: whole characters, nothing twice, nothing left out."""
+    """The text of a stream, piece by piece: whole characters, nothing twice, nothing left out.
 
-    def __init__(self) -> None:
+    Of a stream that does not begin with the first event (`is_whole`), only what its deltas hold.
+    """
+
+    def __init__(self, *, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
         self._accumulator = ResponseAccumulator()
         self._said: list[str] = []
         self._half = ""
@@ -210,7 +303,7 @@ class TextReader:
         if self._accumulator.feed(event) and isinstance(event, OutputTextDelta):
             piece, self._half = split_half(self._half + event.delta)
             piece = join_halves(piece)
-        elif isinstance(event, TERMINAL):
+        elif isinstance(event, TERMINAL) and self._is_whole:
             # What no delta told: all of it, if the server answered in one piece.
             whole, said = self._accumulator.finish().output_text, "".join(self._said)
             piece = whole[len(said) :] if whole.startswith(said) else ""
@@ -218,14 +311,21 @@ class TextReader:
         return piece
 
 
+def text_reader(stream: AsyncStream) -> TextReader:
+    """Return a reader of the text in the events of a stream."""
+    return TextReader(is_whole=stream._is_whole)
+
+
 def has_more_waiting(stream: AsyncStream) -> bool:
     """Say whether more of the stream is here already than has been read."""
-    return stream._wire is not None and stream._wire.body.is_behind
+    return stream._source is not None and stream._source.is_behind
 
 
 def broken(fault: AntiphonError, partial: Response | None) -> ClientError:
     """Return a fault of the stream as the caller gets it, with what arrived before it."""
-    if isinstance(fault, BackendError):
+    if isinstance(fault, ClientError):
+        error = fault
+    elif isinstance(fault, BackendError):
         error = error_from_transport(fault)
     else:
         error = StreamBroken(fault.message, code=fault.code)

@@ -11,23 +11,40 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from antiphon.client.client import AsyncClient, ClientOptions
 from antiphon.client.conversation import ConversationCache
+from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import ClientError
+from antiphon.client.follow import MAX_RECONNECTS
 from antiphon.client.parameters import Params
-from antiphon.client.resources import Deleted, ItemPage, Model
+from antiphon.client.resources import (
+    Compaction,
+    Conversation,
+    Deleted,
+    InputTokens,
+    ItemPage,
+    Model,
+)
 from antiphon.client.settings import WireApi
-from antiphon.client.stream import AsyncStream, TextReader, has_more_waiting
+from antiphon.client.stream import AsyncStream, has_more_waiting, text_reader
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
-__all__ = ["Client", "Stream"]
+__all__ = ["Client", "Conversations", "Stream"]
 
 _T = TypeVar("_T")
 _CLOSED: Final = "the client is closed"
@@ -69,6 +86,17 @@ class _Portal:
         except BaseException:
             future.cancel()
             raise
+
+    def each(self, items: AsyncIterator[_T]) -> Generator[_T, None, None]:
+        """Yield what an asynchronous iterator there yields, one after the other."""
+
+        async def following() -> tuple[_T, ...]:
+            async for item in items:
+                return (item,)
+            return ()
+
+        while found := self.run(following()):
+            yield from found
 
     def stop(self) -> None:
         """Let the thread end, without waiting for it. Stopping twice does nothing."""
@@ -142,7 +170,7 @@ class Stream:
 
     def text(self) -> Generator[str, None, None]:
         """Yield the text alone, piece by piece: what the response's `output_text` will be."""
-        reader = TextReader()
+        reader = text_reader(self._stream)
         for event in self:
             if piece := reader.feed(event):
                 yield piece
@@ -197,6 +225,7 @@ class Client:
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(**options)
         self._portal = _Portal(self._client.close)
+        self.conversations: Final = Conversations(self._portal, self._client.conversations)
         _PORTALS.add(self._portal)
         weakref.finalize(self, self._portal.stop).atexit = False
 
@@ -252,6 +281,23 @@ class Client:
         """Ask, and return the response as it comes into being. Nothing is sent until entered."""
         return Stream(self._portal, self._client.stream(wire_api=wire_api, **params))
 
+    def follow(
+        self,
+        response_id: str,
+        *,
+        starting_after: int | None = None,
+        max_reconnects: int = MAX_RECONNECTS,
+    ) -> Stream:
+        """Return the events of a stored response, live or finished, each of them once.
+
+        They begin after the sequence number `starting_after`, else with the first. A connection
+        that is lost is replaced, `max_reconnects` times in a row without a new event at most.
+        """
+        stream = self._client.follow(
+            response_id, starting_after=starting_after, max_reconnects=max_reconnects
+        )
+        return Stream(self._portal, stream)
+
     def retrieve(self, response_id: str) -> Response:
         """Return a stored response."""
         return self._portal.run(self._client.retrieve(response_id))
@@ -281,14 +327,78 @@ class Client:
         self, response_id: str, *, order: str = "asc"
     ) -> Generator[Item, None, None]:
         """Yield all that a response was asked with, page after page."""
-        items = self._client.iterate_input_items(response_id, order=order)
-
-        async def following() -> Item | None:
-            return await anext(items, None)
-
-        while (item := self._portal.run(following())) is not None:
-            yield item
+        yield from self._portal.each(self._client.iterate_input_items(response_id, order=order))
 
     def models(self) -> list[Model]:
         """Return the models that the server offers."""
         return self._portal.run(self._client.models())
+
+    def input_tokens(self, **params: Unpack[Params]) -> InputTokens:
+        """Return how many tokens a request would send to the model. Nothing is run or stored."""
+        return self._portal.run(self._client.input_tokens(**params))
+
+    def compact(self, **params: Unpack[Params]) -> Compaction:
+        """Return items that take the place of a long context: give them as the next input."""
+        return self._portal.run(self._client.compact(**params))
+
+
+class Conversations:
+    """The conversations that a server keeps: `client.conversations`."""
+
+    def __init__(self, portal: _Portal, conversations: AsyncConversations) -> None:
+        self._portal = portal
+        self._conversations = conversations
+
+    def create(
+        self,
+        *,
+        items: Sequence[Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Conversation:
+        """Begin a conversation, with a few items if there are some."""
+        return self._portal.run(self._conversations.create(items=items, metadata=metadata))
+
+    def retrieve(self, conversation_id: str) -> Conversation:
+        """Return a conversation, without its items."""
+        return self._portal.run(self._conversations.retrieve(conversation_id))
+
+    def update(self, conversation_id: str, *, metadata: Mapping[str, str]) -> Conversation:
+        """Replace the metadata of a conversation."""
+        return self._portal.run(self._conversations.update(conversation_id, metadata=metadata))
+
+    def delete(self, conversation_id: str) -> Deleted:
+        """Delete a conversation with its items."""
+        return self._portal.run(self._conversations.delete(conversation_id))
+
+    def items(
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        order: str | None = None,
+    ) -> ItemPage:
+        """Return a page of the items, newest first unless `order` is "asc"."""
+        return self._portal.run(
+            self._conversations.items(conversation_id, after=after, limit=limit, order=order)
+        )
+
+    def iterate_items(
+        self, conversation_id: str, *, order: str = "asc"
+    ) -> Generator[Item, None, None]:
+        """Yield all items, page after page."""
+        yield from self._portal.each(
+            self._conversations.iterate_items(conversation_id, order=order)
+        )
+
+    def add_items(self, conversation_id: str, items: Sequence[Mapping[str, Any]]) -> ItemPage:
+        """Add items at the end; return them as they are kept. Servers take up to 20 at a time."""
+        return self._portal.run(self._conversations.add_items(conversation_id, items))
+
+    def retrieve_item(self, conversation_id: str, item_id: str) -> Item:
+        """Return one item."""
+        return self._portal.run(self._conversations.retrieve_item(conversation_id, item_id))
+
+    def delete_item(self, conversation_id: str, item_id: str) -> Conversation:
+        """Delete one item; return the conversation it was in."""
+        return self._portal.run(self._conversations.delete_item(conversation_id, item_id))

@@ -26,12 +26,13 @@ _LEFTOVER: Final = 64 * 1024
 async def open_stream(
     client: HttpClient,
     url: str,
-    body: bytes,
+    body: bytes | None,
     *,
+    method: str = "POST",
     headers: Mapping[str, str] | None = None,
     patience: float | None = None,
 ) -> ByteStream:
-    """POST and return the answer as a stream, once its head is here. Close it when done.
+    """Send and return the answer as a stream, once its head is here. Close it when done.
 
     `patience` is the time until the first byte of the body, if it is not that of the limits.
     """
@@ -40,7 +41,7 @@ async def open_stream(
     patience = client.limits.first_byte if patience is None else patience
     try:
         async with asyncio.timeout(patience):
-            exchange = await client.send("POST", url, body=body, headers=headers)
+            exchange = await client.send(method, url, body=body, headers=headers)
     except TimeoutError:
         raise _late("nothing came back") from None
     return ByteStream(exchange, client.limits, started, patience)

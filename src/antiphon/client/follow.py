@@ -1,0 +1,190 @@
+"""The events of a stored response, over as many connections as it takes.
+
+Every event of a response has a sequence number, and a server returns those after any number
+(`?stream=true&starting_after=N`). So a connection that is lost costs nothing: the next one goes on
+after the last event that was seen, and what a server repeats all the same is skipped. No event is
+lost and none is returned twice.
+
+Another connection is made when the last one ended without a terminal event, was silent for too
+long, or could not be made, up to a number of times in a row without a new event. What the server
+refuses (404: deleted, or never there) is raised at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from antiphon.client.errors import (
+    ClientError,
+    InvalidAnswer,
+    ServerUnreachable,
+    StreamBroken,
+    TimedOut,
+    error_from_event,
+)
+from antiphon.client.road import ResponsesRoad
+from antiphon.client.sender import Sender, with_query
+from antiphon.client.stream import Wire, broken
+from antiphon.protocol.codec import decode_response
+from antiphon.protocol.errors import AntiphonError, BrokenStream
+from antiphon.protocol.events import ErrorEvent, Event, is_terminal
+from antiphon.protocol.response import DONE_STATUSES, Response
+from antiphon.transport.retry import retry_delay
+
+__all__ = ["MAX_RECONNECTS", "Following"]
+
+MAX_RECONNECTS: Final = 10
+
+_log: Final = logging.getLogger("antiphon.client")
+_LOST: Final = (ServerUnreachable, StreamBroken, TimedOut)
+_LONGEST_WAIT: Final = 8.0
+
+
+class Following:
+    """The source of a stream's events that outlives its connections. See `client.stream.Source`."""
+
+    skipped_choices = 0
+
+    def __init__(
+        self, sender: Sender, path: str, *, after: int | None, max_reconnects: int
+    ) -> None:
+        self.is_done = False
+        self.fault: AntiphonError | None = None
+        self.ending: Response | None = None
+        self._sender = sender
+        self._path = path
+        self._after = after
+        self._max_reconnects = max_reconnects
+        self._is_closed = False
+        self._has_numbers = True
+        self._wire: Wire | None = None
+        self._road = ResponsesRoad({})
+        self._is_empty = True
+        """Whether the connection had no event yet."""
+        self._failures = 0
+
+    async def begin(self) -> Following:
+        """Connect; raise ClientError if the server refuses."""
+        self._wire = await self._sender.retrying(self._connect)
+        return self
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is here already than has been read."""
+        return self._wire is not None and self._wire.is_behind
+
+    async def read(self) -> list[Event]:
+        """Return the next events; none at the end, or at a fault."""
+        while not self.is_done and self.fault is None:
+            try:
+                events = await self._read_once()
+            except ClientError as error:
+                await self._note_failure(error)
+                continue
+            if events:
+                self._failures = 0
+                return events
+        return []
+
+    async def finish(self) -> None:
+        """End a stream that was read to its end."""
+        if self._wire is not None:
+            await self._wire.finish()
+
+    def close(self) -> None:
+        """Hang up, and do not connect again. Closing twice does nothing."""
+        self._is_closed = True
+        if self._wire is not None:
+            self._wire.close()
+
+    async def _connect(self) -> Wire:
+        path = with_query(self._path, stream="true", starting_after=self._after)
+        self._road, self._is_empty = ResponsesRoad({}), True
+        return Wire(await self._sender.open_events(path), self._road, [])
+
+    async def _read_once(self) -> list[Event]:
+        """Return what the connection has next that is new. Raise ClientError when it is over."""
+        if self._wire is None:
+            self._wire = await self._connect()
+        batch = await self._wire.read()
+        if not batch:
+            self._hang_up()
+            if await self._is_ended():
+                return []
+            fault = self._road.fault or BrokenStream("the stream ended before the response did")
+            raise broken(fault, None)
+        self._is_empty = False
+        self._raise_error(batch[0], self._wire)
+        events = [event for event in batch if self._is_new(event)]
+        self.is_done = any(map(is_terminal, events))
+        return events
+
+    def _is_new(self, event: Event) -> bool:
+        number = event.sequence_number
+        if number is None:
+            return True  # of a kind we do not know, such as a sign of life
+        if number < 0:
+            self._has_numbers = False
+            return True
+        if self._after is not None and number <= self._after:
+            return False
+        self._after = number
+        return True
+
+    def _raise_error(self, event: Event, wire: Wire) -> None:
+        """Raise an error that comes in place of events: one that the log cannot have here."""
+        if not isinstance(event, ErrorEvent):
+            return
+        if self._after is None or event.sequence_number <= self._after:
+            self._hang_up()
+            redact = self._sender.http.redact
+            raise error_from_event(event, wire.body.head.headers, redact=redact)
+
+    async def _is_ended(self) -> bool:
+        """Look whether there is nothing to read because the caller saw the last event before.
+
+        Then the server has no event for us, and ends its stream properly. Without its end mark
+        that is believed only the second time.
+        """
+        is_proper = self._road.fault is None and (self._road.has_end_mark or self._failures > 0)
+        if not self._is_empty or not is_proper:
+            return False
+        try:
+            response = decode_response(await self._sender.fetch("GET", self._path))
+        except BrokenStream as error:
+            raise InvalidAnswer(f"the server's answer is no response: {error.message}") from None
+        if response.status not in DONE_STATUSES:
+            return False
+        self.ending = response
+        self.is_done = True
+        return True
+
+    async def _note_failure(self, error: ClientError) -> None:
+        """Wait before the next connection, or note the error if there is to be none."""
+        self._hang_up()
+        self._failures += 1
+        wait = self._wait_after(error)
+        if wait is None:
+            self.fault = error
+            return
+        _log.debug("lost the events of a response; connecting again in %.2f s", wait)
+        await self._sender.sleep(wait)
+
+    def _wait_after(self, error: ClientError) -> float | None:
+        if self._is_closed or not self._has_numbers:
+            return None  # without numbers, new events cannot be told from those that were seen
+        wait = retry_delay(
+            503 if isinstance(error, _LOST) else error.status,
+            self._failures,
+            error.retry_after,
+            self._sender.jitter(),
+            budget=float("inf"),
+            max_attempts=self._max_reconnects + 1,
+        )
+        return None if wait is None else max(min(wait, _LONGEST_WAIT), error.retry_after or 0.0)
+
+    def _hang_up(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None

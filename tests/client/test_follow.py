@@ -1,0 +1,236 @@
+"""Following a stored response: every event once, however often the connection is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.client import AsyncClient, errors
+from antiphon.client.settings import Timeouts
+from antiphon.protocol.codec import DONE, encode_sse
+from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.events import Event, OutputTextDelta, sequence_of
+from antiphon.protocol.response import Response
+from antiphon.testing import serve_gateway
+from tests.asking import ask, request, terminal
+from tests.building import COUNTED, STOP, build
+from tests.client.calling import KINDS, calling
+from tests.client.native import Answer, NativeServer, error, events, native, whole
+
+STREAM: list[Event] = build([TextGrew("Hel"), TextGrew("lo"), COUNTED, STOP])
+LAST = len(STREAM) - 1
+DONE_RESPONSE = terminal(STREAM)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def part(stream: Sequence[Event], **settings: Any) -> Answer:
+    """Return an answer that ends without a terminal event and without an end mark."""
+    return Answer(pieces=[encode_sse(event, "openai") for event in stream], **settings)
+
+
+def asked_after(server: NativeServer) -> list[int | None]:
+    """Return the `starting_after` of each request for events."""
+    queries = [parse_qs(urlsplit(request.path).query) for request in server.requests]
+    after = [query.get("starting_after") for query in queries if query.get("stream") == ["true"]]
+    return [None if number is None else int(number[0]) for number in after]
+
+
+@pytest.mark.parametrize("then", ["end", "reset", "stall"])
+@pytest.mark.parametrize("seen_before", range(1, LAST + 1))
+async def test_a_connection_lost_after_any_event_loses_and_repeats_none(
+    kind: str, then: Any, seen_before: int
+) -> None:
+    answers = [part(STREAM[:seen_before], then=then), events(STREAM[seen_before:])]
+    options: Any = {"timeouts": Timeouts(idle=0.5)} if then == "stall" else {}
+    async with native(*answers) as server, calling(kind, server.base_url, **options) as caller:
+        seen = await caller.replay("resp_1")
+
+    assert seen.error is None
+    assert seen.events == STREAM
+    assert seen.response is not None and seen.response.output_text == "Hello"
+    assert asked_after(server)[:2] == [None, seen_before - 1]
+
+
+async def test_a_server_that_repeats_what_was_seen_is_not_repeated(kind: str) -> None:
+    answers = [part(STREAM[:4]), events(STREAM)]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert seen.events == STREAM
+
+
+async def test_events_begin_after_the_number_that_was_asked_for(kind: str) -> None:
+    async with native(events(STREAM[5:])) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1", starting_after=4)
+    assert seen.events == STREAM[5:]
+    assert asked_after(server) == [4]
+    assert seen.response is not None and seen.response.output_text == "Hello"
+
+
+@pytest.mark.parametrize("after", [None, 4, LAST - 1])
+async def test_the_text_is_what_the_events_hold_and_not_more(after: int | None) -> None:
+    rest = STREAM[0 if after is None else after + 1 :]
+    async with (
+        native(events(rest)) as server,
+        AsyncClient(base_url=server.base_url) as client,
+        client.follow("resp_1", starting_after=after) as stream,
+    ):
+        text = "".join([piece async for piece in stream.text()])
+    assert text == "".join(event.delta for event in rest if isinstance(event, OutputTextDelta))
+
+
+async def test_whoever_saw_the_last_event_gets_none_and_the_response(kind: str) -> None:
+    nothing = Answer(pieces=[DONE])
+    answers = [nothing, whole(DONE_RESPONSE)]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1", starting_after=LAST)
+    assert (seen.error, seen.events, seen.response) == (None, [], DONE_RESPONSE)
+
+
+async def test_an_empty_stream_of_a_running_response_is_asked_for_again(kind: str) -> None:
+    running = whole(Response(id="resp_1", status="in_progress"))
+    answers = [Answer(pieces=[DONE]), running, events(STREAM)]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert seen.events == STREAM
+
+
+async def test_connections_that_bring_nothing_new_are_given_up_in_the_end(kind: str) -> None:
+    lost = part(STREAM[:3], then="reset")
+    async with native(lost) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1", max_reconnects=4)
+    assert isinstance(seen.error, errors.StreamBroken)
+    assert seen.events == STREAM[:3]
+    assert seen.error.partial is not None
+    assert len(server.requests) == 1 + 4
+
+
+async def test_reconnects_are_counted_from_the_last_new_event(kind: str) -> None:
+    answers = [part([event], then="reset") for event in STREAM]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1", max_reconnects=1)
+    assert (seen.error, seen.events) == (None, STREAM)
+
+
+async def test_a_server_that_is_away_for_a_moment_is_asked_again(kind: str) -> None:
+    answers = [part(STREAM[:3], then="reset"), error(503), error(502), events(STREAM[3:])]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert (seen.error, seen.events) == (None, STREAM)
+
+
+async def test_a_response_that_is_deleted_meanwhile_is_an_error_with_what_came(kind: str) -> None:
+    answers = [part(STREAM[:5], then="reset"), error(404, "response_not_found")]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert isinstance(seen.error, errors.ResourceNotFound)
+    assert seen.events == STREAM[:5]
+    assert seen.error.partial is not None and seen.error.partial.output_text == "Hel"
+    assert len(server.requests) == 2
+
+
+async def test_a_refusal_is_raised_when_the_stream_is_entered(kind: str) -> None:
+    async with native(error(404)) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert isinstance(seen.error, errors.ResourceNotFound)
+    assert len(server.requests) == 1
+
+
+async def test_an_error_event_in_place_of_events_is_raised(kind: str) -> None:
+    data = b'event: error\ndata: {"type":"error","message":"too old","code":"gone"}\n\n'
+    async with native(Answer(pieces=[data])) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1", max_reconnects=0)
+    assert isinstance(seen.error, errors.ClientError)
+    assert (seen.error.code, seen.events) == ("gone", [])
+
+
+async def test_events_without_numbers_are_not_asked_for_again(kind: str) -> None:
+    data = b'data: {"type":"response.output_text.delta","delta":"a","output_index":0}\n\n'
+    broken = Answer(pieces=[data], then="reset")
+    async with native(broken) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert isinstance(seen.error, errors.StreamBroken)
+    assert (len(seen.events), len(server.requests)) == (1, 1)
+
+
+async def test_an_answer_that_is_no_stream_is_an_error_that_says_so(kind: str) -> None:
+    async with native(whole(DONE_RESPONSE)) as server, calling(kind, server.base_url) as caller:
+        seen = await caller.replay("resp_1")
+    assert isinstance(seen.error, errors.InvalidAnswer)
+    assert "not a stream of events" in seen.error.message
+
+
+# Against our own gateway.
+
+
+@asynccontextmanager
+async def cutting(
+    address: tuple[str, int], every: int, connections: list[int]
+) -> AsyncIterator[str]:
+    """Yield the base URL of a proxy that resets each connection after so many bytes of answer.
+
+    `connections` gets what each of them carried.
+    """
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection(*address)
+        sent = 0
+        try:
+            up_writer.write(await reader.readuntil(b"\r\n\r\n"))
+            while sent < every and (data := await up_reader.read(every - sent)):
+                writer.write(data)
+                await writer.drain()
+                sent += len(data)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client has closed its side
+        finally:
+            connections.append(sent)
+            up_writer.transport.abort()
+            writer.transport.abort()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+async def test_a_live_turn_is_followed_over_connections_that_all_break(kind: str) -> None:
+    words = [f"word{number} " for number in range(30)]
+    halfway = asyncio.Event()
+    script: list[Step] = [*map(TextGrew, words[:15]), halfway, *map(TextGrew, words[15:])]
+    async with serve_gateway(ScriptedBackend([[*script, Stopped("stop")]])) as gateway:
+        made = (await ask(gateway, background=True)).json
+        connections: list[int] = []
+        async with (
+            cutting(gateway.address, 4000, connections) as base_url,
+            calling(kind, base_url) as caller,
+        ):
+            following = asyncio.create_task(caller.replay(made["id"], max_reconnects=100))
+            asyncio.get_running_loop().call_later(0.05, halfway.set)
+            seen = await following
+        stored = (await request(gateway, "GET", f"/responses/{made['id']}")).json
+
+    assert seen.error is None
+    assert [sequence_of(event) for event in seen.events] == list(range(len(seen.events)))
+    assert seen.response is not None
+    assert seen.response.output_text == "".join(words)
+    assert len(connections) > 2
+    assert stored["status"] == seen.response.status == "completed"
+
+
+async def test_a_finished_response_is_followed_from_any_event(kind: str) -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway, calling(kind, gateway.base_url) as own:
+        streamed = await own.follow(model="echo", input="one two three")
+        assert streamed.response is not None
+        for after in (None, 0, 3, len(streamed.events) - 2, len(streamed.events) - 1):
+            seen = await own.replay(streamed.response.id, starting_after=after)
+            assert seen.events == streamed.events[0 if after is None else after + 1 :]
+            assert seen.response == streamed.response
