@@ -88,6 +88,19 @@ def passed_items() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @cache
+def images() -> st.SearchStrategy[dict[str, Any]]:
+    """An image that a model made."""
+    return st.fixed_dictionaries(
+        {
+            "type": st.just("image_generation_call"),
+            "status": st.just("completed"),
+            "result": st.sampled_from(["", "aGk=", "AAAA"]),
+        },
+        optional={"output_format": st.sampled_from(["png", "webp"])},
+    )
+
+
+@cache
 def usages() -> st.SearchStrategy[Usage]:
     """A count of tokens whose total is a sum."""
     count = st.integers(0, 10**6)
@@ -117,7 +130,7 @@ def prose() -> st.SearchStrategy[Delta]:
         st.builds(ReasoningGrew, texts()),
         st.builds(SummaryGrew, texts()),
         st.builds(AnnotationAdded, citations()),
-        st.builds(ItemPassed, passed_items()),
+        st.builds(ItemPassed, passed_items() | images()),
     )
 
 

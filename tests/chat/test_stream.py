@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.chat.media import MediaReader
 from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import (
     AnnotationAdded,
@@ -17,14 +18,18 @@ from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
     Delta,
+    ItemPassed,
     ReasoningGrew,
     RefusalGrew,
+    Reported,
     Stopped,
     TextGrew,
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
+
+NO_REASON = Reported("finish_reason: the upstream gave none; taken for 'stop'")
 
 
 def event(value: object) -> bytes:
@@ -55,7 +60,7 @@ def read(data: bytes, **settings: Any) -> list[Delta]:
 def test_words_behind_the_end_are_not_read() -> None:
     reader = ChatStream()
     assert reader.feed(chunk(content="a")) == [TextGrew("a")]
-    assert reader.feed(DONE) == [Stopped("stop")]
+    assert reader.feed(DONE) == [NO_REASON, Stopped("stop")]
     assert reader.feed(chunk(content="b")) == []
 
 
@@ -328,6 +333,93 @@ def test_a_whole_completion_may_leave_the_reason_out() -> None:
     assert ChatStream().whole(completion({"content": "<think>a</think>b"}, None)) == [
         ReasoningGrew("a"),
         TextGrew("b"),
+        NO_REASON,
+        Stopped("stop"),
+    ]
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls", "length", "END_TURN", "content_filter"])
+def test_a_reason_that_is_known_is_not_reported(reason: str) -> None:
+    deltas = read(chunk(reason, content="a") + DONE)
+    assert not any(isinstance(delta, Reported) for delta in deltas)
+
+
+def test_a_reason_that_nobody_knows_is_a_stop_and_is_reported() -> None:
+    assert read(chunk("tired", content="a") + DONE) == [
+        TextGrew("a"),
+        Reported("finish_reason: 'tired' is not known; taken for 'stop'"),
+        Stopped("stop"),
+    ]
+
+
+def test_the_choices_of_a_whole_answer_are_told_apart_by_their_place() -> None:
+    body = {"choices": [{"message": {"content": text}, "finish_reason": "stop"} for text in "ab"]}
+    reader = ChatStream()
+    deltas = reader.whole(json.dumps(body).encode())
+    assert [delta for delta in deltas if isinstance(delta, TextGrew)] == [TextGrew("a")]
+    assert reader.skipped_choices == 1
+
+
+# Images and sound.
+
+IMAGE = "data:image/webp;base64,AAAA"
+
+
+def image_url(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"images": [image_url(IMAGE)]},
+        {"images": [{"type": "image_url", "image_url": IMAGE}]},
+        {"images": [IMAGE, IMAGE]},
+        {"content": [image_url(IMAGE)]},
+    ],
+)
+def test_an_image_of_an_answer_becomes_an_item(message: dict[str, Any]) -> None:
+    item = {"type": "image_generation_call", "status": "completed", "result": "AAAA"}
+    assert ChatStream().whole(completion(message)) == [
+        ItemPassed(item | {"output_format": "webp"}),
+        Stopped("stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ("https://127.0.0.1/a.png", "images: one is not in the answer, but at https://127.0.0.1/a"),
+        ("data:image/png;base64,***", "images: one is not valid base64"),
+        ("data:image/png;base64," + "A" * 40, "images: those over 32 MiB together are left out"),
+        (None, "images: one has no address"),
+    ],
+)
+def test_an_image_that_cannot_be_carried_is_reported(
+    image: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ChatStream()
+    monkeypatch.setattr(reader, "_media", MediaReader(max_images=32))
+    deltas = reader.whole(completion({"content": "so", "images": [{"image_url": {"url": image}}]}))
+    reports = [delta.what for delta in deltas if isinstance(delta, Reported)]
+    assert len(reports) == 1
+    assert reports[0].startswith(why)
+    assert deltas[0] == TextGrew("so")
+
+
+def test_the_transcript_of_sound_is_the_text_unless_there_is_one() -> None:
+    sound = {"id": "audio_1", "data": "UklGRg==", "transcript": "Good day"}
+    for content, text in ((None, "Good day"), ("Hello", "Hello")):
+        deltas = ChatStream().whole(completion({"content": content, "audio": sound}))
+        assert [delta.text for delta in deltas if isinstance(delta, TextGrew)] == [text]
+        assert [type(delta) for delta in deltas].count(Reported) == 1
+
+
+def test_a_part_of_a_kind_that_we_do_not_know_is_reported() -> None:
+    parts = [{"type": "text", "text": "see"}, *[{"type": "reference", "reference_ids": [1]}] * 2]
+    assert ChatStream().whole(completion({"content": parts})) == [
+        TextGrew("see"),
+        Reported("content (reference): a part that is left out"),
         Stopped("stop"),
     ]
 
@@ -375,7 +467,8 @@ def test_choices_beyond_the_first_of_a_stream_are_counted_once_each_and_not_read
     assert reader.skipped_choices == 2
     deltas += reader.feed(chunk("stop") + DONE)
 
-    assert deltas == [TextGrew("<0>"), TextGrew("<0>"), Stopped("stop")]
+    report = Reported("n: choices beyond the first are not returned; there were 2")
+    assert deltas == [TextGrew("<0>"), TextGrew("<0>"), report, Stopped("stop")]
     assert reader.skipped_choices == 2
 
 
@@ -385,7 +478,12 @@ def test_choices_beyond_the_first_of_a_whole_answer_are_counted() -> None:
 
     deltas = reader.whole(json.dumps(_choices(0, 1, 2, 3, field="message")).encode())
 
-    assert deltas == [TextGrew("<0>"), Stopped("stop")]
+    report = Reported("n: choices beyond the first are not returned; there were 3")
+    assert [delta for delta in deltas if delta != NO_REASON] == [
+        TextGrew("<0>"),
+        report,
+        Stopped("stop"),
+    ]
     assert reader.skipped_choices == 3
 
 

@@ -404,7 +404,9 @@ def test_further_choices_are_counted_and_noted_but_not_told() -> None:
     assert response.output_text == "<0>"
     assert road.skipped_choices == 2
     assert response.antiphon
-    assert response.antiphon.degraded == ("n: choices beyond the first are not told; there were 2",)
+    assert response.antiphon.degraded == (
+        "n: choices beyond the first are not returned; there were 2",
+    )
 
 
 @pytest.mark.requirement("22-D2")

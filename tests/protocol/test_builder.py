@@ -280,6 +280,27 @@ def test_a_derived_call_id_has_at_most_64_characters() -> None:
     assert len(response.antiphon.degraded) == 2
 
 
+def test_an_image_is_told_with_the_events_of_an_image() -> None:
+    image = {"type": "image_generation_call", "status": "completed", "result": "AA"}
+    events = accepted(TextGrew("Here:"), ItemPassed(image), TextGrew("Nice?"), COUNTED, STOP)
+
+    told = [event for event in events if getattr(event, "output_index", None) == 1]
+    assert [event_type(event).removeprefix("response.") for event in told] == [
+        "output_item.added",
+        "image_generation_call.in_progress",
+        "image_generation_call.generating",
+        "image_generation_call.completed",
+        "output_item.done",
+    ]
+    added, done = told[0], told[-1]
+    assert isinstance(added, OutputItemAdded)
+    assert isinstance(done, OutputItemDone)
+    assert (added.item["status"], added.item["result"]) == ("in_progress", None)
+    assert (done.item["status"], done.item["result"]) == ("completed", "AA")
+    assert done.item["id"].startswith("ig_")
+    assert [item["type"] for item in final(events).output] == ["message", image["type"], "message"]
+
+
 def test_arguments_for_a_call_that_is_not_open_fail_the_response() -> None:
     events = accepted(CallGrew(0, '{"x":1}'), STOP)
 

@@ -18,6 +18,9 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -241,6 +244,17 @@ def annotated(*indexes: int) -> list[Event]:
     return message_with(body, part)
 
 
+_Step = ImageInProgress | ImageGenerating | ImageCompleted
+
+
+def image(*steps: type[_Step], status: str = "completed", result: str | None = "AA") -> list[Event]:
+    """An image with these events between its opening and its end."""
+    item: Item = {"id": "m", "type": "image_generation_call", "status": "in_progress"}
+    progress: list[Event] = [step(item_id="m", output_index=0, sequence_number=0) for step in steps]
+    done = item | {"status": status, "result": result}
+    return item_events(item | {"result": None}, progress, done)
+
+
 def custom_call() -> list[Event]:
     """A call with free-form input."""
     begun: Item = {
@@ -340,6 +354,8 @@ HELLO = text_part("hello")
 OPEN_CALL, *REST_OF_CALL = call("f")
 FIRST, SECOND = call("f"), call("g", 1)
 
+IMAGE_STEPS = (ImageInProgress, ImageGenerating, ImageCompleted)
+
 BROKEN: list[tuple[str, list[Event]]] = [
     ("first", number(without(whole(message()), 0))),
     ("first", number([UnknownEvent("acme:ping", {}), *without(whole(), 0)])),
@@ -429,6 +445,15 @@ BROKEN: list[tuple[str, list[Event]]] = [
     ),
     ("text_equal", whole(message_with(without(PART, 1), HELLO))),
     ("text_equal", whole(without(call(), 1))),
+    ("image_order", whole(image())),
+    ("image_order", whole(image(ImageInProgress, ImageGenerating))),
+    (
+        "image_order",
+        whole(image(ImageGenerating, ImageInProgress, ImageGenerating, ImageCompleted)),
+    ),
+    ("image_order", whole(image(*IMAGE_STEPS, ImageCompleted))),
+    ("item_begin", whole(with_item(image(*IMAGE_STEPS), 0, result="AA"))),
+    ("item_end", whole(image(*IMAGE_STEPS, result=None))),
     ("annotation_index", whole(annotated(0, 2))),
     ("annotation_index", whole(annotated(1))),
     ("items_done", number([*begin(), message()[0], completed([])])),
@@ -493,6 +518,11 @@ def test_a_bad_stream_breaks_exactly_its_rule(rule: str, events: list[Event]) ->
 
 def test_every_rule_has_a_stream_that_breaks_it() -> None:
     assert {rule for rule, _ in BROKEN} == set(RULES)
+
+
+@pytest.mark.parametrize("events", [image(*IMAGE_STEPS), image(ImageInProgress, status="failed")])
+def test_an_image_may_be_made_or_fail(events: list[Event]) -> None:
+    assert judge_stream(whole(events)) == []
 
 
 def test_a_violation_names_its_event() -> None:

@@ -211,6 +211,18 @@ def test_call_ids_that_are_taken_are_not_given_again() -> None:
     ]
 
 
+def test_an_image_that_was_torn_off_has_failed() -> None:
+    image = {"type": "image_generation_call", "status": "completed", "result": "AA"}
+    _, events = running(ItemPassed(image))
+    for count in range(3, len(events)):
+        builder = again(events[:count])
+        whole = events[:count] + builder.fail(GONE)
+        assert judge_stream(whole) == []
+        assert [(item["status"], item["result"]) for item in final(whole).output] == [
+            ("failed", "")
+        ]
+
+
 def test_the_events_are_not_changed() -> None:
     _, events = running(*SAID)
     before = msgspec.json.encode(events)

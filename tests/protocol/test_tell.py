@@ -77,6 +77,7 @@ def test_every_kind_of_item_is_told() -> None:
         CallOpened(0, "f", "call_f"),
         CallGrew(0, '{"a":1}'),
         CallOpened(1, "g", "call_g"),
+        ItemPassed({"type": "image_generation_call", "status": "completed", "result": "AA"}),
         ItemPassed({"type": "acme:search", "status": "completed", "hits": [1]}),
         COUNTED,
         STOP,

@@ -8,21 +8,23 @@ Invariants, whatever the bytes:
   finish_reason;
 - an end without a finish_reason and without `[DONE]` is a fault (`upstream_closed`). A
   finish_reason without `[DONE]` is an end, and so is `[DONE]` without a finish_reason if
-  something was said and no call is cut short.
+  something was said and no call is cut short. That one is reported, and so is a finish_reason
+  that nobody knows.
 
-Only the first choice is read; how many more there were is counted. Fields and parts that we
-do not know are passed over.
+Only the first choice is read; that there were more is reported, as are parts of the content
+that we do not know. Fields that we do not know are skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from antiphon.chat.calls import CallReader
 from antiphon.chat.faults import fault_from_json
+from antiphon.chat.media import MediaReader
 from antiphon.chat.runs import ChunkRun
 from antiphon.chat.text import AnswerText
 from antiphon.chat.wire import (
@@ -32,6 +34,7 @@ from antiphon.chat.wire import (
     Message,
     SlowChunk,
     invalid_answer,
+    is_known_reason,
     read_annotation,
     read_any,
     read_arguments,
@@ -46,6 +49,7 @@ from antiphon.protocol.deltas import (
     Delta,
     ReasoningGrew,
     RefusalGrew,
+    Reported,
     Stopped,
     StopReason,
     TextGrew,
@@ -67,6 +71,8 @@ _DONE: Final = b"[DONE]"
 _BRACKET: Final = ord("[")
 _MAX_ANNOTATIONS: Final = 10_000
 _MAX_CHOICES: Final = 1024
+_IMAGES: Final = frozenset({"image_url", "image", "output_image"})
+_PART_TEXTS: Final = ("text", "thinking", "refusal")
 
 
 class ChatStream:
@@ -89,10 +95,12 @@ class ChatStream:
         self._text = AnswerText(names, think_tags=think_tags)
         self._run = ChunkRun()
         self._calls = CallReader()
+        self._media = MediaReader()
         self._room = max_output
         self._reason: StopReason | None = None
         self._has_frames = False
         self._has_spoken = False
+        self._has_content = False
         self._out: list[Delta] = []
         self._annotations: set[bytes] = set()
         self._other_choices: set[int] = set()
@@ -196,11 +204,11 @@ class ChatStream:
         if chunk.error or chunk.object == "error":
             self._note_usage(chunk.usage)
             raise fault_from_json({"error": chunk.error or {"message": chunk.message}})
-        for choice in chunk.choices or ():
-            if choice.index in (0, None):
+        for place, choice in enumerate(chunk.choices or ()):
+            if choice.index in (0, None) and not (place and self._is_whole):
                 self._take_choice(choice)
             else:
-                self._skip_choice(choice.index)
+                self._skip_choice(choice.index or place)
         if chunk.usage is not None:
             self._note_usage(chunk.usage)
         if chunk.x_groq is not None and isinstance(chunk.x_groq, dict):
@@ -218,6 +226,9 @@ class ChatStream:
             self._note_usage(choice.usage)
         if choice.finish_reason:
             self._reason = read_reason(choice.finish_reason, choice.error)
+            if not is_known_reason(choice.finish_reason):
+                reason = choice.finish_reason[:100]
+                self._report(f"finish_reason: '{reason}' is not known; taken for 'stop'")
 
     def _skip_choice(self, index: object) -> None:
         if len(self._other_choices) < _MAX_CHOICES:
@@ -231,6 +242,7 @@ class ChatStream:
             self._grow("reasoning", thought)
         content = message.content
         if content:
+            self._has_content = True
             if type(content) is str:
                 self._grow("text", content)
             else:
@@ -241,6 +253,20 @@ class ChatStream:
             self._grow_calls(message)
         if message.annotations:
             self._annotate(message.annotations)
+        if message.images:
+            self._take_images(message.images)
+        if message.audio:
+            self._take_audio(message.audio)
+
+    def _take_images(self, images: object) -> None:
+        self._release_text()
+        self._has_spoken = True
+        self._out += self._media.images(images)
+
+    def _take_audio(self, audio: object) -> None:
+        self._out += self._media.audio()
+        if isinstance(audio, dict) and not self._has_content:
+            self._grow("text", audio.get("transcript"))
 
     # What grows.
 
@@ -276,6 +302,14 @@ class ChatStream:
                 for piece in thought if isinstance(thought, list) else [thought]:
                     self._grow("reasoning", piece.get("text") if isinstance(piece, dict) else piece)
                 self._grow("refusal", part.get("refusal"))
+                self._take_other(part)
+
+    def _take_other(self, part: dict[str, Any]) -> None:
+        """Take a part that is not text."""
+        if part.get("type") in _IMAGES:
+            self._take_images([part])
+        elif not any(name in part for name in _PART_TEXTS):
+            self._out += self._media.part(part.get("type"))
 
     def _grow_calls(self, message: Message) -> None:
         self._out += self._text.stop_finding()
@@ -328,6 +362,14 @@ class ChatStream:
             self._tier = tier
             self._out.append(TierUsed(tier))
 
+    def _report(self, what: str) -> None:
+        self._out.append(Reported(what))
+
+    def _note_choices(self) -> None:
+        if self._other_choices:
+            count = len(self._other_choices)
+            self._report(f"n: choices beyond the first are not returned; there were {count}")
+
     def _note_logprobs(self, logprobs: object) -> None:
         tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
         if isinstance(tokens, list):
@@ -363,6 +405,9 @@ class ChatStream:
         self._calls.check_named()
         if self._reason is None and (not self._has_spoken or self._calls.is_cut):
             raise _closed()
+        if self._reason is None:
+            self._report("finish_reason: the upstream gave none; taken for 'stop'")
+        self._note_choices()
         self._out.append(Stopped(self._reason or "stop"))
         self.is_done = True
 
@@ -378,6 +423,8 @@ class ChatStream:
 
     def _break(self, error: BackendError | BrokenStream) -> None:
         self._flush()
+        if self._has_spoken:
+            self._note_choices()
         if isinstance(error, BrokenStream):
             error = invalid_answer(error.message)
         self.fault = error

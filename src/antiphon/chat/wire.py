@@ -27,6 +27,7 @@ __all__ = [
     "Message",
     "SlowChunk",
     "invalid_answer",
+    "is_known_reason",
     "read_annotation",
     "read_any",
     "read_arguments",
@@ -54,6 +55,25 @@ _REASONS: Final[dict[str, StopReason]] = {
     "prohibited_content": "content_filter",
     "refusal": "content_filter",
 }
+_STOPS: Final = frozenset(
+    {
+        "complete",
+        "completed",
+        "done",
+        "end",
+        "end_turn",
+        "eos",
+        "eos_token",
+        "finished",
+        "function_call",
+        "function_calls",
+        "stop",
+        "stop_sequence",
+        "tool_call",
+        "tool_calls",
+        "tool_use",
+    }
+)
 _FAILURES: Final = frozenset(
     {
         "error",
@@ -99,6 +119,8 @@ class Message(msgspec.Struct, gc=False):
     tool_calls: list[CallPiece] | None = None
     function_call: Function | None = None
     annotations: Any = None
+    images: Any = None
+    audio: Any = None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -250,6 +272,11 @@ def read_reason(reason: str, error: object = None) -> StopReason:
             status=503 if reason == "insufficient_system_resource" else 502,
         )
     return _REASONS.get(reason, "stop")
+
+
+def is_known_reason(reason: str) -> bool:
+    """Return whether it is known what a finish_reason means; any other is taken for a stop."""
+    return reason.lower() in _STOPS or reason.lower() in _REASONS
 
 
 def read_arguments(value: object) -> str:

@@ -240,12 +240,9 @@ class ChatRoad:
         return events + self._builder.fail(Failure(error.code or kind, error.message), kind)
 
     def _note_rest(self) -> None:
-        """Note what only the end shows: usage that nobody counted, choices that nobody reads."""
+        """Note what only the end shows: usage that the server did not count."""
         if self._builder.usage is None:
             self._builder.note_estimate(estimate_usage(self._plan, self._builder.output))
-        if self.skipped_choices:
-            what = f"n: choices beyond the first are not told; there were {self.skipped_choices}"
-            self._builder.feed(Degraded(what))
 
 
 def _builder(call: ChatCall, report: list[str], mint: Mint, now: int) -> ResponseBuilder:

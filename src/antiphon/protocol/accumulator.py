@@ -26,6 +26,7 @@ Damage is repaired by these rules, and each repair is noted in `deviations`:
 - An item that was never done ends as the response did. If the name and the status of the
   terminal event disagree, the worse of them counts. There is no event for a cancelled
   response: it ends as an incomplete one.
+- An image that was announced and never done has failed, whatever its progress was.
 - Unknown items are kept as they are; unknown events and all after the end are passed over.
 
 A stream without a terminal event is broken, however much of it arrived.
@@ -67,6 +68,9 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -88,7 +92,7 @@ from antiphon.protocol.events import (
     event_type,
 )
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import DONE_STATUSES, Response
+from antiphon.protocol.response import DONE_STATUSES, Response, with_total
 
 __all__ = ["MAX_DEVIATIONS", "ResponseAccumulator"]
 
@@ -102,6 +106,7 @@ _TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
 _CallDelta = ArgumentsDelta | CustomInputDelta
 _CallDone = ArgumentsDone | CustomInputDone
 _PartEvent = ContentPartAdded | ContentPartDone | SummaryPartAdded | SummaryPartDone
+_Image = ImageInProgress | ImageGenerating | ImageCompleted
 _InItem = _TextDelta | _TextDone | _CallDelta | _CallDone | _PartEvent | AnnotationEvent
 
 _TEXT: Final = Channel("content", "message", "output_text", "text", "content_index")
@@ -168,6 +173,7 @@ class ResponseAccumulator:
             **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._grow),
             **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._close_text),
             **dict.fromkeys((SummaryTextDone, CustomInputDone), self._close_text),
+            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), self._progress),
             OutputTextDelta: self._grow_output,
             ArgumentsDone: self._close_arguments,
             AnnotationEvent: self._annotate,
@@ -239,8 +245,11 @@ class ResponseAccumulator:
         status = self._final_status(event)
         self.settled = self._settle(event.response.output, status)
         output = [item for item, _ in self.settled]
+        usage = event.response.usage
+        if usage is not None and usage != (usage := with_total(usage)):
+            self._deviate("usage without total_tokens")
         self._ended = msgspec.structs.replace(
-            event.response, id=response_id, status=status, output=output
+            event.response, id=response_id, status=status, output=output, usage=usage
         )
 
     def _note_error(self, event: ErrorEvent) -> None:
@@ -287,6 +296,16 @@ class ResponseAccumulator:
         else:
             self._compare(draft.id, told, draft.streamed())
         draft.close(told)
+
+    def _progress(self, event: _Image) -> bool:
+        """Note how far an image has come; the item itself comes whole."""
+        draft = self._by_id.get(event.item_id) or self._by_index.get(event.output_index)
+        if draft is None or draft.done or draft.kind != "image_generation_call":
+            self._deviate(f"{event_type(event)} for unknown item {event.item_id!r}")
+            return False
+        draft.added["status"] = event_type(event).rpartition(".")[2]
+        self.touched = draft
+        return True
 
     def _find(self, index: int, item: Item, *, is_final: bool) -> Draft | None:
         named = self._by_id.get(string_of(item, "id") or string_of(item, "call_id"))

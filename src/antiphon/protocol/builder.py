@@ -43,6 +43,7 @@ from antiphon.protocol.deltas import (
     ReasoningGrew,
     RefusalGrew,
     Repaired,
+    Reported,
     Stopped,
     StopReason,
     SummaryGrew,
@@ -60,6 +61,9 @@ from antiphon.protocol.events import (
     CustomInputDelta,
     CustomInputDone,
     Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
@@ -272,7 +276,7 @@ class ResponseBuilder:
     def _note_tier(self, delta: TierUsed) -> None:
         self._response.service_tier = delta.tier
 
-    def _note_degraded(self, delta: Degraded) -> None:
+    def _note_degraded(self, delta: Degraded | Reported) -> None:
         notes = self._response.antiphon or Notes()
         if delta.what not in notes.degraded:
             degraded = (*notes.degraded, delta.what)
@@ -367,7 +371,13 @@ class ResponseBuilder:
         whole = copy_json(item)
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         index = self._next_index()
-        self._add_item(index, copy_json(whole))
+        if whole["type"] == "image_generation_call" and whole.get("status") == "completed":
+            self._add_item(index, copy_json(whole | {"status": _RUNNING, "result": None}))
+            for event in (ImageInProgress, ImageGenerating, ImageCompleted):
+                number = self._sequence
+                self._emit(event(sequence_number=number, item_id=whole["id"], output_index=index))
+        else:
+            self._add_item(index, copy_json(whole))
         self._end_item(index, whole)
 
     def _ensure_part(
@@ -656,6 +666,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
     UsageKnown: ResponseBuilder._note_usage,
     TierUsed: ResponseBuilder._note_tier,
     Degraded: ResponseBuilder._note_degraded,
+    Reported: ResponseBuilder._note_degraded,
     Repaired: ResponseBuilder._note_repaired,
     Stopped: ResponseBuilder._note_stop,
 }

@@ -48,7 +48,14 @@ from antiphon.protocol.events import (
     event_type,
 )
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import InputDetails, OutputDetails, Response, Status, Usage
+from antiphon.protocol.response import (
+    InputDetails,
+    OutputDetails,
+    Response,
+    Status,
+    Usage,
+    with_total,
+)
 from antiphon.protocol.sse import read_data
 
 __all__ = [
@@ -189,6 +196,7 @@ def decode_response(data: bytes) -> Response:
     if not _is_response(body):
         raise BrokenStream("response: it has neither an id nor output", code="invalid_event")
     response = _read_response(body, is_strict=False)
+    response.usage = response.usage and with_total(response.usage)
     if not isinstance(body.get("status"), str):
         response.status = _status_shown(response)
     return response

@@ -27,6 +27,7 @@ __all__ = [
     "ReasoningGrew",
     "RefusalGrew",
     "Repaired",
+    "Reported",
     "StopReason",
     "Stopped",
     "SummaryGrew",
@@ -109,7 +110,7 @@ class CallMade(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemPassed(msgspec.Struct, frozen=True):
-    """A whole item we do not understand, to be handed on as it is."""
+    """A whole item to be handed on as it is: an image, or one that we do not understand."""
 
     item: Item
 
@@ -130,6 +131,15 @@ class Degraded(msgspec.Struct, frozen=True, gc=False):
     """Something asked for that this backend cannot honour, as `field` or `field: reason`.
 
     Said before anything is sent to the model, so that a strict request is refused instead.
+    """
+
+    what: str
+
+
+class Reported(msgspec.Struct, frozen=True, gc=False):
+    """Something in the model's output that could not be handed on as it came, and why.
+
+    It is known only when the model has produced it, so no request is refused for it.
     """
 
     what: str
@@ -161,6 +171,7 @@ Delta = (
     | UsageKnown
     | TierUsed
     | Degraded
+    | Reported
     | Repaired
     | Stopped
 )

@@ -245,7 +245,9 @@ class Draft:
         else:
             item = self.streamed()
             if self._end is not None and "status" in item:
-                item["status"] = self._end
+                # An image is never incomplete, and one without its item was never received.
+                is_image = self.kind == "image_generation_call"
+                item["status"] = "failed" if is_image else self._end
         if self.id:
             item["id"] = self.id
         if "call_id" in item:

@@ -27,6 +27,9 @@ __all__ = [
     "CustomInputDone",
     "ErrorEvent",
     "Event",
+    "ImageCompleted",
+    "ImageGenerating",
+    "ImageInProgress",
     "KnownEvent",
     "LifecycleEvent",
     "OutputItemAdded",
@@ -235,6 +238,18 @@ class CustomInputDone(_InItem, frozen=True, tag="response.custom_tool_call_input
     input: str
 
 
+class ImageInProgress(_InItem, frozen=True, tag="response.image_generation_call.in_progress"):
+    """An image is asked for."""
+
+
+class ImageGenerating(_InItem, frozen=True, tag="response.image_generation_call.generating"):
+    """An image is being made."""
+
+
+class ImageCompleted(_InItem, frozen=True, tag="response.image_generation_call.completed"):
+    """An image is made; its item is done next."""
+
+
 class ErrorEvent(_Event, frozen=True, tag="error"):
     """Something broke while streaming; a `response.failed` follows."""
 
@@ -291,6 +306,9 @@ KnownEvent = (
     | ArgumentsDone
     | CustomInputDelta
     | CustomInputDone
+    | ImageInProgress
+    | ImageGenerating
+    | ImageCompleted
     | ErrorEvent
 )
 Event = KnownEvent | UnknownEvent

@@ -27,6 +27,9 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -75,6 +78,7 @@ RULES: Final[dict[str, str]] = {
     "part_order": "added, deltas, text done, part done, one part after the other, then item done.",
     "part_equal": "A done part holds exactly the text and annotations that were told.",
     "text_equal": "A done text is the concatenation of its deltas.",
+    "image_order": "An image is in progress, generating, completed, and then done; or it failed.",
     "annotation_index": "annotation_index counts 0, 1, 2, … in each part.",
     "items_done": "Every item is done before the terminal event.",
     "incomplete_item": "Only the last items of an incomplete response, or any of a failed one.",
@@ -96,7 +100,8 @@ _CallSay = ArgumentsDone | CustomInputDone
 _PartAdded = ContentPartAdded | SummaryPartAdded
 _PartDone = ContentPartDone | SummaryPartDone
 _InPart = _Grow | _Say | _PartAdded | _PartDone | AnnotationEvent
-_InItem = _InPart | _CallGrow | _CallSay
+_Image = ImageInProgress | ImageGenerating | ImageCompleted
+_InItem = _InPart | _CallGrow | _CallSay | _Image
 
 _BEFORE: Final[dict[tuple[str, type[Any]], str]] = {
     ("new", ResponseCreated): "created",
@@ -109,6 +114,12 @@ _OPENS_WITH: Final[dict[str, Item]] = {
     "message": {"role": "assistant", "status": "in_progress", "content": []},
     "reasoning": {"summary": []},
     "function_call": {"status": "in_progress", "arguments": ""},
+    "image_generation_call": {"status": "in_progress", "result": None},
+}
+_IMAGE_STEPS: Final[dict[tuple[str, type[Any]], str]] = {
+    ("added", ImageInProgress): "in_progress",
+    ("in_progress", ImageGenerating): "generating",
+    ("generating", ImageCompleted): "completed",
 }
 _ENDS_AS: Final[dict[str, frozenset[str]]] = {
     "completed": frozenset({"completed"}),
@@ -204,6 +215,8 @@ class _Item:
         self.id = item.get("id")
         self.kind = item.get("type")
         self.call_id = item.get("call_id")
+        self.image = "added"
+        """How far an image has come."""
         self.lists: dict[str, list[_Part]] = {"content": [], "summary": []}
         if self.kind == "function_call":
             self.lists["arguments"] = [_Part("arguments")]
@@ -234,6 +247,7 @@ class Referee:
             **dict.fromkeys((SummaryTextDelta, ArgumentsDelta, CustomInputDelta), self._grow),
             **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._say),
             **dict.fromkeys((SummaryTextDone, ArgumentsDone, CustomInputDone), self._say),
+            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), self._progress),
             AnnotationEvent: self._annotate,
             OutputItemAdded: self._add_item,
             OutputItemDone: self._close_item,
@@ -355,6 +369,7 @@ class Referee:
             told = event.item.get(field)
             self._require(told == value, "item_same", f"{field} {told!r} was {value!r}")
         self._check_status(event.item)
+        self._check_image(item, event.item)
         self._check_whole(item, event.item)
         del self._open[str(item.id)]
         self._done[item.position] = _copy(event.item)
@@ -373,6 +388,23 @@ class Referee:
         else:
             is_final = status != "in_progress"
         self._require(is_final, "item_end", f"status is {status!r}")
+
+    def _progress(self, event: _Image) -> None:
+        item = self._item_of(event)
+        if item is None:
+            return
+        step = _IMAGE_STEPS.get((item.image, type(event)))
+        is_due = step is not None and item.kind == "image_generation_call"
+        self._require(is_due, "image_order", f"came while the {item.kind} was {item.image}")
+        item.image = step or item.image
+
+    def _check_image(self, item: _Item, told: Item) -> None:
+        if item.kind != "image_generation_call":
+            return
+        status, result = told.get("status"), told.get("result")
+        self._require(isinstance(result, str), "item_end", "the image has no result")
+        is_due = status == "failed" or (status, item.image) == ("completed", "completed")
+        self._require(is_due, "image_order", f"done as {status} while it was {item.image}")
 
     def _check_whole(self, item: _Item, told: Item) -> None:
         for name, parts in item.lists.items():

@@ -229,6 +229,7 @@ _PREFIXES: Final = {
     "additional_tools": "at",
     "reasoning": "rs",
     "compaction": "cmp",
+    "image_generation_call": "ig",
 }
 
 

@@ -34,6 +34,7 @@ from antiphon.protocol.deltas import (
     CallOpened,
     Degraded,
     Delta,
+    Reported,
     Stopped,
     TierUsed,
     UsageKnown,
@@ -48,7 +49,7 @@ Check = Callable[[str], str | None]
 """Says what is wrong with the arguments, or the input, of a call; None if nothing is."""
 
 _OF_CALLS: Final = (CallOpened, CallGrew, CallClosed, Stopped)
-_NOTES: Final = (UsageKnown, TierUsed, Degraded)
+_NOTES: Final = (UsageKnown, TierUsed, Degraded, Reported)
 # Characters of arguments that are held back of a function that is not strict: about 500 tokens.
 HELD_AT_MOST: Final = 2000
 

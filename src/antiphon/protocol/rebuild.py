@@ -29,6 +29,9 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -98,6 +101,8 @@ class _Rebuilt(ResponseBuilder):
     ) -> None:
         super().__init__(response, mint, reasoning_as=reasoning_as, seal=seal)
         self._told_failure: Failure | None = None
+        self._image: tuple[int, Item] | None = None
+        """An image that was announced and is not done."""
         self._recalls: dict[type[Any], Callable[[Any], None]] = {
             **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), _skip),
             **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._recall_part),
@@ -107,6 +112,7 @@ class _Rebuilt(ResponseBuilder):
             **dict.fromkeys((OutputTextDone, RefusalDone), _skip),
             **dict.fromkeys((ReasoningTextDone, SummaryTextDone), _skip),
             **dict.fromkeys((ArgumentsDone, CustomInputDone), _skip),
+            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), _skip),
             AnnotationEvent: self._recall_annotation,
             **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._recall_said),
             OutputItemAdded: self._recall_item,
@@ -134,6 +140,10 @@ class _Rebuilt(ResponseBuilder):
                 self._mend_call(last.output_index, last.arguments)
             case CustomInputDone():
                 self._mend_call(last.output_index, last.input)
+            case _ if self._image is not None:
+                # Its events are sent together; those that did not arrive had the image.
+                index, item = self._image
+                self._end_item(index, item | {"status": "failed", "result": ""})
             case OutputItemAdded() if not self._is_open(last.output_index):
                 self._end_item(last.output_index, copy_json(last.item))
         open_items = len(self._calls) + (self._prose is not None)
@@ -181,6 +191,8 @@ class _Rebuilt(ResponseBuilder):
         family = call_family(item)
         if family is not None:
             self._recall_call(index, item, family)
+        elif kind == "image_generation_call":
+            self._image = (index, copy_json(item))
         elif kind == "message" or kind == "reasoning":
             self._prose = OpenProse(kind, item_id, index)
             _compare(item, self._prose.item("in_progress"))
@@ -198,6 +210,7 @@ class _Rebuilt(ResponseBuilder):
 
     def _recall_item_done(self, event: OutputItemDone) -> None:
         self._output.append(copy_json(event.item))
+        self._image = None
         if self._calls.pop(event.output_index, None) is None:
             self._prose = None
 

@@ -26,6 +26,7 @@ __all__ = [
     "Response",
     "Status",
     "Usage",
+    "with_total",
 ]
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -54,7 +55,7 @@ class OutputDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens of one response. `total_tokens` is what the counter said, not a sum of ours."""
+    """Tokens of one response. `total_tokens` is the server's own; see `with_total`."""
 
     input_tokens: int = 0
     input_tokens_details: InputDetails = InputDetails()
@@ -62,6 +63,12 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_tokens_details: OutputDetails = OutputDetails()
     total_tokens: int = 0
     extra: Extra = msgspec.field(default=UNSET, name="$extra")
+
+
+def with_total(usage: Usage) -> Usage:
+    """Return the usage; a total that the server left out is the sum of input and output."""
+    total = usage.total_tokens or usage.input_tokens + usage.output_tokens
+    return msgspec.structs.replace(usage, total_tokens=total)
 
 
 class Failure(msgspec.Struct, frozen=True):

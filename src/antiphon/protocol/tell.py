@@ -20,6 +20,9 @@ from antiphon.protocol.events import (
     CustomInputDelta,
     CustomInputDone,
     Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     KnownEvent,
     OutputItemAdded,
     OutputItemDone,
@@ -161,6 +164,10 @@ class _Teller:
                 if said:
                     self.emit(CustomInputDelta, delta=said, **place)
                 self.emit(CustomInputDone, input=said, **place)
+            case "image_generation_call":
+                self.emit(ImageInProgress, **place)
+                self.emit(ImageGenerating, **place)
+                self.emit(ImageCompleted, **place)
 
     def _tell_part(self, voice: _Voice, part: Part, place: dict[str, Any]) -> None:
         empty: Part = {voice.text: ""} | {field: [] for field in _NOTES if field in part}
@@ -189,6 +196,8 @@ def _opening(item: Item) -> Item:
             opening["content"] = []
         case "reasoning":
             opening["summary"] = []
+        case "image_generation_call":
+            opening["result"] = None
         case _:
             family = call_family(item)
             assert family is not None
@@ -200,6 +209,8 @@ def _can_be_told(item: Item) -> bool:
     kind = item.get("type")
     if not isinstance(item.get("id"), str):
         return False
+    if kind == "image_generation_call":
+        return item.get("status") == "completed"
     family = call_family(item)
     if family is not None and family.kind in WHOLE:
         return isinstance(item.get(family.payload), dict)
