@@ -14,7 +14,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -32,6 +32,7 @@ from antiphon.client import (
     ConversationCache,
     Conversations,
     Deleted,
+    FunctionTool,
     InputTokens,
     ItemPage,
     Model,
@@ -42,6 +43,7 @@ from antiphon.client import (
     tool_loop,
 )
 from antiphon.client import errors as client_errors
+from antiphon.client import items as client_items
 from antiphon.client.client import ClientOptions
 from antiphon.client.tool_loop import run_tools, run_tools_sync
 from antiphon.host import (
@@ -366,6 +368,7 @@ def test_the_reference_has_every_option_of_a_client() -> None:
         ("client", [AsyncClient, Client]),
         ("client", [AsyncStream, Stream]),
         ("client", [AsyncConversations, Conversations]),
+        ("client", [FunctionTool]),
         ("client", [ConversationCache]),
         ("host", [Provider]),
         ("host", [SyncProvider]),
@@ -423,6 +426,22 @@ def test_the_reference_has_the_fields_of_values(
     rows = {row[0]: row[1] for row in _rows(f"reference/{page}", f"## {heading}")}
     expected = {kind.__name__: "`, `".join(kind.__struct_fields__) for kind in kinds}
     assert rows == expected
+
+
+def test_the_reference_has_every_typed_item() -> None:
+    rows = {row[0]: row[1] for row in _rows("reference/client", "## antiphon.client.items")}
+    kinds = [kind for kind in vars(client_items).values() if _is_typed_item(kind)]
+    assert list(rows) == [kind.__name__ for kind in get_args(client_items.TypedItem)]
+    assert sorted(rows) == sorted(kind.__name__ for kind in kinds)
+    for kind in kinds:
+        listed = re.findall(r"`(\w+(?:\(\w+\))?)`", f"`{rows[kind.__name__]}`")
+        bases = [base for base in kind.__mro__ if base.__module__ == client_items.__name__]
+        members = {name for base in bases for name in _members(base)}
+        assert set(listed) == members - {"id", "type", "status"}
+
+
+def _is_typed_item(value: object) -> bool:
+    return isinstance(value, type) and value.__name__.endswith("Item") and value.__name__ != "_Item"
 
 
 def test_the_reference_has_all_of_an_outcome() -> None:

@@ -10,6 +10,18 @@ from antiphon.client.client import AsyncClient
 from antiphon.client.conversation import ConversationCache, Thread
 from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import ClientError
+from antiphon.client.function_tools import FunctionTool, function_tool
+from antiphon.client.items import (
+    CallOutputItem,
+    CustomCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    ReasoningItem,
+    TypedItem,
+    typed_item,
+    typed_items,
+)
 from antiphon.client.resources import (
     Compaction,
     Conversation,
@@ -28,22 +40,33 @@ __all__ = [
     "AsyncClient",
     "AsyncConversations",
     "AsyncStream",
+    "CallOutputItem",
     "Client",
     "ClientError",
     "Compaction",
     "Conversation",
     "ConversationCache",
     "Conversations",
+    "CustomCallItem",
     "Deleted",
+    "FunctionCallItem",
+    "FunctionTool",
     "InputTokens",
     "ItemPage",
+    "MessageItem",
     "Model",
+    "OtherItem",
+    "ReasoningItem",
     "Stream",
     "Thread",
     "Timeouts",
     "ToolFailed",
     "ToolLimits",
     "ToolRun",
+    "TypedItem",
+    "function_tool",
     "run_tools",
     "run_tools_sync",
+    "typed_item",
+    "typed_items",
 ]

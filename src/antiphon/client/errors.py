@@ -21,6 +21,7 @@
         ├── ServerUnreachable       no connection
         ├── TimedOut                silent for too long (also a TimeoutError); never a cancel
         ├── InvalidAnswer           what came back is no answer of a Responses server
+        ├── InvalidArguments        a call's arguments cannot be used (also a ValueError)
         └── StreamBroken            no terminal event: `partial` holds what arrived
 
 Whether something is worth another try is decided in `transport.retry`, before the first event
@@ -50,6 +51,7 @@ __all__ = [
     "Conflict",
     "ContextTooLong",
     "InvalidAnswer",
+    "InvalidArguments",
     "MissingInput",
     "QuotaExceeded",
     "RateLimited",
@@ -228,6 +230,10 @@ class TimedOut(ClientError, TimeoutError):
 
 class InvalidAnswer(ClientError):
     """What came back is no answer of a Responses server; check the base URL."""
+
+
+class InvalidArguments(ClientError, ValueError):
+    """The model wrote arguments that cannot be read, or that are not what was asked for."""
 
 
 class StreamBroken(ClientError):

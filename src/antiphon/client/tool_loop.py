@@ -19,19 +19,33 @@ import msgspec
 
 from antiphon.client.client import AsyncClient
 from antiphon.client.continuation import full_history, kept_id
+from antiphon.client.errors import BadTool, InvalidArguments
+from antiphon.client.function_tools import FunctionTool, function_tool
 from antiphon.client.history import is_model_made, mend
+from antiphon.client.items import FunctionCallItem
 from antiphon.client.parameters import Params, place_parameters
-from antiphon.client.request import plain_json, plain_params, read_items
+from antiphon.client.request import plain_params, read_items
 from antiphon.client.settings import WireApi
 from antiphon.client.sync import Client
 from antiphon.protocol.drafts import call_payload
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
-__all__ = ["MAX_ROUNDS", "Handler", "ToolFailed", "ToolRun", "run_tools", "run_tools_sync"]
+__all__ = [
+    "MAX_ROUNDS",
+    "Handler",
+    "Handlers",
+    "ToolFailed",
+    "ToolRun",
+    "run_tools",
+    "run_tools_sync",
+]
 
 Handler = Callable[..., object]
 """A tool: it takes the arguments by name and returns text, or anything that JSON can hold."""
+
+Handlers = Mapping[str, Handler] | Sequence[Handler]
+"""Tools by name; or functions whose names and schemas are those of their signatures."""
 
 MAX_ROUNDS: Final = 10
 # What a round has of its own, by all its names.
@@ -62,7 +76,7 @@ class ToolRun(msgspec.Struct, frozen=True):
 
 async def run_tools(
     client: AsyncClient,
-    handlers: Mapping[str, Handler],
+    handlers: Handlers,
     *,
     max_rounds: int = MAX_ROUNDS,
     wire_api: WireApi | None = None,
@@ -70,7 +84,8 @@ async def run_tools(
 ) -> ToolRun:
     """Ask, run the calls with the handlers of their names, and go on until there are none.
 
-    A handler may be a coroutine function. A call that has no handler ends the loop: the
+    A list of functions is offered to the model by itself, as `function_tool` makes them tools. A
+    handler may be a coroutine function. A call that has no handler ends the loop: the
     response holds it, and it is the caller's. So does the last of `max_rounds`.
     """
     wire_api = wire_api or client.wire_api
@@ -92,7 +107,7 @@ async def run_tools(
 
 def run_tools_sync(
     client: Client,
-    handlers: Mapping[str, Handler],
+    handlers: Handlers,
     *,
     max_rounds: int = MAX_ROUNDS,
     wire_api: WireApi | None = None,
@@ -118,13 +133,17 @@ def run_tools_sync(
 class _Loop:
     """What is asked next. `params` are those of the next call."""
 
-    def __init__(self, handlers: Mapping[str, Handler], params: Params, wire: WireApi) -> None:
+    def __init__(self, handlers: Handlers, params: Params, wire: WireApi) -> None:
         given = plain_params(params)
+        if isinstance(handlers, FunctionTool) or not isinstance(handlers, Mapping):
+            handlers = _tools_by_name(handlers)
+            offered = [tool.definition for tool in handlers.values()]
+            given["tools"] = [*given.get("tools", ()), *offered]
+        self._handlers: Mapping[str, Handler] = handlers
         body = place_parameters(given, wire)
         self.params = cast(Params, given)
         self.rounds = 0
         self._deviations: list[str] = []
-        self._handlers = handlers
         self._asked = read_items(given)
         self._made: list[Item] = []
         """All since then: what the model said, and what the tools gave back."""
@@ -159,13 +178,13 @@ class _Loop:
 
     def run(self, call: Item) -> object:
         """Run a call. Raise ToolFailed if its arguments cannot be read or do not fit."""
-        try:
-            arguments: Any = msgspec.json.decode(call["arguments"] or "{}")
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise ToolFailed(f"the arguments are no JSON: {error}") from None
-        if not isinstance(arguments, dict):
-            raise ToolFailed("the arguments must be a JSON object")
         handler = self._handlers[call["name"]]
+        try:
+            arguments = FunctionCallItem(call).arguments
+            if isinstance(handler, FunctionTool):
+                return handler.run(arguments)
+        except InvalidArguments as error:
+            raise ToolFailed(error.message) from None
         _check_fit(handler, arguments)
         return handler(**arguments)
 
@@ -191,6 +210,18 @@ class _Loop:
             # The whole of it is at hand, in case the server loses the thread.
             return {"previous_response_id": parent, "messages": items}
         return {"previous_response_id": self._begun_at, "prompt": self._template, "input": items}
+
+
+def _tools_by_name(functions: FunctionTool | Sequence[Handler]) -> dict[str, FunctionTool]:
+    """Return functions as tools, by the names that the model calls them by."""
+    given = [functions] if isinstance(functions, FunctionTool) else functions
+    found: dict[str, FunctionTool] = {}
+    for one in given:
+        tool = one if isinstance(one, FunctionTool) else function_tool(one)
+        if tool.name in found:
+            raise BadTool(tool.name, "there are two functions of this name")
+        found[tool.name] = tool
+    return found
 
 
 def _unforced(choice: Any) -> Any:
@@ -219,8 +250,4 @@ def _check_fit(handler: Handler, arguments: Mapping[str, Any]) -> None:
 
 
 def _output(call: Item, value: object) -> Item:
-    if isinstance(value, str):
-        text = mend(value)
-    else:
-        text = msgspec.json.encode(plain_json(value, f"what {call['name']} returned")).decode()
-    return {"type": "function_call_output", "call_id": call["call_id"], "output": text}
+    return FunctionCallItem(call).output(value)

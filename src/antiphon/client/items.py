@@ -1,0 +1,194 @@
+"""Items as typed values, for those who would rather not read dicts.
+
+Items stay dicts on the wire and in a response, so that what we do not know survives. These values
+are a view of them: `fields` is the item itself. An item of a type that has no class here is an
+`OtherItem`. The arguments of a call are parsed when they are asked for, because a model may have
+written anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from antiphon.client.errors import InvalidArguments
+from antiphon.client.history import mend
+from antiphon.client.request import plain_json
+from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.response import Response
+
+__all__ = [
+    "CallOutputItem",
+    "CustomCallItem",
+    "FunctionCallItem",
+    "MessageItem",
+    "OtherItem",
+    "ReasoningItem",
+    "TypedItem",
+    "typed_item",
+    "typed_items",
+]
+
+_T = TypeVar("_T")
+
+
+class _Item(msgspec.Struct, frozen=True):
+    fields: Item
+
+    @property
+    def id(self) -> str:
+        """The id of the item, empty if it has none."""
+        return _text(self.fields, "id")
+
+    @property
+    def type(self) -> str:
+        """The type of the item on the wire."""
+        return item_type(self.fields)
+
+    @property
+    def status(self) -> str:
+        """How far the item came: completed, incomplete or in_progress; empty if it has none."""
+        return _text(self.fields, "status")
+
+
+class MessageItem(_Item, frozen=True):
+    """A message of the user, the model or the system."""
+
+    @property
+    def role(self) -> str:
+        """Whose message it is."""
+        return _text(self.fields, "role")
+
+    @property
+    def text(self) -> str:
+        """The text of all its parts, refusals included."""
+        return text_of(self.fields.get("content"))
+
+
+class ReasoningItem(_Item, frozen=True):
+    """What the model thought, as far as the server shows it."""
+
+    @property
+    def text(self) -> str:
+        """The thought itself, else its summary."""
+        return text_of(self.fields.get("content")) or self.summary
+
+    @property
+    def summary(self) -> str:
+        """The summary of the thought."""
+        return text_of(self.fields.get("summary"))
+
+
+class _Call(_Item, frozen=True):
+    @property
+    def call_id(self) -> str:
+        """What the output of the call has to name."""
+        return _text(self.fields, "call_id")
+
+    @property
+    def name(self) -> str:
+        """The tool that is called."""
+        return _text(self.fields, "name")
+
+
+class FunctionCallItem(_Call, frozen=True):
+    """A call of a function."""
+
+    @property
+    def arguments_json(self) -> str:
+        """The arguments as the model wrote them."""
+        return _text(self.fields, "arguments")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name. Raise InvalidArguments if they are no JSON object."""
+        try:
+            value = msgspec.json.decode(self.arguments_json or "{}")
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            raise InvalidArguments(f"the arguments are no JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise InvalidArguments("the arguments must be a JSON object")
+        return value
+
+    def arguments_as(self, kind: type[_T]) -> _T:
+        """Return the arguments as a dataclass, TypedDict or Struct. Raise InvalidArguments."""
+        try:
+            return msgspec.convert(self.arguments, kind)
+        except msgspec.ValidationError as error:
+            text = str(error).replace("`", "")
+            raise InvalidArguments(f"the arguments do not fit: {text}") from None
+
+    def output(self, value: object) -> Item:
+        """Return the item that answers the call: text as it is, anything else as JSON."""
+        return _output(self, "function_call_output", value)
+
+
+class CustomCallItem(_Call, frozen=True):
+    """A call of a custom tool, whose input is text."""
+
+    @property
+    def input(self) -> str:
+        """What the model gives to the tool."""
+        return _text(self.fields, "input")
+
+    def output(self, value: object) -> Item:
+        """Return the item that answers the call: text as it is, anything else as JSON."""
+        return _output(self, "custom_tool_call_output", value)
+
+
+class CallOutputItem(_Item, frozen=True):
+    """What a tool gave back."""
+
+    @property
+    def call_id(self) -> str:
+        """The call that it answers."""
+        return _text(self.fields, "call_id")
+
+    @property
+    def text(self) -> str:
+        """The output, or the text of its parts."""
+        return text_of(self.fields.get("output"))
+
+
+class OtherItem(_Item, frozen=True):
+    """An item of any other type."""
+
+
+TypedItem = (
+    MessageItem | ReasoningItem | FunctionCallItem | CustomCallItem | CallOutputItem | OtherItem
+)
+
+_CLASSES: dict[str, type[TypedItem]] = {
+    "message": MessageItem,
+    "reasoning": ReasoningItem,
+    "function_call": FunctionCallItem,
+    "custom_tool_call": CustomCallItem,
+    "function_call_output": CallOutputItem,
+    "custom_tool_call_output": CallOutputItem,
+}
+
+
+def typed_item(item: Item) -> TypedItem:
+    """Return an item as a typed value."""
+    return _CLASSES.get(item_type(item), OtherItem)(item)
+
+
+def typed_items(source: Response | Iterable[Item]) -> list[TypedItem]:
+    """Return the output of a response, or other items, as typed values."""
+    items = source.output if isinstance(source, Response) else source
+    return [typed_item(item) for item in items]
+
+
+def _text(fields: Item, name: str) -> str:
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _output(call: _Call, kind: str, value: object) -> Item:
+    if isinstance(value, str):
+        text = mend(value)
+    else:
+        text = msgspec.json.encode(plain_json(value, f"what {call.name} returned")).decode()
+    return {"type": kind, "call_id": call.call_id, "output": text}
