@@ -33,8 +33,9 @@ from antiphon.host.errors import MalformedCall, ResponseFailed, TurnCancelled
 from antiphon.host.parts import Part, ResponsePart
 from antiphon.host.usage import Totals, TurnEnded, TurnStarted, Update, UsageTracker
 from antiphon.protocol.codec import encode_sse
-from antiphon.protocol.deltas import CallGrew, CallOpened, ReasoningGrew, TextGrew
+from antiphon.protocol.deltas import CallGrew, CallOpened, ReasoningGrew, TextGrew, UsageKnown
 from antiphon.protocol.items import Item
+from antiphon.protocol.response import Usage
 from antiphon.testing import Call, Reset, Script, ScriptedUpstream, Stall, serve_gateway
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, NativeServer, native, response
@@ -768,6 +769,96 @@ async def test_the_servers_count_makes_the_next_estimate_better() -> None:
     # The server counted 3 for what looks like hundreds: that is what the next turn builds on.
     assert started[0] > 400
     assert started[1] < 50
+
+
+def counting(tokens: int) -> Answer:
+    """Return an answer of a server that counted so many tokens of input."""
+    usage = Usage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
+    return response(TextGrew("x"), UsageKnown(usage), STOP)
+
+
+LONG = Message.user("x" * 4000)
+
+
+@pytest.mark.requirement("RFC016-metric-5")
+@pytest.mark.parametrize("session", [None, "c"])
+async def test_counting_tokens_learns_from_the_servers_own_count(session: str | None) -> None:
+    async with native(counting(5000)) as server, provider(server.base_url) as host:
+        before = host.count_tokens("m", LONG)
+        await host.respond("m", [LONG], RespondOptions(session=session))
+        after = host.count_tokens("m", LONG)
+        new = host.count_tokens("m", Message.user("y" * 4000))
+    assert before < 1100
+    assert 4900 <= after <= 5250
+    assert 4800 <= new <= 5400
+    assert host.count_tokens("another", LONG) == before
+
+
+@pytest.mark.requirement("RFC016-metric-5")
+async def test_the_parts_of_a_conversation_come_to_what_the_server_counted() -> None:
+    """Editors add up what each message is counted as, to know when to summarise."""
+    messages = [Message.user("A question " * 50), Message.assistant("An answer. " * 80)]
+    messages.append(Message.user('{"a":1,"b":[2,3],"c":"0f9e"}' * 40))
+    async with native(counting(1400), counting(1900)) as server, provider(server.base_url) as host:
+        await host.respond("m", messages)
+        assert sum(host.count_tokens("m", it) for it in messages) == pytest.approx(1400, rel=0.02)
+        messages += [Message.assistant("More. " * 60), Message.user("And? " * 90)]
+        await host.respond("m", messages)
+        assert sum(host.count_tokens("m", it) for it in messages) == pytest.approx(1900, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"previous_response_id": "resp_0"},
+        {"conversation": "conv_0"},
+        {"prompt": {"id": "pmpt_0"}},
+        {"truncation": "auto"},
+    ],
+)
+async def test_a_count_of_more_or_less_than_was_sent_teaches_nothing(
+    options: dict[str, Any],
+) -> None:
+    async with native(counting(5000)) as server, provider(server.base_url) as host:
+        before = host.count_tokens("m", LONG)
+        await host.respond("m", [LONG], RespondOptions(model_options=options))
+        assert host.count_tokens("m", LONG) == before
+
+
+@pytest.mark.parametrize("is_learned", [True, False])
+async def test_the_length_that_a_server_is_asked_for_is_learned_unless_it_is_an_estimate(
+    is_learned: bool,
+) -> None:
+    body: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": 5000}
+    if not is_learned:
+        body["antiphon"] = {"usage": "estimated"}
+    answer = Answer(pieces=[msgspec.json.encode(body)], content_type="application/json")
+    async with native(answer) as server, provider(server.base_url) as host:
+        before = host.count_tokens("m", LONG)
+        options = RespondOptions(session="c", tools=[WEATHER])
+        counted = await host.measure_tokens("m", [LONG], options)
+        after = host.count_tokens("m", LONG)
+    assert counted.input_tokens == 5000
+    assert (after > 3 * before) is is_learned
+    assert server.requests[0].path == "/v1/responses/input_tokens"
+    assert server.body(0)["tools"][0]["name"] == "weather"
+
+
+async def test_a_chat_server_is_not_asked_for_a_length() -> None:
+    async with provider("http://127.0.0.1:1/v1", gate=GateConfig()) as host:
+        with pytest.raises(errors.BadCall, match="chat server"):
+            await host.measure_tokens("m", [LONG])
+
+
+async def test_an_estimate_of_the_server_teaches_nothing() -> None:
+    async with (
+        ScriptedUpstream(Script(text="x", usage=None)) as upstream,
+        provider(upstream.base_url, gate=GateConfig()) as host,
+    ):
+        before = host.count_tokens("m", LONG)
+        outcome = await host.respond("m", [LONG])
+        assert outcome.usage is not None and outcome.usage.input_tokens != before
+        assert host.count_tokens("m", LONG) == before
 
 
 @pytest.mark.requirement("REQ-010.1")

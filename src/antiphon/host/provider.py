@@ -18,7 +18,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, cast
 
 import msgspec
 
@@ -33,6 +33,7 @@ from antiphon.client.errors import (
     ServerUnreachable,
 )
 from antiphon.client.parameters import Params
+from antiphon.client.resources import InputTokens
 from antiphon.client.settings import WireApi
 from antiphon.client.stream import AsyncStream
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
@@ -128,8 +129,29 @@ class Provider:
         return await self._directory.list(silent=silent)
 
     def count_tokens(self, model: str, content: str | Message) -> int:
-        """Return how many tokens a text or a message has for this model. Made to be fast."""
+        """Return how many tokens a text or a message has for this model. Made to be fast.
+
+        What the server counted in earlier answers is taken into account; until then the
+        estimate leans high for a model whose tokenizer is not known.
+        """
         return self.tokens.count_message(content, model)
+
+    async def measure_tokens(
+        self, model: str, messages: Sequence[Message], options: RespondOptions | None = None
+    ) -> InputTokens:
+        """Ask the server how many tokens it would be sent, and learn from it. Nothing is run.
+
+        Raise BadCall for a model that is asked over chat completions: there is no such question.
+        """
+        options = options or RespondOptions()
+        wire, params = self._request(model, messages, options)
+        if wire == "chat":
+            raise BadCall("a chat server cannot be asked for the length of a request")
+        question = {**params, "session": None, "stateful": None}
+        counted = await self._client.input_tokens(**cast(Params, question))
+        if not counted.is_estimate and _is_whole(params):
+            self.tokens.learn(model, _counted(params), counted.input_tokens)
+        return counted
 
     def stream(
         self,
@@ -169,12 +191,18 @@ class Provider:
 
     def _ask(self, model: str, messages: Sequence[Message], options: RespondOptions) -> _Asked:
         """Return the request, checked. Raise BadCall for an option that it cannot hold."""
+        wire, params = self._request(model, messages, options)
+        stream = self._client.stream(wire_api=wire, **params)
+        _log.debug("%d items go out by way of %s", len(params["messages"] or ()), wire)
+        return _Asked(model, wire, params, session_of(options), stream)
+
+    def _request(
+        self, model: str, messages: Sequence[Message], options: RespondOptions
+    ) -> tuple[WireApi, Params]:
+        """Return the endpoint to ask, and the keywords of the client's call."""
         wire = choose_wire(model, self._client.base_url, self._settings.gate, self._environ)
         sent = translate_messages(messages, self._translation(model, wire, options))
-        params = make_params(model, sent, options)
-        stream = self._client.stream(wire_api=wire, **params)
-        _log.debug("%d items go out by way of %s", len(sent.items), wire)
-        return _Asked(model, wire, params, session_of(options), stream)
+        return wire, make_params(model, sent, options)
 
     async def _read(self, asked: _Asked, answer: AnswerStream) -> Batches:
         """Yield the parts, and book the turn however it ends."""
@@ -247,8 +275,9 @@ class Provider:
         ended = self.usage.complete(
             turn, response, estimated_output=estimate_tokens(response.output)
         )
-        if asked.session is not None and ended.usage and not ended.is_estimate:
-            self.tokens.note_actual(asked.session, asked.model, _counted(asked.params), ended.usage)
+        if ended.usage and not ended.is_estimate and _is_whole(asked.params):
+            counted = _counted(asked.params)
+            self.tokens.note_actual(asked.session, asked.model, counted, ended.usage)
 
     def _count_failure(self, turn: Turn, stream: AsyncStream, error: BaseException) -> None:
         """Book what came before the error: an answer that is stopped costs all the same."""
@@ -279,3 +308,10 @@ async def _adapt(stream: AsyncStream, adapter: StreamAdapter, guard: CancelGuard
 def _counted(params: Params) -> Mapping[str, Any]:
     """Return the request as the token counter takes it: with the whole conversation as input."""
     return {**params, "input": params.get("messages")}
+
+
+def _is_whole(params: Params) -> bool:
+    """Return whether the request shows all that the server counts, and the server counts it all."""
+    unseen = ("previous_response_id", "parent_id", "conversation", "conversation_id", "prompt")
+    is_shortened = params.get("truncation") == "auto" or params.get("context_management")
+    return not is_shortened and not any(params.get(name) for name in unseen)

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Self
 
+from antiphon.client.resources import InputTokens
 from antiphon.client.sync import Client
 from antiphon.host.answer import AnswerStream, Batches
 from antiphon.host.errors import TurnCancelled
@@ -131,6 +132,12 @@ class SyncProvider:
     def count_tokens(self, model: str, content: str | Message) -> int:
         """Return how many tokens a text or a message has for this model. Made to be fast."""
         return self._provider.count_tokens(model, content)
+
+    def measure_tokens(
+        self, model: str, messages: Sequence[Message], options: RespondOptions | None = None
+    ) -> InputTokens:
+        """Ask the server how many tokens it would be sent, and learn from it. Nothing is run."""
+        return self._client.run(self._provider.measure_tokens(model, messages, options))
 
     def stream(
         self,

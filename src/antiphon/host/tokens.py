@@ -1,13 +1,13 @@
 """How many tokens is this text, this message, this request?
 
-Texts are counted with the model's own tokenizer where `antiphon[tokens]` is installed and the
-model's encoding is known, and estimated otherwise. Around them stands what no text shows: a
-few tokens for each item and for the answer's beginning, the tool schemas, the pictures by
-their size. How servers write tools and calls is not published, so a request that has them is
-never called exact.
+Texts are counted by `text_counter`: as the server counted them, by the model's own tokenizer,
+or by an estimate that leans high. Around them stands what no text shows: a few tokens for each
+item and for the answer's beginning, the tool schemas, the pictures by their size. How servers
+write tools and calls is not published, so a request that has them is never called exact.
 
-What a server counted is better than all of this. Once it has answered in a conversation, its
-figure stands for everything up to that answer, and only what is new is counted here.
+What a server counted is better than all of this. Every figure of a server is learned from, for
+its model. And once a server has answered in a conversation, its figure stands for everything up
+to that answer, and only what is new is counted here.
 """
 
 from __future__ import annotations
@@ -16,40 +16,42 @@ import base64
 import hashlib
 import json
 import logging
-import sys
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, takewhile
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.host.content import MARKERS, media_type, read_text
-from antiphon.host.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE, ImageCost
+from antiphon.host.image_cost import UNKNOWN_SIZE
 from antiphon.host.images import image_size, sniff_image
 from antiphon.host.model_table import ModelTable
 from antiphon.host.parts import (
     DataPart,
     Message,
     Part,
+    Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.vocabulary import Tokenizer, Tokenizers, default_tokenizers
+from antiphon.host.text_counter import TextCache, TextCounter
+from antiphon.host.vocabulary import Tokenizers, default_tokenizers
 from antiphon.protocol.drafts import encode_json
 from antiphon.protocol.estimate import (
     ATTACHMENT_TOKENS,
     BYTES_PER_TOKEN,
+    Contents,
     contents_of,
-    estimate_text,
     tool_text,
 )
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Usage
 
-__all__ = ["TextCache", "TokenCount", "TokenCounter"]
+__all__ = ["TokenCount", "TokenCounter"]
 
 _log = logging.getLogger("antiphon.host")
 
@@ -59,8 +61,6 @@ PER_TOOL: Final = 8
 FOR_TOOLS: Final = 16
 FOR_REPLY: Final = 3
 
-_MIB: Final = 1024 * 1024
-_MAX_MODELS: Final = 256
 # A header is in the first bytes; only a camera's JPEG puts its notes and a preview before it.
 _HEADS: Final = (4 * 1024, 512 * 1024)
 # Sealed content is base 64 of text, more or less.
@@ -74,63 +74,19 @@ class TokenCount(msgspec.Struct, frozen=True):
     is_exact: bool
 
 
-class TextCache:
-    """Counts of texts, by encoding. It forgets what was not asked for longest."""
-
-    def __init__(self, max_entries: int = 20_000, max_bytes: int = 32 * _MIB) -> None:
-        self._max_entries = max_entries
-        self._max_bytes = max_bytes
-        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    @property
-    def size(self) -> int:
-        """The bytes that the texts take up."""
-        return self._size
-
-    def count(self, tokenizer: Tokenizer, text: str) -> int:
-        """Return the tokens of a text, from memory if they are known."""
-        key = (tokenizer.name, text)
-        known = self._counts.get(key)
-        if known is not None:
-            self._counts.move_to_end(key)
-            return known
-        count = tokenizer.count(text)
-        self._keep(key, count)
-        return count
-
-    def _keep(self, key: tuple[str, str], count: int) -> None:
-        size = sys.getsizeof(key[1])
-        if size > self._max_bytes:
-            return
-        self._counts[key] = count
-        self._size += size
-        while len(self._counts) > self._max_entries or self._size > self._max_bytes:
-            (_, text), _ = self._counts.popitem(last=False)
-            self._size -= sys.getsizeof(text)
-
-
-class _Model(msgspec.Struct, frozen=True):
-    """How one model counts."""
-
-    tokenizer: Tokenizer | None
-    image_cost: ImageCost
-
-
 class _Actual(msgspec.Struct, frozen=True):
     """What a server counted for a request: its items by number and digest, and the figures."""
 
     items: int
     digest: bytes
-    frame: int
+    frame: bytes
+    """What stood around the items, by its digest, and by our count."""
+    frame_tokens: int
     usage: Usage
 
 
 class TokenCounter:
-    """Counts tokens, and remembers texts and what servers counted. For one thread."""
+    """Counts tokens, and learns from what servers counted. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -140,36 +96,36 @@ class TokenCounter:
         cache: TextCache | None = None,
         max_conversations: int = 100,
     ) -> None:
-        self._table = table or ModelTable()
-        self._tokenizers = tokenizers or default_tokenizers()
-        self._cache = cache or TextCache()
+        self._texts = TextCounter(
+            table or ModelTable(), tokenizers or default_tokenizers(), cache or TextCache()
+        )
+        self._lock = threading.RLock()
         self._max_conversations = max_conversations
-        self._models: dict[str, _Model] = {}
         self._actuals: OrderedDict[tuple[str, str], _Actual] = OrderedDict()
 
     def prepare(self, model: str) -> bool:
-        """Load what counting needs, and tell whether texts will be counted exactly.
+        """Load what counting needs, and return whether texts will be counted by a tokenizer.
 
         Loading takes a third of a second and may be done in another thread.
         """
-        return self._model(model).tokenizer is not None
+        return self._texts.has_tokenizer(model)
 
     def is_prepared(self, model: str) -> bool:
-        """Say whether what counting needs is loaded: then nobody has to wait for it."""
-        return model in self._models
+        """Return whether what counting needs is loaded."""
+        return self._texts.is_prepared(model)
 
     def count_text(self, text: str, model: str) -> int:
         """Return the tokens of a text alone."""
-        tokenizer = self._model(model).tokenizer
-        if tokenizer is None:  # an estimate costs less than looking it up
-            return estimate_text(text)
-        return self._cache.count(tokenizer, text)
+        with self._lock:
+            return self._texts.count(text, model)
 
     def count_message(self, message: Message | str, model: str) -> int:
         """Return the tokens of a message with the marks around it; a bare text has none."""
         if isinstance(message, str):
             return self.count_text(message, model)
-        return PER_ITEM + sum(self._count_part(part, model) for part in message.content)
+        with self._lock:
+            parts = _join_texts(message)
+            return PER_ITEM + sum(self._count_part(part, model) for part in parts)
 
     def count_request(
         self, body: Mapping[str, Any], model: str, conversation: str | None = None
@@ -180,40 +136,50 @@ class TokenCounter:
         With `conversation`, the server's own figure is taken for what it has counted before.
         """
         items = _items_of(body)
-        frame = self._count_frame(body, model)
-        actual = self._find_actual(conversation, model, items)
-        if actual is not None:
-            return self._continue(actual, frame, items, model)
-        return _sum([frame, *(self._count_item(item, model) for item in items)])
+        with self._lock:
+            actual = self._find_actual(conversation, model, items)
+            if actual is not None:
+                return self._continue(actual, body, items, model)
+            offset = TokenCount(self._texts.offset(model), self._texts.is_exact(model))
+            frame = self._count_frame(body, model)
+            total = _sum([frame, offset, *(self._count_item(item, model) for item in items)])
+        return TokenCount(max(total.tokens, 0), total.is_exact)
 
     def note_actual(
-        self, conversation: str, model: str, body: Mapping[str, Any], usage: Usage
+        self, conversation: str | None, model: str, body: Mapping[str, Any], usage: Usage
     ) -> None:
-        """Remember what the server counted for this request. An estimate is not for here."""
-        items = _items_of(body)
-        key = (conversation, model)
-        frame = self._count_frame(body, model).tokens
-        self._actuals[key] = _Actual(len(items), _digest(items), frame, usage)
-        self._actuals.move_to_end(key)
-        if len(self._actuals) > self._max_conversations:
-            self._actuals.popitem(last=False)
-        _log.debug("server counted %d tokens for %d items", usage.input_tokens, len(items))
+        """Remember what the server counted for this request, and learn from it.
+
+        An estimate is not for here, nor a request that continues what only the server has.
+        """
+        with self._lock:
+            self.learn(model, body, usage.input_tokens)
+            if conversation is None:
+                return
+            items, frame = _items_of(body), self._count_frame(body, model).tokens
+            key = (conversation, model)
+            self._actuals[key] = _Actual(len(items), _digest(items), _frame(body), frame, usage)
+            self._actuals.move_to_end(key)
+            if len(self._actuals) > self._max_conversations:
+                self._actuals.popitem(last=False)
+
+    def learn(self, model: str, body: Mapping[str, Any], tokens: int) -> None:
+        """Learn from the server's own count of a request, of an answer or of `input_tokens`."""
+        items, extras = _items_of(body), _extras(body)
+        found = contents_of(items)
+        texts = [*found.texts, str(body.get("instructions") or "")]
+        with self._lock:
+            attached = self._count_attachments(found, model)
+            marks = FOR_REPLY + PER_ITEM * (len(items) + bool(texts[-1])) + _tool_marks(body)
+            left = tokens - marks - attached
+            schemas = [tool_text(extra) for extra in extras]
+            self._texts.learn(model, texts, schemas, left, attached / 2)
+        _log.debug("server counted %d tokens for %d items", tokens, len(items))
 
     def forget(self, conversation: str) -> None:
         """Forget what was counted in a conversation, with any model."""
         for key in [key for key in self._actuals if key[0] == conversation]:
             del self._actuals[key]
-
-    def _model(self, model: str) -> _Model:
-        known = self._models.get(model)
-        if known is None:
-            facts = self._table.facts(model)
-            tokenizer = self._tokenizers.find(facts.encoding) if facts.encoding else None
-            known = _Model(tokenizer, facts.image_cost or DEFAULT_IMAGE_COST)
-            if len(self._models) >= _MAX_MODELS:
-                self._models.clear()
-            self._models[model] = known
-        return known
 
     def _count_part(self, part: Part, model: str) -> int:
         match part:
@@ -236,30 +202,34 @@ class TokenCounter:
         if text is not None:
             return self.count_text(text, model)
         if media.startswith("image/") or sniff_image(part.data):
-            return self._model(model).image_cost.tokens(image_size(part.data) or UNKNOWN_SIZE)
+            cost = self._texts.image_cost(model)
+            return cost.tokens(image_size(part.data) or UNKNOWN_SIZE)
         return ATTACHMENT_TOKENS
 
     def _count_frame(self, body: Mapping[str, Any], model: str) -> TokenCount:
         """Count what stands around the items."""
-        tokens = FOR_REPLY
+        tokens = FOR_REPLY + _tool_marks(body)
         if instructions := body.get("instructions"):
-            tokens += PER_ITEM + self.count_text(str(instructions), model)
-        extras = list(body.get("tools") or ())
-        if extras:
-            tokens += FOR_TOOLS + PER_TOOL * len(extras)
-        extras += _schemas(body.get("text"))
-        tokens += sum(self.count_text(tool_text(extra), model) for extra in extras)
-        return TokenCount(tokens, is_exact=not extras and self.prepare(model))
+            tokens += PER_ITEM + self._texts.count(str(instructions), model)
+        extras = _extras(body)
+        for extra in extras:
+            tokens += self._texts.count(tool_text(extra), model, is_schema=True)
+        return TokenCount(tokens, is_exact=not extras and self._texts.is_exact(model))
 
     def _count_item(self, item: Item, model: str) -> TokenCount:
-        rules = self._model(model)
         found = contents_of(item)
-        tokens = PER_ITEM + sum(self.count_text(text, model) for text in found.texts)
-        tokens += found.files * ATTACHMENT_TOKENS + int(found.sealed // _SEALED_PER_TOKEN)
-        for part in found.images:
-            tokens += rules.image_cost.tokens(_size_of(part) or UNKNOWN_SIZE, part.get("detail"))
+        tokens = PER_ITEM + sum(self._texts.count(text, model) for text in found.texts)
+        tokens += self._count_attachments(found, model)
         is_plain = item_type(item) == "message" and not (found.images or found.files)
-        return TokenCount(tokens, is_exact=is_plain and rules.tokenizer is not None)
+        return TokenCount(tokens, is_exact=is_plain and self._texts.is_exact(model))
+
+    def _count_attachments(self, found: Contents, model: str) -> int:
+        """Count what is not text: files, pictures, and what only the server can read."""
+        cost = self._texts.image_cost(model)
+        tokens = found.files * ATTACHMENT_TOKENS + int(found.sealed // _SEALED_PER_TOKEN)
+        for part in found.images:
+            tokens += cost.tokens(_size_of(part) or UNKNOWN_SIZE, part.get("detail"))
+        return tokens
 
     def _find_actual(
         self, conversation: str | None, model: str, items: Sequence[Item]
@@ -273,13 +243,15 @@ class TokenCounter:
         return actual
 
     def _continue(
-        self, actual: _Actual, frame: TokenCount, items: Sequence[Item], model: str
+        self, actual: _Actual, body: Mapping[str, Any], items: Sequence[Item], model: str
     ) -> TokenCount:
         """Take the server's figure and count what came after its answer."""
         rest = items[actual.items :]
         answer = list(takewhile(_is_made_by_model, rest))
         new = [self._count_item(item, model) for item in rest[len(answer) :]]
-        changed = frame.tokens - actual.frame
+        changed = 0
+        if _frame(body) != actual.frame:
+            changed = self._count_frame(body, model).tokens - actual.frame_tokens
         base = actual.usage.input_tokens + changed + _kept_output(actual.usage, answer)
         is_exact = not changed and not answer  # how an answer is marked off is not published
         return _sum([TokenCount(max(base, 0), is_exact), *new])
@@ -296,6 +268,33 @@ def _items_of(body: Mapping[str, Any]) -> Sequence[Item]:
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
     return list(given)
+
+
+def _extras(body: Mapping[str, Any]) -> list[Any]:
+    """Return what the model is shown as JSON: the tools, and the schema of the answer."""
+    return [*(body.get("tools") or ()), *_schemas(body.get("text"))]
+
+
+def _tool_marks(body: Mapping[str, Any]) -> int:
+    tools = body.get("tools") or ()
+    return FOR_TOOLS + PER_TOOL * len(tools) if tools else 0
+
+
+def _frame(body: Mapping[str, Any]) -> bytes:
+    """Return a digest of what stands around the items."""
+    return _digest([{"instructions": body.get("instructions")}, *_extras(body)])
+
+
+def _join_texts(message: Message) -> Iterator[Part]:
+    """Yield the parts; texts of the assistant in a row are one, as they are when they are sent."""
+    if message.role is not Role.ASSISTANT:
+        yield from message.content
+        return
+    for is_text, parts in groupby(message.content, lambda part: isinstance(part, TextPart)):
+        if is_text:
+            yield TextPart("".join(part.value for part in parts if isinstance(part, TextPart)))
+        else:
+            yield from parts
 
 
 def _schemas(text: object) -> list[Any]:

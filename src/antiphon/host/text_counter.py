@@ -1,0 +1,172 @@
+"""How many tokens is a text, for one model?
+
+The best answer wins: what the model's server counted it as; then the model's own tokenizer,
+where `antiphon[tokens]` is installed and the encoding is known; then an estimate by the kinds of
+text in it, which leans high. What the server counted corrects the two others (`calibration`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from antiphon.host.calibration import Calibration, Counted, Vector
+from antiphon.host.image_cost import DEFAULT_IMAGE_COST, ImageCost
+from antiphon.host.model_table import ModelTable
+from antiphon.host.text_kinds import KINDS, estimate_kinds
+from antiphon.host.vocabulary import Tokenizer, Tokenizers
+
+__all__ = ["TextCache", "TextCounter"]
+
+_MIB: Final = 1024 * 1024
+_MAX_MODELS: Final = 256
+# How far a factor may be from 1, before a server has counted. Servers write tools in ways of
+# their own, so those are the first to be doubted. A tokenizer is hardly ever wrong.
+_KIND_DOUBT: Final = 0.3
+_SCHEMA_DOUBT: Final = 0.6
+_TOKENIZER_DOUBT: Final = 0.1
+
+
+class TextCache:
+    """What was found out about texts, by the way it was found. It forgets the oldest first."""
+
+    def __init__(self, max_entries: int = 20_000, max_bytes: int = 32 * _MIB) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._found: OrderedDict[tuple[str, str], Vector] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def size(self) -> int:
+        """The bytes that the texts take up."""
+        return self._size
+
+    def look_up(self, way: str, text: str, read: Callable[[str], Vector]) -> Vector:
+        """Return what `read` makes of a text, from memory if it is known."""
+        key = (way, text)
+        known = self._found.get(key)
+        if known is not None:
+            self._found.move_to_end(key)
+            return known
+        found = read(text)
+        self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[str, str], found: Vector) -> None:
+        size = sys.getsizeof(key[1])
+        if size > self._max_bytes:
+            return
+        self._found[key] = found
+        self._size += size
+        while len(self._found) > self._max_entries or self._size > self._max_bytes:
+            (_, text), _ = self._found.popitem(last=False)
+            self._size -= sys.getsizeof(text)
+
+
+class _Model(msgspec.Struct, frozen=True):
+    """How one model counts."""
+
+    tokenizer: Tokenizer | None
+    image_cost: ImageCost
+
+
+class TextCounter:
+    """Counts texts for any model, and learns. For one thread."""
+
+    def __init__(self, table: ModelTable, tokenizers: Tokenizers, cache: TextCache) -> None:
+        self._table = table
+        self._tokenizers = tokenizers
+        self._cache = cache
+        self._models: dict[str, _Model] = {}
+        self._learned: OrderedDict[str, Calibration] = OrderedDict()
+
+    def is_prepared(self, model: str) -> bool:
+        """Return whether what counting needs is loaded."""
+        return model in self._models
+
+    def has_tokenizer(self, model: str) -> bool:
+        """Return whether the model's own tokenizer is here, and load it."""
+        return self._model(model).tokenizer is not None
+
+    def is_exact(self, model: str) -> bool:
+        """Return whether texts are counted as the server counts them, as far as is known."""
+        learned = self._learned.get(model)
+        return self.has_tokenizer(model) and (learned is None or not learned.is_changed)
+
+    def image_cost(self, model: str) -> ImageCost:
+        """Return what pictures cost."""
+        return self._model(model).image_cost
+
+    def offset(self, model: str) -> int:
+        """Return what the model's server adds to every request, as far as was learned."""
+        learned = self._learned.get(model)
+        return learned.offset if learned else 0
+
+    def count(self, text: str, model: str, *, is_schema: bool = False) -> int:
+        """Return the tokens of a text. A schema is JSON that a server may write in its own way."""
+        if not text:
+            return 0
+        learned = self._learned.get(model)
+        share = learned.share(text) if learned else None
+        if share is not None:
+            return round(share)
+        vector = self._vector(text, model, is_schema=is_schema)
+        tokens = learned.estimate(vector) if learned else sum(vector)
+        return max(round(tokens), 1)
+
+    def learn(
+        self,
+        model: str,
+        texts: Sequence[str],
+        schemas: Sequence[str],
+        tokens: float,
+        doubt: float,
+    ) -> None:
+        """Learn that these texts and schemas are so many tokens together, more or less."""
+        counted = [
+            Counted(text, self._vector(text, model, is_schema=is_schema))
+            for group, is_schema in ((texts, False), (schemas, True))
+            for text in group
+            if text
+        ]
+        if counted:
+            self._calibration(model).learn(counted, tokens, doubt)
+
+    def _vector(self, text: str, model: str, *, is_schema: bool) -> Vector:
+        """Return the tokens of a text by kind; a schema is a kind of its own, the last."""
+        tokenizer = self._model(model).tokenizer
+        if tokenizer is None:
+            vector = self._cache.look_up("", text, estimate_kinds)
+        else:
+            vector = self._cache.look_up(tokenizer.name, text, lambda it: (tokenizer.count(it),))
+        zeros = (0.0,) * len(vector)
+        return (*zeros, sum(vector)) if is_schema else (*vector, 0.0)
+
+    def _calibration(self, model: str) -> Calibration:
+        learned = self._learned.get(model)
+        if learned is None:
+            is_known = self.has_tokenizer(model)
+            doubts = [_TOKENIZER_DOUBT] if is_known else [_KIND_DOUBT] * len(KINDS)
+            learned = self._learned[model] = Calibration([*doubts, _SCHEMA_DOUBT])
+            if len(self._learned) > _MAX_MODELS:
+                self._learned.popitem(last=False)
+        self._learned.move_to_end(model)
+        return learned
+
+    def _model(self, model: str) -> _Model:
+        known = self._models.get(model)
+        if known is None:
+            facts = self._table.facts(model)
+            tokenizer = self._tokenizers.find(facts.encoding) if facts.encoding else None
+            known = _Model(tokenizer, facts.image_cost or DEFAULT_IMAGE_COST)
+            if len(self._models) >= _MAX_MODELS:
+                self._models.clear()
+            self._models[model] = known
+        return known

@@ -1,0 +1,159 @@
+"""How many tokens is a text, for a tokenizer that nobody knows?
+
+Tokenizers cut text in much the same way: words into a piece or two, digits into threes, marks
+and line breaks into short runs, other scripts into characters or parts of them. So the pieces
+of a text are counted by kind, and each kind has a price. The prices lean high. They were set on
+thirty sorts of text so that the estimate is 1.0 to 1.5 times the true count of the encodings
+o200k and cl100k, because a conversation that is longer than its estimate is refused, and one
+that is shorter is only summarised early. Tokenizers that cut digits one by one need up to twice
+as many for numbers.
+
+An estimate comes as one figure for each kind, because a server's own count may correct each
+kind by itself (see `calibration`). Runs are found by translating the text to classes and counting
+where they begin, which is three times as fast as regular expressions.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+__all__ = ["KINDS", "Estimate", "estimate_kinds"]
+
+# Words are cut after eight letters and where upper case begins; acronyms after three.
+_LOWER_RUN: Final = 8
+_UPPER_RUN: Final = 3
+_DIGIT_RUN: Final = 3
+_MARK_RUN: Final = 9
+_BLANK_RUN: Final = 16
+
+_NOT_LATIN: Final = re.compile(r"[^\x00-\xff]+")
+_ASCII: Final = re.compile(r"[\x00-\x7f]+")
+_ACCENTED: Final = re.compile(r"[\u00c0-\u024f\u1e00-\u1eff]")
+_HAN: Final = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_SYLLABLES: Final = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
+_ALPHABETS: Final = re.compile(r"[\u0370-\u058f]")
+_SYMBOLS: Final = re.compile(r"[\u0080-\u00bf\u2000-\u2bff\u3000-\u303f\ufe00-\ufe0f\uff00-\uffef]")
+_PICTURES: Final = re.compile(r"[\U00010000-\U0001ffff]")
+
+_PLAIN_WORD: Final = 1.36
+_FOREIGN_WORD: Final = 1.57
+_ACCENT: Final = 1.0
+_DIGIT_PIECE: Final = 1.42
+_MARK: Final = 0.92
+_SYMBOL: Final = 0.9
+_HAN_SIGN: Final = 1.12
+_SYLLABLE: Final = 1.12
+_LETTER: Final = 0.45
+_OTHER: Final = 0.6
+_PICTURE: Final = 2.7
+# Beyond this share of accents, in per cent, the words are not taken for English.
+_ACCENTS_PER_CENT: Final = 0.3
+
+
+class Estimate(NamedTuple):
+    """The estimated tokens of a text, by kind."""
+
+    words: float = 0.0
+    """English words, identifiers, and what looks like them: hexadecimal digits, base 64."""
+    foreign_words: float = 0.0
+    """Words of a text with accents. Other languages than English need more tokens."""
+    digits: float = 0.0
+    marks: float = 0.0
+    """Punctuation, blanks and symbols."""
+    signs: float = 0.0
+    """Chinese, Japanese and Korean."""
+    letters: float = 0.0
+    """Any other script."""
+    pictures: float = 0.0
+    """Emoji."""
+
+
+KINDS: Final = Estimate._fields
+
+
+def _table(**names: Callable[[str], bool]) -> bytes:
+    """Return how to translate Latin 1: each character to the name of its class, else a blank."""
+    named = [(ord(name), is_member) for name, is_member in names.items()]
+    return bytes(
+        next((name for name, is_member in named if is_member(chr(code))), ord(" "))
+        for code in range(256)
+    )
+
+
+_LOWER: Final = _table(a=str.islower)
+_CASES: Final = _table(a=str.islower, A=str.isupper)
+_UPPER: Final = _table(a=str.isupper)
+_DIGITS: Final = _table(a="0123456789".__contains__)
+_DIGITS_AND_OTHERS: Final = _table(a="0123456789".__contains__, x=" ".__ne__)
+_MARKS: Final = _table(a=string.punctuation.__contains__)
+_BLANKS: Final = _table(a=string.whitespace.__contains__)
+_BREAKS: Final = _table(a="\n\r\t".__contains__, b=" ".__eq__)
+
+
+def estimate_kinds(text: str) -> Estimate:
+    """Return the tokens of a text by kind. All of them are 0 for the empty text only."""
+    # What is not in Latin 1 is read by itself; here it only ends a run.
+    latin = text if text.isascii() else _NOT_LATIN.sub("\0", text)
+    data = b"\0" + latin.encode("latin-1") + b"\0"
+    words, digits = _count_words(data), _count_runs(data.translate(_DIGITS), _DIGIT_RUN)
+    marks = _count_runs(data.translate(_MARKS), _MARK_RUN) + _count_blanks(data)
+    if digits:
+        # A blank before a digit is a piece of its own; before a word it belongs to the word.
+        marks += data.translate(_DIGITS_AND_OTHERS).count(b" a")
+    if not text.isascii():
+        return _estimate_foreign(text, words, _DIGIT_PIECE * digits, _MARK * marks)
+    if text and not (words or digits or marks):
+        marks = 1
+    return Estimate(_PLAIN_WORD * words, 0.0, _DIGIT_PIECE * digits, _MARK * marks)
+
+
+def _count_runs(classes: bytes, longest: int) -> int:
+    """Return how many runs of `a` there are, if they are cut after so many."""
+    if b"a" * (longest + 1) not in classes:
+        return classes.count(b" a")
+    cut = classes.replace(b"a" * longest, b" b ")
+    return cut.count(b"b") + cut.count(b" a")
+
+
+def _count_words(data: bytes) -> int:
+    small = _count_runs(data.translate(_LOWER), _LOWER_RUN)
+    capitals = _count_runs(data.translate(_UPPER), _UPPER_RUN)
+    if not capitals:
+        return small
+    # A single capital belongs to the small letters after it.
+    cases = data.translate(_CASES)
+    return small + capitals - cases.count(b" Aa") - cases.count(b"aAa")
+
+
+def _count_blanks(data: bytes) -> int:
+    """Return how many pieces blanks make: several in a row are one, and so is a line break."""
+    blanks, breaks = data.translate(_BLANKS), data.translate(_BREAKS)
+    several = blanks.count(b" aa")
+    if b"a" * (_BLANK_RUN + 1) in blanks:
+        several += blanks.count(b"a" * _BLANK_RUN)
+    if b"a" not in breaks:
+        return several
+    # Each blank twice, so that two breaks around one character do not share it.
+    return several + breaks.replace(b" ", b"  ").count(b" a ")
+
+
+def _estimate_foreign(text: str, words: int, digits: float, marks: float) -> Estimate:
+    foreign = _ASCII.sub("", text)
+    accents = len(_ACCENTED.findall(foreign))
+    has_accents = accents * 100 > _ACCENTS_PER_CENT * (len(text) - len(foreign))
+    han, syllables = len(_HAN.findall(foreign)), len(_SYLLABLES.findall(foreign))
+    alphabet, symbols = len(_ALPHABETS.findall(foreign)), len(_SYMBOLS.findall(foreign))
+    pictures = len(_PICTURES.findall(foreign))
+    others = len(foreign) - accents - han - syllables - alphabet - symbols - pictures
+    return Estimate(
+        words=0.0 if has_accents else _PLAIN_WORD * words + _ACCENT * accents,
+        foreign_words=_FOREIGN_WORD * words + _ACCENT * accents if has_accents else 0.0,
+        digits=digits,
+        marks=marks + _SYMBOL * symbols,
+        signs=_HAN_SIGN * han + _SYLLABLE * syllables,
+        letters=_LETTER * alphabet + _OTHER * others,
+        pictures=_PICTURE * pictures,
+    )
