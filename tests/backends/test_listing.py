@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.backends.base import ModelInfo
@@ -144,11 +145,17 @@ def read(*entries: object) -> list[ModelInfo]:
     return read_models(json.dumps({"object": "list", "data": entries}).encode())
 
 
+def bare(models: list[ModelInfo]) -> list[ModelInfo]:
+    """Return what was understood, without what was only kept."""
+    return [msgspec.structs.replace(model, facts=None) for model in models]
+
+
 @pytest.mark.parametrize(("entry", "facts"), SERVERS)
 def test_every_server_is_understood(entry: dict[str, Any], facts: dict[str, Any]) -> None:
     created = entry.get("created", 0)
-    assert read(entry) == [model(**facts, created=created)]
-    assert read_models(json.dumps([entry]).encode()) == [model(**facts, created=created)]
+    assert bare(read(entry)) == [model(**facts, created=created)]
+    listed = read_models(json.dumps([entry]).encode())
+    assert bare(listed) == [model(**facts, created=created)]
 
 
 def test_two_lists_of_the_same_models_are_put_together() -> None:
@@ -156,10 +163,10 @@ def test_two_lists_of_the_same_models_are_put_together() -> None:
         "models": [{"model": "m", "capabilities": ["multimodal"], "context_length": 1}],
         "data": [{"id": "m", "owned_by": "llamacpp", "context_length": 4096}],
     }
-    (found,) = read_models(json.dumps(body).encode())
-    assert found == ModelInfo(
-        "m", owned_by="llamacpp", context_length=4096, modalities=("text", "image")
-    )
+    found = read_models(json.dumps(body).encode())
+    assert bare(found) == [
+        ModelInfo("m", owned_by="llamacpp", context_length=4096, modalities=("text", "image"))
+    ]
 
 
 def test_entries_for_codex_are_read_but_not_what_they_assume() -> None:
@@ -189,7 +196,23 @@ def test_entries_for_codex_are_read_but_not_what_they_assume() -> None:
     ],
 )
 def test_what_makes_no_sense_is_passed_over(entry: dict[str, Any]) -> None:
-    assert read(entry) == [model()]
+    assert bare(read(entry)) == [model()]
+
+
+def test_what_else_an_entry_states_is_kept_as_it_was_written() -> None:
+    stated = {
+        "description": "A model",
+        "reasoning": {"mandatory": True, "supported_efforts": ["low"]},
+        "pricing": {"prompt": "0.1"},
+    }
+    about_the_upstream = {"root": "/srv/m.gguf", "supported_parameters": ["max_tokens"]}
+    (found,) = read({"id": "m", "max_model_len": 1, "name": "M", **stated, **about_the_upstream})
+    assert found.facts == stated
+
+
+def test_what_an_entry_states_has_a_limit() -> None:
+    (found,) = read({"id": "m", "long": "x" * 5000, "short": 1})
+    assert found.facts == {"short": 1}
 
 
 def test_entries_without_a_name_are_passed_over() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from aiohttp import web
 from openai import AsyncOpenAI, NotFoundError
 
 from antiphon.backends.base import ModelInfo
@@ -109,6 +112,67 @@ async def test_one_gateway_behind_another_hands_on_what_is_known() -> None:
     ):
         near = (await request(inner, "GET", "/models")).json
         assert (await request(outer, "GET", "/models")).json == near
+
+
+STATED = {
+    "description": "A model that thinks",
+    "reasoning": {"mandatory": False, "supported_efforts": ["low", "high"]},
+    "pricing": {"prompt": "0.000001"},
+}
+ENTRY = {"id": "m", "object": "model", "context_length": 4096, "capabilities": ["vision"]} | STATED
+
+
+@asynccontextmanager
+async def upstream_with(*entries: dict[str, Any]) -> AsyncIterator[str]:
+    """Run a server that lists these models and does nothing else; yield its address."""
+
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.json_response({"object": "list", "data": entries})
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def test_what_the_upstream_states_of_a_model_is_passed_on() -> None:
+    async with (
+        upstream_with(ENTRY | {"root": "/srv/m", "supported_parameters": ["max_tokens"]}) as url,
+        serve_gateway(ChatBackend(url)) as gateway,
+    ):
+        (listed,) = (await request(gateway, "GET", "/models")).json["data"]
+        single = (await request(gateway, "GET", "/models/m")).json
+
+    assert single == listed
+    assert listed == {
+        "id": "m",
+        "object": "model",
+        "created": 0,
+        "owned_by": "upstream",
+        "context_length": 4096,
+        "input_modalities": ["text", "image"],
+        "reasoning_levels": ["low", "high"],
+        "capabilities": {"vision": True, "function_calling": False},
+        **STATED,
+    }
+
+
+async def test_what_config_states_is_not_contradicted_by_the_upstream() -> None:
+    told = {"m": ModelSettings(reasoning_levels=("low",), supports_tools=True)}
+    async with (
+        upstream_with(ENTRY | {"owned_by": "us", "created": 7}) as url,
+        serve_gateway(ChatBackend(url), models=told) as gateway,
+    ):
+        (listed,) = (await request(gateway, "GET", "/models")).json["data"]
+
+    assert "reasoning" not in listed
+    assert listed["reasoning_levels"] == ["low"]
+    assert listed["capabilities"] == {"function_calling": True}
+    assert listed["pricing"] == STATED["pricing"]
 
 
 async def test_our_own_client_reads_the_list(gateway: Gateway) -> None:

@@ -8,7 +8,7 @@ arrived together goes out together, in one write. Closing the generator early st
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -32,6 +32,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     modalities: tuple[str, ...] | None = None
     """What it takes in: "text" and others."""
     supports_tools: bool | None = None
+    facts: dict[str, Any] | None = None
+    """What else the upstream's list states, in its own words: JSON, so its values are open."""
 
 
 class Backend(Protocol):

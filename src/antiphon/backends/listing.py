@@ -3,7 +3,8 @@
 OpenAI gives names alone. vLLM, SGLang, llama.cpp, LM Studio, OpenRouter, Mistral, Together,
 Groq, Fireworks and others add limits and abilities under the names below. llama.cpp and
 gateways like ours list the same models twice, as `data` and as `models`; what both say of one
-is put together. Words nobody knows are passed over: an entry is never refused for them.
+is put together. What an entry states beyond that (`reasoning`, prices, a description) is kept as
+the upstream wrote it, within limits; an entry is never refused for words that are not known.
 """
 
 from __future__ import annotations
@@ -59,6 +60,24 @@ _CALLS: Final = frozenset(
     }
 )
 
+# The bytes of JSON that are kept of what one entry states besides.
+_MAX_FACTS: Final = 4096
+# What is said in our own words, is about the API of the upstream and not ours, or is a path there.
+_NO_FACTS: Final = frozenset(
+    {
+        *("id", "object", "created", "owned_by", "model", "name", "display_name", "assumed"),
+        *(
+            "input_modalities",
+            "reasoning_levels",
+            "supported_reasoning_levels",
+            *_CONTEXT,
+            *_OUTPUT,
+        ),
+        *("supported_parameters", "supported_endpoints", "endpoints", "links", "url"),
+        *("permission", "root", "parent", "path"),
+    }
+)
+
 
 def read_models(body: bytes) -> list[ModelInfo]:
     """Return what the list says of each model, in its order.
@@ -108,7 +127,22 @@ def _read_model(entry: _Entry) -> ModelInfo | None:
         reasoning_levels=_levels(entry),
         modalities=_modalities(entry),
         supports_tools=_ability(entry, _CALLS),
+        facts=_facts(entry),
     )
+
+
+def _facts(entry: _Entry) -> dict[str, Any] | None:  # Any: JSON as the upstream wrote it
+    """Return what else the entry states, as much as there is room for. Codex's entries: nothing."""
+    facts: dict[str, Any] = {}
+    room = _MAX_FACTS
+    for name, value in entry.items():
+        if name in _NO_FACTS or value is None or "slug" in entry:
+            continue
+        size = len(msgspec.json.encode({name: value}))
+        if size <= room:
+            facts[name] = value
+            room -= size
+    return facts or None
 
 
 def _without_guesses(entry: _Entry) -> _Entry:

@@ -7,7 +7,7 @@ from the first that has it. What none of them knows stays unknown: nothing is cl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -19,6 +19,15 @@ __all__ = ["Modality", "ModelSettings", "describe"]
 Modality = Literal["text", "image", "audio", "video", "file"]
 
 _Tokens = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+_FIGURES: Final = ("top_provider", "meta", "metadata", "limits", "capabilities")
+# Where the lists of upstreams state what config may state too, besides the names that are read.
+_STATED_IN: Final[dict[str, tuple[str, ...]]] = {
+    "context_length": _FIGURES,
+    "max_output_tokens": _FIGURES,
+    "reasoning_levels": ("reasoning",),
+    "modalities": ("architecture", "modalities", "capabilities", "type", "tags"),
+    "supports_tools": ("capabilities", "tags", "features"),
+}
 _Word = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
@@ -42,5 +51,15 @@ def describe(model: ModelInfo, provider: str, config: Mapping[str, ModelSettings
     told = config.get(f"{provider}/{model.id}") or config.get(model.id)
     if told is None:
         return full
-    said = msgspec.structs.asdict(told).items()
-    return msgspec.structs.replace(full, **{key: it for key, it in said if it is not None})
+    said = {key: it for key, it in msgspec.structs.asdict(told).items() if it is not None}
+    return msgspec.structs.replace(full, **said, facts=_without_overruled(full.facts, said))
+
+
+def _without_overruled(
+    facts: dict[str, Any] | None,  # Any: JSON as the upstream wrote it
+    said: Mapping[str, object],
+) -> dict[str, Any] | None:
+    """Leave out the upstream's facts that state what config states otherwise."""
+    overruled = {name for key in said for name in _STATED_IN.get(key, ())}
+    kept = {name: value for name, value in (facts or {}).items() if name not in overruled}
+    return kept or None

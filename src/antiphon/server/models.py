@@ -1,7 +1,8 @@
 """GET /v1/models: what can be asked for, and what is known of it.
 
 One answer serves two kinds of clients: `data` holds objects as OpenAI's API has them, `models`
-holds entries for Codex. What nobody knows of a model is left out of its object.
+holds entries for Codex. What nobody knows of a model is left out of its object. What the
+upstream stated besides is in it too, but never in place of what we state ourselves.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ async def retrieve(call: Call) -> web.StreamResponse:
 
 
 def _as_object(model: ModelInfo) -> dict[str, Any]:
+    stated = dict(model.facts or {})
+    abilities = _by_word(stated.pop("capabilities", None))
     body: dict[str, Any] = {
+        **stated,
         "id": model.id,
         "object": "model",
         "created": model.created,
@@ -57,8 +61,15 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
     }
     body |= {key: value for key, value in facts.items() if value is not None}
     if model.supports_tools is not None:
-        body["capabilities"] = {"function_calling": model.supports_tools}
-    return body
+        abilities["function_calling"] = model.supports_tools
+    return body | ({"capabilities": abilities} if abilities else {})
+
+
+def _by_word(abilities: object) -> dict[str, Any]:
+    """Return the upstream's abilities as words with a value; some servers list the words alone."""
+    if isinstance(abilities, list):
+        return {word: True for word in abilities if isinstance(word, str)}
+    return dict(abilities) if isinstance(abilities, dict) else {}
 
 
 ROUTES: Final = [
