@@ -92,7 +92,8 @@ async def relay(upstream_port: int, port: int = 0) -> None:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             url = f"http://127.0.0.1:{upstream_port}{request.rel_url}"
             body = await request.content.read()  # request.read() stops at a MiB
-            async with session.request(request.method, url, data=body) as upstream:
+            headers = {"Content-Type": request.content_type}
+            async with session.request(request.method, url, data=body, headers=headers) as upstream:
                 if upstream.content_length is not None:
                     return web.Response(body=await upstream.read())
                 answer = web.StreamResponse()

@@ -49,9 +49,11 @@ async def request(
 ) -> Answer:
     """Ask for any path below /v1; a body that is bytes goes out as it stands."""
     data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
+    types = {} if data is None else {"Content-Type": "application/json"}
+    sent = {**types, **(headers or {})}
     async with (
         aiohttp.ClientSession() as session,
-        session.request(method, gateway.base_url + path, data=data, headers=headers) as answer,
+        session.request(method, gateway.base_url + path, data=data, headers=sent) as answer,
     ):
         return Answer(answer.status, answer.headers, await answer.read())
 

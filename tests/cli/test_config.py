@@ -81,6 +81,7 @@ def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
         ("strict = 'yes'", "strict must be true or false, not 'yes'"),
         ("dialect = 'latin'", "dialect must be one of openai, open-responses, not 'latin'"),
         ("store = 1", "store must be text, not 1"),
+        ("allowed_origins = 'x'", "allowed_origins must be a list of words, not 'x'"),
         ("[limits]\nturns = 0", "[limits]: turns must be above 0, not 0"),
         ("[upstream_limits]\nidle = nan", "idle must be above 0, not nan"),
         ("limits = 1", "[limits] must be a table"),
@@ -172,6 +173,14 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
     assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
+
+
+def test_a_list_is_written_with_commas_in_the_environment(tmp_path: Path) -> None:
+    _file(tmp_path, 'allowed_origins = ["http://a.example"]')
+    environ = {"ANTIPHON_ALLOWED_ORIGINS": "http://localhost:3000, https://b.example"}
+    assert load({}, {}, tmp_path).settings.allowed_origins == ("http://a.example",)
+    listed = load({}, environ, tmp_path).settings.allowed_origins
+    assert listed == ("http://localhost:3000", "https://b.example")
 
 
 @pytest.mark.parametrize("key", SCALARS)

@@ -89,6 +89,8 @@ def test_without_a_model_it_says_what_to_pass(
         (["--store", "memory:", "--workers", "2"], 2, "cannot be shared by several workers"),
         (["--host", "0.0.0.0", "--store", "memory:"], 2, "antiphon keys create"),
         (["--config", "keys.toml", "--store", "memory:"], 2, "memory: never holds one"),
+        (["--config", "all.toml"], 2, "lets every web page use this gateway; set require_keys"),
+        (["--config", "page.toml"], 2, "'localhost:3000/' is not an origin"),
         (["--config", "gone.toml"], 2, "gone.toml cannot be read"),
         (["--port", "70000"], 2, "70000 is not in the range"),
         (["--host", "x" * 64], 2, "is not a name or address"),
@@ -99,6 +101,8 @@ def test_what_cannot_be_served_is_one_sentence(
 ) -> None:
     (tmp_path / "antiphon.toml").write_text(ECHO)
     (tmp_path / "keys.toml").write_text("require_keys = true\n" + ECHO)
+    (tmp_path / "all.toml").write_text('allowed_origins = ["*"]\n' + ECHO)
+    (tmp_path / "page.toml").write_text('allowed_origins = ["localhost:3000/"]\n' + ECHO)
     result = runner.invoke(main, ["serve", "--port", "0", *arguments])
     assert result.exit_code == code
     assert sentence in result.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -76,12 +76,15 @@ class Listener:
 
 
 @asynccontextmanager
-async def listen(base_url: str, **body: Any) -> AsyncIterator[Listener]:
+async def listen(
+    base_url: str, headers: Mapping[str, str] | None = None, /, **body: Any
+) -> AsyncIterator[Listener]:
     """Ask for a stream and read it as it comes."""
     data = msgspec.json.encode({"input": "hello", "stream": True} | body)
+    sent = {"Content-Type": "application/json", **(headers or {})}
     async with (
         aiohttp.ClientSession(read_bufsize=2**20) as session,
-        session.post(f"{base_url}/responses", data=data) as answer,
+        session.post(f"{base_url}/responses", data=data, headers=sent) as answer,
     ):
         assert answer.status == 200, await answer.read()
         yield Listener(answer)
@@ -98,8 +101,8 @@ async def open_request(
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, address)
     reader, writer = await asyncio.open_connection(sock=sock, limit=receive_buffer or 2**16)
-    head = f"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
-    writer.write(head.encode() + data)
+    head = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     await writer.drain()
     return reader, writer
 

@@ -38,9 +38,10 @@ class GatewayProcess:
         """Ask for any path below /v1."""
         data = None if body is None else msgspec.json.encode(body)
         timeout = aiohttp.ClientTimeout(total=3 * PATIENCE)
+        headers = {} if data is None else {"Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(method, self.base_url + path, data=data) as answer,
+            session.request(method, self.base_url + path, data=data, headers=headers) as answer,
         ):
             return Answer(answer.status, answer.headers, await answer.read())
 

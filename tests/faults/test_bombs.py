@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import pytest
 
 from antiphon.testing import Endless, Gzip, HugeLine, Script, ScriptedUpstream, Split
@@ -110,10 +109,10 @@ async def test_an_endless_stream_costs_little_and_ends_with_its_reader(tmp_path:
 
 async def read_and_leave(process: GatewayProcess, text: str, size: int) -> None:
     """Read this many bytes of a stream, then hang up."""
-    data = msgspec.json.encode({"input": text, "stream": True})
+    body = {"input": text, "stream": True}
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{process.base_url}/responses", data=data) as answer,
+        session.post(f"{process.base_url}/responses", json=body) as answer,
     ):
         seen = 0
         while seen < size:

@@ -129,7 +129,8 @@ async def test_a_client_who_leaves_in_the_middle_of_its_request_starts_nothing()
         tasks = asyncio.all_tasks()
         _, writer = await asyncio.open_connection(*house.gateway.address)
         writer.write(
-            b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
+            b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 90\r\n\r\n{"
         )
         await writer.drain()
         await until(lambda: not asyncio.all_tasks() <= tasks)
@@ -221,7 +222,8 @@ async def leave_in_mid_stream(house: House, **body: Any) -> str:
 
 async def test_a_pipelined_second_request_does_not_hide_that_the_client_left() -> None:
     body = msgspec.json.encode({"input": "x", "stream": True})
-    head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: %d\r\n\r\n"
     async with open_house(WAITING) as house:
         tasks = asyncio.all_tasks()
         _, writer = await asyncio.open_connection(*house.gateway.address)
@@ -255,7 +257,8 @@ async def test_a_client_who_leaves_before_the_last_word_is_not_our_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     body = b'{"input":"x","stream":true}'
-    head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: %d\r\n\r\n"
     with socket.socket() as sock:
         sock.setblocking(False)
         async with serve_gateway(Rude(sock)) as gateway:

@@ -143,7 +143,8 @@ async def test_others_are_answered_while_a_bomb_is_read(bomb: bytes) -> None:
 
 
 async def _post(session: aiohttp.ClientSession, url: str, data: bytes) -> int:
-    async with session.post(url, data=io.BytesIO(data)) as answer:
+    headers = {"Content-Type": "application/json"}
+    async with session.post(url, data=io.BytesIO(data), headers=headers) as answer:
         return answer.status
 
 
@@ -237,7 +238,8 @@ async def test_an_odd_path_leads_nowhere(method: str, path: str) -> None:
 )
 async def test_an_odd_header_is_never_our_fault(header: bytes, status: int) -> None:
     body = b'{"input":"x"}'
-    head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%b\r\n\r\n"
+    head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: %d\r\n%b\r\n\r\n"
     async with open_house(Script(text="ok")) as house:
         assert await raw_status(house.gateway, head % (len(body), header) + body) == status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
@@ -30,7 +32,7 @@ async def raw(gateway: Gateway, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*gateway.address)
     writer.write(data)
     try:
-        return await asyncio.wait_for(reader.read(), 20)
+        return await asyncio.wait_for(reader.read(), 30)
     finally:
         writer.close()
 
@@ -68,7 +70,7 @@ async def test_a_callers_request_id_comes_back() -> None:
     assert odd.headers["x-request-id"].startswith("req_")
 
 
-HEAD = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+HEAD = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.mark.parametrize(
@@ -98,13 +100,30 @@ async def test_a_head_that_does_not_end_is_cut() -> None:
         assert await raw(gateway, HEAD + b"X-Slow: ") == b""
 
 
+def test_a_head_that_begins_in_the_first_packet_has_the_deadline_of_heads() -> None:
+    uvloop = pytest.importorskip("uvloop")  # it reads before our task has started
+
+    async def send_half_a_head() -> bytes:
+        settings = limited(header_seconds=0.05, keep_alive_seconds=3600)
+        async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
+            # Connected and written in one go: both are there when the server accepts.
+            with socket.create_connection(gateway.address) as client:
+                client.sendall(b"GET /healthz HT")
+                client.setblocking(False)
+                async with asyncio.timeout(30):
+                    return await asyncio.get_running_loop().sock_recv(client, 100)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(send_half_a_head()) == b""
+
+
 async def test_a_second_head_on_a_kept_connection_has_its_own_deadline() -> None:
     async with serve_gateway(ScriptedBackend(), settings=limited(header_seconds=0.05)) as gateway:
         reader, writer = await asyncio.open_connection(*gateway.address)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b'{"status":"ok"}')
         writer.write(b"GET /healthz HT")
-        assert await asyncio.wait_for(reader.read(), 20) == b""
+        assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
 
 
@@ -268,3 +287,59 @@ async def _read_until(gateway: Gateway, mark: bytes, headers: dict[str, str]) ->
     seen += await reader.readline()
     writer.close()
     return seen
+
+
+# Expect: 100-continue.
+
+BODY = b'{"input":"hello"}'
+WAITING = HEAD + b"Content-Length: %d\r\nExpect: 100-continue\r\n" % len(BODY)
+
+
+async def test_a_client_that_waits_is_told_to_send_its_body() -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        for _ in range(2):  # the connection can be used again
+            writer.write(WAITING + b"\r\n")
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(BODY)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+            await reader.readexactly(size)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (WAITING.replace(b"responses", b"nothing"), b"404"),
+        (WAITING.replace(b"application/json", b"text/plain"), b"415"),
+        (WAITING.replace(b"Content-Length: ", b"Content-Length: 99"), b"413"),
+        (WAITING + b"Content-Encoding: gzip\r\n", b"400"),
+        (WAITING.replace(b"100-continue", b"miracle"), b"417"),
+        (WAITING + b"Authorization: Bearer ak_wrong_key\r\n", b"401"),
+    ],
+    ids=["no route", "no JSON", "too large", "compressed", "unknown", "wrong key"],
+)
+async def test_a_client_that_is_refused_is_not_told_to_send_its_body(
+    head: bytes, status: bytes
+) -> None:
+    settings = limited(body_bytes=1000)
+    async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
+        answer = await raw(gateway, head + b"\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert b"connection: close" in answer.lower()
+    assert b"100 Continue" not in answer
+
+
+async def test_a_client_of_http_1_0_is_not_told_to_go_on() -> None:
+    store = MemoryStore()
+    key, record = new_key("ann", 1)
+    await store.add_key(record)
+    head = WAITING.replace(b"HTTP/1.1", b"HTTP/1.0") + f"Authorization: Bearer {key}\r\n".encode()
+    settings = ServerSettings(require_keys=True)
+    async with serve_gateway(ScriptedBackend(), store=store, settings=settings) as gateway:
+        answer = await raw(gateway, head + b"\r\n" + BODY)
+
+    assert answer.startswith(b"HTTP/1.0 200 ")

@@ -284,7 +284,11 @@ async def test_two_keys_at_once_are_refused() -> None:
         session.post(
             f"{gateway.base_url}/responses",
             data=b'{"input":"x"}',
-            headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")],
+            headers=[
+                ("Content-Type", "application/json"),
+                ("Idempotency-Key", "a"),
+                ("Idempotency-Key", "b"),
+            ],
         ) as answer,
     ):
         assert answer.status == 400

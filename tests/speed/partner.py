@@ -143,6 +143,7 @@ def _answer(body: dict[str, Any]) -> bytes:
 def _ask(address: Address, **fields: Any) -> socket.socket:
     body = json.dumps({"model": "m", "input": "Say a word"} | fields).encode()
     head = f"POST /v1/responses HTTP/1.1\r\nHost: {address[0]}\r\nConnection: close\r\n"
+    head += "Content-Type: application/json\r\n"
     sock = socket.create_connection(address, _PATIENCE)
     sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return sock

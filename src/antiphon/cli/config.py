@@ -1,6 +1,7 @@
 """What was set, and where? A flag wins over the environment, that over the file, that over us.
 
-Every scalar key has an environment variable: its name in capitals behind `ANTIPHON_`. The file
+Every key at the top that is not a table has an environment variable: its name in capitals after
+`ANTIPHON_`; a list is written there with commas. The file
 is TOML: the one of `--config` or ANTIPHON_CONFIG, else `antiphon.toml` in the working
 directory if there is one. Keys nobody knows are refused by name, in the file, because a typo
 in a limit or a key must not pass as the default. Nothing here opens or starts anything.
@@ -98,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strict: bool = False
     reasoning_as: ReasoningAs = "content"
     require_keys: bool = False
+    allowed_origins: tuple[str, ...] = ()
+    """Pages that may use the gateway; in the environment they are separated by commas."""
     seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
     """The name of the environment variable that holds the keys, never a key itself."""
     id_mark: Annotated[str, msgspec.Meta(pattern=MARK_PATTERN)] = DEFAULT_MARK
@@ -179,7 +182,9 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for key in SCALARS:
         text = environ.get(variable(key), "")
         if text:
-            found[key] = _convert(text, types[key], variable(key), strict=False)
+            is_list = get_origin(types[key]) is tuple
+            value = [word.strip() for word in text.split(",")] if is_list else text
+            found[key] = _convert(value, types[key], variable(key), strict=False)
     return found
 
 

@@ -99,9 +99,9 @@ def _key_from(*names: str) -> Secret | None:
 
 def is_loopback(base_url: str) -> bool:
     """Say whether the URL can only mean this machine."""
-    from antiphon.server.auth import is_loopback_name
+    from antiphon.server.origin import is_loopback_name
 
-    return is_loopback_name(urlsplit(base_url).netloc)
+    return is_loopback_name(urlsplit(base_url).netloc.rpartition("@")[2])
 
 
 def open_client(server: Server, **options: Unpack[ClientOptions]) -> AsyncClient:

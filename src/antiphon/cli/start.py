@@ -32,6 +32,7 @@ from antiphon.cli.providers import Source, build, read_sources
 from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
+from antiphon.server.origin import ANY_ORIGIN, is_origin
 from antiphon.server.run import ServerSettings, make_app, serve
 from antiphon.server.workers import run_workers
 from antiphon.store import KeyRecord
@@ -58,6 +59,7 @@ def start(flags: Mapping[str, Any]) -> int:
         level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
     )
     _check_workers(settings)
+    _check_origins(settings)
     with bind(address) as sock:
         has_keys = asyncio.run(_look_for_keys(settings))
         if not has_keys:
@@ -73,6 +75,22 @@ def start(flags: Mapping[str, Any]) -> int:
             )
         )
         return _run(settings, sources, sock)
+
+
+def _check_origins(settings: Settings) -> None:
+    """Raise BadSettings for what is not an origin, or would open a keyless gateway to all pages."""
+    for origin in settings.allowed_origins:
+        if origin == ANY_ORIGIN:
+            if not settings.require_keys:
+                raise BadSettings(
+                    'allowed_origins = ["*"] lets every web page use this gateway; '
+                    "set require_keys = true with it, or list the origins"
+                )
+        elif not is_origin(origin):
+            raise BadSettings(
+                f"allowed_origins: {origin!r} is not an origin; "
+                "write it as browsers send it, such as http://localhost:3000"
+            )
 
 
 def _check_workers(settings: Settings) -> None:
@@ -156,6 +174,7 @@ async def _serve(
             strict=settings.strict,
             reasoning_as=settings.reasoning_as,
             require_keys=settings.require_keys,
+            allowed_origins=settings.allowed_origins,
             limits=settings.limits,
             seal_keys=read_seal_keys(settings, os.environ),
             webhooks=tuple(read_endpoints(settings, os.environ)),

@@ -6,7 +6,8 @@ Errors are raised low and translated once, at the edge (`server/errors.py`).
     ├── CallerError           the caller's mistake: a 4xx with type, code and param
     │   ├── InvalidRequest    400: the body or a parameter cannot be used
     │   ├── Unauthorized      401: no key, or one that is not valid
-    │   ├── Forbidden         403: a foreign Host or Origin
+    │   │   └── KeyRevoked    the key was revoked while its turn was running
+    │   ├── Forbidden         403: a foreign Host or Origin, or a proxy
     │   ├── NotFound          404: no such thing for this owner
     │   ├── Conflict          409: somebody else is at it
     │   │   ├── ConversationLocked   another turn is writing to the conversation
@@ -42,6 +43,7 @@ __all__ = [
     "ConversationLocked",
     "Forbidden",
     "InvalidRequest",
+    "KeyRevoked",
     "NotBuilt",
     "NotFound",
     "OurFault",
@@ -98,8 +100,17 @@ class Unauthorized(CallerError):
     code = "invalid_api_key"
 
 
+class KeyRevoked(Unauthorized):
+    """The key was revoked while the turn that it began was running."""
+
+    code = "key_revoked"
+
+    def __init__(self) -> None:
+        super().__init__("the API key was revoked while this response was being made")
+
+
 class Forbidden(CallerError):
-    """The request came from a place it must not come from (DNS rebinding)."""
+    """The request came from a place it must not come from: a page, a proxy, a foreign Host."""
 
     status = 403
     code = "forbidden"

@@ -1,6 +1,6 @@
-"""The front door: finds the handler, checks who asks, and answers every error in one shape.
+"""The front door: finds the handler, checks the caller, and answers every error in one shape.
 
-Each route says with its handler whether it is open; nothing else is. A route that is not
+Each route states with its handler whether it is open; nothing else is. A route that is not
 listed does not exist. The handlers live in one file per resource.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import chain
 from typing import Final
 from urllib.parse import unquote
 
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 from antiphon.engine.engine import Engine
 from antiphon.engine.turn import Turn
@@ -25,14 +27,18 @@ from antiphon.protocol.errors import (
     BodyTooLarge,
     CallerError,
     InvalidRequest,
+    KeyRevoked,
     NotFound,
     Overloaded,
 )
-from antiphon.server.auth import Auth
+from antiphon.server.auth import Auth, Caller
 from antiphon.server.errors import error_response, translate
+from antiphon.server.expect import check_expectation, is_waiting
 from antiphon.server.idempotency import Once
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
+from antiphon.server.origin import OriginPolicy
+from antiphon.server.revocation import KeyWatch
 from antiphon.server.socket_cache import SocketCache
 from antiphon.server.sockets import Sockets
 
@@ -54,6 +60,8 @@ class Call:
         self.app = app
         self.request = request
         self.owner = owner
+        self.key_id: str | None = None
+        """The key that the caller sent; None without one."""
         self.path_id = path_id
         """What stands for `{id}` in the route's path."""
         self.item_id = ""
@@ -61,6 +69,8 @@ class Call:
         self.request_id = _request_id(request) or app.engine.mint("req")
         self.body: bytes | None = None
         """What was sent, once it has been read."""
+        self.is_invited = False
+        """Whether a client that holds its body back was asked for it."""
 
     @property
     def dialect(self) -> Dialect:
@@ -80,6 +90,12 @@ class Call:
         """Say whether what cannot be honoured is to be refused."""
         wish = self.request.headers.get("x-antiphon-strict")
         return self.app.strict if wish is None else wish.lower() in ("1", "true", "yes")
+
+    def sign(self, answer: web.StreamResponse) -> None:
+        """Add the headers that every answer has. Do it before the answer begins to leave."""
+        answer.headers["Server"] = "antiphon"
+        answer.headers["x-request-id"] = self.request_id
+        answer.headers.update(self.app.origins.headers(self.request))
 
     def json(self, data: bytes, status: int = 200) -> web.Response:
         """Return an answer of JSON."""
@@ -111,6 +127,8 @@ class Route(msgspec.Struct, frozen=True):
     """Answered without a key."""
     takes_rest: bool = False
     """Whether `{id}`, the last step, stands for all that follows, slashes and all."""
+    takes_form: bool = False
+    """Whether a body may be something else than JSON without a key, such as a form."""
 
 
 class App:
@@ -125,6 +143,7 @@ class App:
         limits: ServerLimits,
         metrics: Metrics,
         webhooks: Webhooks,
+        origins: OriginPolicy,
         dialect: Dialect = "openai",
         strict: bool = False,
     ) -> None:
@@ -138,12 +157,15 @@ class App:
         self.is_draining = False
         self.sockets = Sockets(limits)
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
+        self.origins = origins
+        self.keys = KeyWatch(engine.store)
         self._auth = auth
         self._routes: dict[str, dict[str, Route]] = {}
         for route in routes:
             self._routes.setdefault(route.path, {})[route.method] = route
         self._prefixes = [route.path.removesuffix("{id}") for route in routes if route.takes_rest]
         self._turns: dict[asyncio.Task[object], Turn] = {}
+        """The turns that have a reader here, by the task that runs each."""
         self._room = _Room(self)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -151,12 +173,16 @@ class App:
         started = time.monotonic()
         path = "unknown"
         call = Call(self, request, "", "")
+        response: web.StreamResponse
         try:
-            path, route, call.path_id, call.item_id = self._find(request)
             _check_head(request, self.limits)
-            if not route.is_open:
-                call.owner = await self._auth.owner(request)
-            response = await route.handler(call)
+            check_expectation(request)
+            preflight = self.origins.preflight(request)
+            if preflight is None:
+                path, route, call.path_id, call.item_id = self._find(request)
+                response = await self._answer(call, route)
+            else:
+                response = preflight
         except web.HTTPRequestEntityTooLarge:
             response = error_response(
                 BodyTooLarge(f"the body is larger than {self.limits.body_bytes} bytes")
@@ -169,24 +195,35 @@ class App:
                 # Half an answer is out: only a broken connection still tells the truth.
                 raise ConnectionError from error
         if not response.prepared:
-            response.headers["Server"] = "antiphon"
-            response.headers["x-request-id"] = call.request_id
-            if self.is_draining:
+            call.sign(response)
+            if self.is_draining or (is_waiting(request) and not call.is_invited):
                 response.force_close()
         self.metrics.note_request(path, response.status, time.monotonic() - started)
         return response
 
-    async def owner_of(self, request: web.BaseRequest) -> str:
-        """Return who asks. Raise Unauthorized or Forbidden; a key may be revoked by now."""
-        return await self._auth.owner(request)
+    async def caller_of(self, request: web.BaseRequest) -> Caller:
+        """Return who is asking. Raise Unauthorized; a key may be revoked by now."""
+        return await self._auth.caller(request)
 
     def room_for_turn(self) -> _Room:
         """Hold room for one more turn, or raise Overloaded."""
         return self._room
 
-    def running(self, turn: Turn) -> _Running:
-        """Know of a turn while the current task runs it, so that it can be drained."""
-        return _Running(self._turns, turn)
+    def running(self, turn: Turn, key_id: str | None) -> _Running:
+        """Know of a turn while the current task runs it, so that it can be ended from outside.
+
+        It ends when its key is revoked.
+        """
+        return _Running(self, turn, key_id)
+
+    def reading(self, call: Call) -> AbstractContextManager[None]:
+        """Cut the connection of a reader whose key is revoked while it reads what others make."""
+
+        def cut() -> None:
+            if call.request.transport is not None:
+                call.request.transport.abort()
+
+        return self.keys.watching(call.key_id, cut)
 
     def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> None:
         """End a turn that has a reader here, if there is such one."""
@@ -209,6 +246,16 @@ class App:
             turn.interrupt(task, Overloaded("the server went away in mid-turn"))
         if late or closing:
             await asyncio.wait({*late, *closing}, timeout=_LAST_WORDS_SECONDS)
+
+    async def _answer(self, call: Call, route: Route) -> web.StreamResponse:
+        """Check where the request comes from and who sent it; let the handler answer."""
+        self.origins.check(call.request, is_open=route.is_open)
+        if not route.is_open:
+            caller = await self._auth.caller(call.request)
+            call.owner, call.key_id = caller.owner, caller.key_id
+            if caller.key_id is None:
+                self.origins.check_body(call.request, takes_form=route.takes_form)
+        return await route.handler(call)
 
     def _find(self, request: web.BaseRequest) -> tuple[str, Route, str, str]:
         """Return the route's pattern, the route, and what stands for its `{id}` and `{item}`."""
@@ -250,7 +297,7 @@ class App:
         return "", ""
 
 
-# Classes, not generators: these stand on the road of every turn.
+# Classes, not generators: every turn passes through these.
 class _Room:
     """Room for a turn, in a server that may be full. One for all: it only counts."""
 
@@ -272,20 +319,25 @@ class _Room:
 class _Running:
     """A turn among those that tasks of this server run."""
 
-    __slots__ = ("_task", "_turn", "_turns")
+    __slots__ = ("_app", "_key_id", "_mark", "_task", "_turn")
 
-    def __init__(self, turns: dict[asyncio.Task[object], Turn], turn: Turn) -> None:
-        self._turns = turns
+    def __init__(self, app: App, turn: Turn, key_id: str | None) -> None:
+        self._app = app
         self._turn = turn
+        self._key_id = key_id
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._turns[task] = self._turn
+        self._app._turns[task] = self._turn
+        self._mark = self._app.keys.add(
+            self._key_id, partial(self._turn.interrupt, task, KeyRevoked())
+        )
 
     def __exit__(self, *_: object) -> None:
-        del self._turns[self._task]
+        self._app.keys.remove(self._mark)
+        del self._app._turns[self._task]
 
 
 class _WrongMethod(CallerError):
@@ -307,6 +359,8 @@ def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:
         raise _HeadTooLarge(f"the headers are larger than {limits.header_bytes} bytes")
     if len(request.headers.getall("Host", ())) > 1:
         raise InvalidRequest("the request names two hosts", code="invalid_host")
+    if request.version < HttpVersion10:
+        raise InvalidRequest("HTTP/0.9 is not answered; send HTTP/1.1", code="invalid_http")
 
 
 def _request_id(request: web.BaseRequest) -> str | None:

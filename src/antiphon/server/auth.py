@@ -1,34 +1,42 @@
-"""Who asks? Keys, and the one owner who needs none: whoever is on this machine.
+"""Who is asking? Keys, and the owner `local`, who needs none.
 
-A key reads `ak_<id>_<secret>`. We keep the SHA-256 of the secret, look the key up by its id
-and compare in constant time. On loopback without `require_keys`, a caller without a key is
-the owner `local`; then Host and Origin must be loopback names too, because a web page can
-make a browser speak to 127.0.0.1 under any name it likes (DNS rebinding).
+A key reads `ak_<id>_<secret>`. We keep the SHA-256 of the secret, look the key up by its id and
+compare in constant time. Without `require_keys`, a caller without a key is the owner `local`;
+`origin` has checked by then that the request comes from this machine.
+
+What a look-up found is remembered for half a second by the monotonic clock, so that a revoked key
+is refused within a second, whatever happens to the wall clock.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
+import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
 
+import msgspec
 from aiohttp import web
 
-from antiphon.protocol.errors import Forbidden, Unauthorized
+from antiphon.protocol.errors import Unauthorized
 from antiphon.store.base import KeyRecord, Store
 
-__all__ = ["LOCAL_OWNER", "Auth", "is_loopback_name", "new_key"]
+__all__ = ["LOCAL_OWNER", "Auth", "Caller", "new_key"]
 
 LOCAL_OWNER: Final = "local"
 
 _PREFIX: Final = "ak"
-_REMEMBER_SECONDS: Final = 5
+_REMEMBER_SECONDS: Final = 0.5
 _MAX_REMEMBERED: Final = 10_000
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who is asking, and with which key. Without a key, `key_id` is None."""
+
+    owner: str
+    key_id: str | None = None
 
 
 def new_key(
@@ -40,80 +48,63 @@ def new_key(
     return f"{_PREFIX}_{key_id}_{secret}", record
 
 
-@lru_cache(maxsize=256)
-def is_loopback_name(host: str) -> bool:
-    """Say whether a host name, with or without a port, can only mean this machine."""
-    name = _host_of(f"//{host}")
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
-
-
 class Auth:
-    """Finds the owner of a request. `now` is the time in seconds since the epoch."""
+    """Finds the caller of a request.
 
-    def __init__(self, store: Store, now: Callable[[], int], *, require_keys: bool) -> None:
+    `now` is the time in seconds since the epoch, `clock` a monotonic one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], int],
+        *,
+        require_keys: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._now = now
+        self._clock = clock
         self._require_keys = require_keys
-        self._seen: dict[bytes, tuple[int, str]] = {}
+        self._seen: dict[bytes, tuple[float, Caller]] = {}
 
-    async def owner(self, request: web.BaseRequest) -> str:
-        """Return who asks. Raise Unauthorized or Forbidden."""
+    async def caller(self, request: web.BaseRequest) -> Caller:
+        """Return who is asking. Raise Unauthorized."""
         token = _bearer(request)
-        if not self._require_keys:
-            check_origin(request)
-            if not token.startswith(f"{_PREFIX}_"):
-                return LOCAL_OWNER  # clients on loopback send any placeholder
-        elif not token:
+        if not self._require_keys and not token.startswith(f"{_PREFIX}_"):
+            return Caller(LOCAL_OWNER)  # clients on loopback send any placeholder
+        if not token:
             raise Unauthorized("an API key is required: Authorization: Bearer ak_…")
-        return await self._owner_of(token)
+        return await self._caller_with(token)
 
-    async def _owner_of(self, token: str) -> str:
+    async def _caller_with(self, token: str) -> Caller:
         digest = _digest(token)
-        until, owner = self._seen.get(digest, (0, ""))
-        if self._now() < until:
-            return owner
-        owner = await self._look_up(token)
+        seen = self._seen.get(digest)
+        if seen is not None and self._clock() < seen[0]:
+            return seen[1]
+        # Counted from before the look-up: what it finds may be old when it arrives.
+        until = self._clock() + _REMEMBER_SECONDS
+        caller = await self._look_up(token)
         if len(self._seen) >= _MAX_REMEMBERED:
             self._seen.clear()
-        self._seen[digest] = (self._now() + _REMEMBER_SECONDS, owner)
-        return owner
+        self._seen[digest] = (until, caller)
+        return caller
 
-    async def _look_up(self, token: str) -> str:
-        _, _, rest = token.partition("_")
+    async def _look_up(self, token: str) -> Caller:
+        prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
-        record = await self._store.find_key(key_id)
+        record = await self._store.find_key(key_id) if prefix == _PREFIX else None
         stored = record.digest if record else b""
         is_right = hmac.compare_digest(_digest(secret), stored)
         if record is None or not is_right or not self._is_in_force(record):
             raise Unauthorized(
                 "the API key is not valid; `antiphon keys list` shows those that are"
             )
-        return record.owner
+        return Caller(record.owner, record.id)
 
     def _is_in_force(self, record: KeyRecord) -> bool:
         now = self._now()
         return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
-
-
-def check_origin(request: web.BaseRequest) -> None:
-    """Raise Forbidden if a keyless request was not meant for this machine."""
-    headers = request.headers
-    hosts = headers.getall("Host", ())
-    if len(hosts) != 1 or not is_loopback_name(hosts[0]):
-        raise Forbidden("without keys only loopback host names are answered")
-    origin = headers.get("Origin")
-    if origin is not None and not is_loopback_name(origin.partition("//")[2]):
-        raise Forbidden("without keys only pages of this machine are answered")
-
-
-def _host_of(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:  # a bracket that does not close
-        return ""
 
 
 def _bearer(request: web.BaseRequest) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from antiphon.protocol.body import decode_body
 from antiphon.protocol.errors import BodyTooLarge, InvalidRequest, SlowRequest
 from antiphon.server.app import Call
+from antiphon.server.expect import invite_body
 
 __all__ = ["read_data", "read_json"]
 
@@ -34,6 +35,8 @@ async def _receive(call: Call) -> bytes:
     encoding = call.request.headers.get("Content-Encoding")
     if encoding is not None and encoding.lower() != "identity":
         raise InvalidRequest("send the body uncompressed", code="unsupported_encoding")
+    if (call.request.content_length or 0) > limits.body_bytes:
+        raise BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
     content = call.request.content
     if content.is_eof():
         # All of it is here: no timer, and nothing to put together.
@@ -41,6 +44,8 @@ async def _receive(call: Call) -> bytes:
         if len(data) > limits.body_bytes:
             raise BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
         return data
+    invite_body(call.request)
+    call.is_invited = True
     try:
         async with asyncio.timeout(limits.body_seconds):
             return await call.request.read()

@@ -39,7 +39,7 @@ async def compact(call: Call) -> web.StreamResponse:
     with call.app.room_for_turn():
         turn = await engine.begin(request, call.owner, strict=call.is_strict)
         route = await engine.catalog.route(request.model)
-        with call.app.running(turn):
+        with call.app.running(turn, call.key_id):
             try:
                 done = await compaction.compact(
                     route.backend,

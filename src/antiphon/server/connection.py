@@ -52,7 +52,9 @@ class _Connection(RequestHandler):
     def data_received(self, data: bytes) -> None:
         heads = self._request_count
         super().data_received(data)
-        is_idle = self._waiter is not None and not self._waiter.done()
+        # The task that waits for requests may not have started when the first bytes arrive.
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        is_idle = is_waiting or self._request_count == 0
         if self._request_count != heads or not is_idle:
             if self._head_timer is not None:
                 self._stop_head_timer()

@@ -43,7 +43,7 @@ async def create(call: Call) -> web.StreamResponse:
             turn = await app.engine.begin(
                 request, call.owner, strict=call.is_strict, response_id=run.response_id
             )
-            with app.running(turn):
+            with app.running(turn, call.key_id):
                 if request.stream:
                     return await _stream_turn(call, turn, run, dialect)
                 response = await run.response(turn)
@@ -151,7 +151,8 @@ async def _write_events(
         aclosing(batches),
         SseWriter(call.request, answer, dialect, call.app.limits) as writer,
     ):
-        await _write_rest(writer, batches)
+        with call.app.reading(call):
+            await _write_rest(writer, batches)
     return answer
 
 
@@ -175,8 +176,7 @@ def _event_stream(call: Call, degraded: tuple[str, ...]) -> web.StreamResponse:
     answer.charset = "utf-8"
     answer.headers["Cache-Control"] = "no-cache"
     answer.headers["X-Accel-Buffering"] = "no"
-    answer.headers["Server"] = "antiphon"
-    answer.headers["x-request-id"] = call.request_id
+    call.sign(answer)
     note_degraded(answer, degraded)
     return answer
 

@@ -32,6 +32,7 @@ from antiphon.server.connection import GuardedServer
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
+from antiphon.server.origin import OriginPolicy
 from antiphon.server.upkeep import upkeep
 from antiphon.store.base import Store
 
@@ -54,6 +55,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     reasoning_as: ReasoningAs = "content"
     require_keys: bool = False
+    allowed_origins: tuple[str, ...] = ()
+    """Pages that may use this gateway; see `server.origin`."""
     limits: ServerLimits = ServerLimits()
     seal_keys: tuple[bytes, ...] = ()
     webhooks: tuple[Endpoint, ...] = ()
@@ -87,6 +90,7 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         limits=limits,
         metrics=metrics,
         webhooks=webhooks,
+        origins=OriginPolicy(settings.allowed_origins, is_keyless=not settings.require_keys),
         dialect=settings.dialect,
         strict=settings.strict,
     )

@@ -8,7 +8,7 @@ An error is about one request; the socket goes on. A fault in mid-turn is report
 precedes it over SSE would end it twice. The turn creates no such event, so its numbers have no
 gap, and its log holds what was sent.
 
-Every turn is authorised anew: a key that is revoked meanwhile is of no use on an open socket.
+Every turn is authorised again, and a key that is revoked while a turn runs ends it.
 A turn with `store: false` is remembered by the socket that ran it, and by nobody else. A turn
 that goes on from a response and fails makes the socket forget that response.
 """
@@ -72,8 +72,7 @@ async def converse(call: Call) -> web.StreamResponse:
     if not wire.can_prepare(request):
         raise InvalidRequest("the WebSocket handshake is not valid", code="invalid_handshake")
     socket = _Socket(call, wire)
-    wire.headers["Server"] = "antiphon"
-    wire.headers["x-request-id"] = call.request_id
+    call.sign(wire)
     await wire.prepare(request)
     with call.app.sockets.watching(socket):
         await socket.serve()
@@ -211,16 +210,16 @@ class _Socket:
             previous = body.get("previous_response_id")
             request = read_turn(body)
             recall = Recall(self._shelf)
-            owner = await self._app.owner_of(self._request)
+            caller = await self._app.caller_of(self._request)
             with self._app.room_for_turn():
                 lane.turn = await self._app.engine.begin(
                     request,
-                    owner,
+                    caller.owner,
                     strict=self._is_strict,
                     recall=recall,
                     over_socket=True,
                 )
-                with self._app.running(lane.turn):
+                with self._app.running(lane.turn, caller.key_id):
                     is_kept_here = request.store is False or recall.has_helped
                     await self._run(lane, lane.turn, recall if is_kept_here else None, previous)
         except Exception as error:

@@ -1,0 +1,159 @@
+"""A key that is revoked while something runs under it, here or in another process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.events import ResponseCompleted, ResponseFailed
+from antiphon.server.auth import new_key
+from antiphon.server.run import ServerSettings
+from antiphon.store.sqlite import SqliteStore
+from antiphon.testing.gateway import Gateway, serve_gateway
+from tests.asking import ask
+from tests.faults.house import settled
+from tests.faults.listening import listen
+from tests.talking import talk
+
+KEYED = ServerSettings(require_keys=True)
+
+
+class Site:
+    """A gateway in mid-turn, the key of its caller, and another process on the same store."""
+
+    def __init__(self, gateway: Gateway, hold: asyncio.Event, other: SqliteStore) -> None:
+        self.gateway = gateway
+        self.hold = hold
+        """Set it to let the model go on."""
+        self._other = other
+        self._ids: dict[str, str] = {}
+
+    async def key(self, owner: str = "ann") -> dict[str, str]:
+        """Return headers with a new key."""
+        key, record = new_key(owner, 1)
+        await self._other.add_key(record)
+        headers = {"Authorization": f"Bearer {key}"}
+        self._ids[key] = record.id
+        return headers
+
+    async def revoke(self, headers: dict[str, str]) -> None:
+        """Revoke the key, as `antiphon keys revoke` does."""
+        key_id = self._ids[headers["Authorization"].removeprefix("Bearer ")]
+        await self._other.revoke_key(key_id, 2)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    hold = asyncio.Event()
+    backend = ScriptedBackend(
+        lambda plan: [TextGrew("one "), hold, TextGrew("two"), Stopped("stop")]
+    )
+    async with (
+        _store(tmp_path) as store,
+        _store(tmp_path) as other,
+        serve_gateway(backend, store=store, settings=KEYED) as gateway,
+    ):
+        yield Site(gateway, hold, other)
+
+
+@asynccontextmanager
+async def _store(folder: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(folder / "antiphon.db")
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def test_a_streamed_turn_ends_as_failed_when_its_key_is_revoked(site: Site) -> None:
+    headers = await site.key()
+    async with listen(site.gateway.base_url, headers, model="echo") as listener:
+        await listener.until_text("one ")
+        await site.revoke(headers)
+        events = await listener.rest()
+    stored = await site.gateway.store.get("ann", listener.response_id)
+
+    last = events[-1]
+    assert isinstance(last, ResponseFailed)
+    assert last.response.error is not None
+    assert last.response.error.code == "key_revoked"
+    assert last.response.output_text == "one "
+    assert stored is not None
+    assert (stored.status, stored.output_text) == ("failed", "one ")
+
+
+async def test_a_turn_on_a_websocket_ends_as_failed_when_its_key_is_revoked(site: Site) -> None:
+    headers = await site.key()
+    async with talk(site.gateway.base_url, headers) as socket:
+        await socket.ask(input="hello")
+        events = [await socket.event()]
+        while events[-1]["type"] != "response.output_text.delta":
+            events.append(await socket.event())
+        await site.revoke(headers)
+        events += await socket.events()
+        refused = await socket.turn(input="again")
+
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["code"] == "key_revoked"
+    assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_turn_that_is_not_streamed_ends_too(site: Site) -> None:
+    headers = await site.key()
+    asked = asyncio.create_task(ask(site.gateway, headers, model="echo"))
+    while not site.gateway.app._turns:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.001)
+    await site.revoke(headers)
+    async with asyncio.timeout(30):
+        answer = await asked
+
+    error = answer.json["error"]
+    assert error["code"] == "key_revoked"
+
+
+async def test_turns_of_other_keys_of_the_same_owner_go_on(site: Site) -> None:
+    revoked, valid = await site.key(), await site.key()
+    async with (
+        listen(site.gateway.base_url, revoked, model="echo") as cut,
+        listen(site.gateway.base_url, valid, model="echo") as kept,
+    ):
+        await cut.until_text("one ")
+        await kept.until_text("one ")
+        await site.revoke(revoked)
+        assert isinstance((await cut.rest())[-1], ResponseFailed)
+        site.hold.set()
+        assert isinstance((await kept.rest())[-1], ResponseCompleted)
+
+
+async def test_a_background_turn_goes_on_and_its_reader_is_cut_off(site: Site) -> None:
+    headers = await site.key()
+    body = {"background": True, "model": "echo"}
+    async with listen(site.gateway.base_url, headers, **body) as listener:
+        await listener.until_text("one ")
+        await site.revoke(headers)
+        with pytest.raises(aiohttp.ClientError):
+            await listener.rest()
+    site.hold.set()
+    events = site.gateway.app.engine.follow("ann", listener.response_id, -1)
+    async with asyncio.timeout(30):
+        last = [event async for batch in events for event in batch][-1]
+
+    assert isinstance(last, ResponseCompleted)
+    assert last.response.output_text == "one two"
+
+
+async def test_nothing_watches_keys_when_nothing_runs(site: Site) -> None:
+    tasks = asyncio.all_tasks()
+    site.hold.set()
+    headers = await site.key()
+    for stream in (False, True):
+        assert (await ask(site.gateway, headers, model="echo", stream=stream)).status == 200
+    await settled(site.gateway, tasks)
