@@ -8,6 +8,7 @@ import pytest
 
 from antiphon.backends.toolless import (
     candidates,
+    in_functions,
     plan_answer,
     plan_arguments,
     plan_choice,
@@ -204,3 +205,15 @@ def test_without_tools_words_are_asked_for() -> None:
     asked, emulation = plan_answer(plan_of("hi"), [], PROFILES["generic"])
 
     assert (asked.tools, asked.format, emulation) == ((), None, None)
+
+
+def test_a_call_that_a_server_ran_is_told_in_words_with_its_result() -> None:
+    call = {"type": "mcp_call", "id": "m", "server_label": "wiki", "name": "read"}
+    shot = {"type": "image_generation_call", "id": "i", "status": "completed", "result": "AAAA"}
+    items = [call | {"arguments": "{}", "output": "a city"}, shot]
+    told = plan_words(in_functions(plan_of("", items=items))).items
+    assert [item["role"] for item in told] == ["assistant", "user"] * 2
+    assert told[0]["content"] == "I call wiki__read with {}."
+    assert told[1]["content"].startswith("Result: a city")
+    # The model cannot see it, and that is reported when the message is written.
+    assert told[3]["content"][1]["type"] == "input_image"

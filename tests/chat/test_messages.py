@@ -135,6 +135,10 @@ _ITEM: Final = st.one_of(
             {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]},
             {"type": "reasoning", "summary": [], "encrypted_content": "sealed"},
             {"type": "web_search_call", "id": "w"},
+            {"type": "mcp_call", "id": "a", "server_label": "n", "name": "f", "output": "o"},
+            {"type": "image_generation_call", "id": "b", "status": "completed", "result": "AA"},
+            {"type": "mcp_approval_request", "id": "a", "server_label": "n", "name": "f"},
+            {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
         ]
     ),
 )
@@ -161,6 +165,13 @@ _PROFILES: Final = (GENERIC, LATE_USER, APART)
     st.integers(0, len(_PROFILES) - 1),
 )
 @example([(0, [call("a"), USER, USER], 0, 0), (0, [output("a")], 0, 0)], 1, True, 0, 0)
+@example(
+    [(0, [call("a", "{}"), call("a", ""), output("a")], 0, 0), (0, [call("a", "")], 0, 0)],
+    0,
+    True,
+    0,
+    0,
+)
 def test_whatever_is_said_in_whatever_steps_and_forks(
     steps: list[tuple[int, list[Item], int, int]],
     turns: int,

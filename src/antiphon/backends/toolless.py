@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -71,6 +71,8 @@ _NOT_ENFORCED: Final = frozenset(
 )
 _BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _FORMATS: Final = frozenset({"date", "time", "date-time", "uuid"})
+# What a result may show; that this model cannot see it is then reported.
+_SHOWN: Final = frozenset({"input_image", "input_file"})
 _NAMED_SCHEMAS: Final = frozenset({"properties", "$defs", "definitions"})
 
 
@@ -133,7 +135,7 @@ def plan_words(plan: Plan) -> Plan:
     """Return the plan without tools: earlier calls and their results are told in words."""
     return msgspec.structs.replace(
         plan,
-        items=[_in_words(item) for item in plan.items],
+        items=[said for item in plan.items for said in _in_words(item)],
         instructions=plan.instructions or (None if _has_system(plan) else _DEFAULT_INSTRUCTIONS),
         tools=(),
         policy=ToolPolicy(),
@@ -183,16 +185,34 @@ def _has_system(plan: Plan) -> bool:
     return any(item.get("role") in ("system", "developer") for item in plan.items)
 
 
-def _in_words(item: Item) -> Item:
+def _in_words(item: Item) -> list[Item]:
+    """Return a call and its result as messages; any other item as it is."""
     match item_type(item):
         case "function_call":
-            text = f"I call {item.get('name')} with {item.get('arguments')}."
-            return {"type": "message", "role": "assistant", "content": text}
+            return [_called(item)]
         case "function_call_output":
-            text = f"Result: {text_of(item.get('output'))}\nUse this result to answer my question."
-            return {"type": "message", "role": "user", "content": text}
+            return [_result(item)]
+        case "hosted_call":
+            return [_called(item), _result(item)]
         case _:
-            return item
+            return [item]
+
+
+def _called(item: Item) -> Item:
+    text = f"I call {item.get('name')} with {item.get('arguments')}."
+    return {"type": "message", "role": "assistant", "content": text}
+
+
+def _result(item: Item) -> Item:
+    output = item.get("output")
+    text = f"Result: {text_of(output)}\nUse this result to answer my question."
+    shown = [part for part in output if part.get("type") in _SHOWN] if _is_list(output) else []
+    content = [{"type": "input_text", "text": text}, *shown] if shown else text
+    return {"type": "message", "role": "user", "content": content}
+
+
+def _is_list(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(part, dict) for part in value)
 
 
 def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

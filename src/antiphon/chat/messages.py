@@ -133,7 +133,7 @@ def _settle_more(
         writer.pause(),
         (*settled.notes, *(text for index, text in rest.notes if index < place)),
         (*settled.lonely, *(call.note_lonely() for call in lonely)),
-        settled.waiting.union(call.id for call in lonely),
+        settled.waiting.union(call.own_id for call in lonely),
     )
 
 

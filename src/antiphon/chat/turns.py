@@ -14,7 +14,8 @@ Items come in any order that clients produce. The rules:
 - a second result replaces the first; after a later message it becomes a user message there;
 - a call that is repeated is one call. Another call under the same id is another call: in the
   same turn its id is derived, in a later turn (some models count from 0 in each) it is kept;
-- a result without a call becomes a user message.
+- a result without a call becomes a user message;
+- a call that a server ran (`hosted_call`) has its result with it, so it ends its turn.
 
 Nothing is lost in silence: what could not be kept, or was made up, is named in the report.
 """
@@ -26,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from antiphon.protocol.call_ids import CallIds
+from antiphon.protocol.hosted import HOSTED_CALL
 from antiphon.protocol.items import Item, item_type
 
 __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
@@ -54,6 +56,11 @@ class Call:
         """The turn in which it is written."""
         self.origin = turn
         """The turn in which it was made."""
+
+    @property
+    def own_id(self) -> str:
+        """The id that the caller gave it: `id` is another one if two calls of a turn share it."""
+        return str(self.item["call_id"])
 
     def note_lonely(self) -> str:
         """Return the report of a call without a result."""
@@ -109,6 +116,10 @@ class Turn:
     def first_call(self) -> Call | None:
         """The call that came here first, if there is any."""
         return next(iter(self._calls), None)
+
+    def has_id(self, call_id: str) -> bool:
+        """Return whether a call here has this id."""
+        return any(call.id == call_id for call in self._calls)
 
     def claim_id(self, wished: str, *, is_used: bool) -> str:
         """Return the id of the next call; another one if the turn has used it."""
@@ -211,6 +222,8 @@ class Arranger:
             self._call(entry)
         elif kind == "function_call_output":
             self._answer(entry)
+        elif kind == HOSTED_CALL:
+            self._show_hosted(entry)
         elif kind != "additional_tools":  # those are among the tools
             self._note(index, f"input[{index}] ({kind}): this backend cannot send it")
 
@@ -245,6 +258,14 @@ class Arranger:
         self._newest[wished] = call
         self._waiting.setdefault(wished, []).append(call)
         self._requests.add(_request(item))
+
+    def _show_hosted(self, entry: Entry) -> None:
+        index, item = entry
+        turn = self._turn(index)
+        wished = str(item["call_id"])
+        call = Call(entry, turn, turn.claim_id(wished, is_used=turn.has_id(wished)))
+        turn.add(call)
+        self._settle(call, entry)
 
     # A result, and where its call goes.
 

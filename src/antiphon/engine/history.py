@@ -170,6 +170,7 @@ async def _gather(
         if known is None:
             known = {said["id"] for said in earlier if "id" in said}
         if item["id"] not in known:
+            known.add(item["id"])
             own.append(await _find(store, owner, item["id"], f"input[{index}].id"))
     return own
 

@@ -33,7 +33,11 @@ BYTES_PER_TOKEN: Final = 4
 ATTACHMENT_TOKENS: Final = 765
 """What a picture of 1024 by 1024 pixels costs with GPT-4o; taken for all of unknown size."""
 
-_TEXTS: Final = ("text", "refusal", "arguments", "name", "input", "output", "content", "summary")
+_TEXTS: Final = (
+    *("text", "refusal", "arguments", "name", "input", "output", "content", "summary"),
+    # What is shown of calls that a server ran.
+    *("action", "code", "logs", "outputs", "queries", "query", "results", "sources", "url"),
+)
 _IMAGES: Final = frozenset(
     {"input_image", "image_url", "computer_screenshot", "image_generation_call"}
 )

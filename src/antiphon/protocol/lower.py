@@ -12,6 +12,8 @@ place. The way up is `protocol.raising`; down and up again is the same call.
     | local_shell | `{"command": […], "env", "working_directory", "timeout_ms", "user"}`     |
     | apply_patch | `{"operation": {"type", "path", "diff"}}`                                |
     | tool_search | what the tool says itself                                                |
+
+Calls that a server ran itself are lowered by `protocol.hosted`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from antiphon.protocol.families import (
     call_family,
     output_family,
 )
+from antiphon.protocol.hosted import is_hosted, lower_hosted
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.toolbox import Offer, Toolbox
 from antiphon.protocol.tools import Tool
@@ -177,7 +180,8 @@ def _custom_description(tool: Tool) -> str:
 def lower_items(items: Sequence[Item], toolbox: Toolbox) -> list[Item]:
     """Return the items with every call as a function call, and every output as its output.
 
-    The same items at the same places; those that are neither stay the very same objects.
+    A call that a server ran becomes a `hosted_call`, which holds both. The same items at the
+    same places; those that are neither stay the very same objects.
     """
     lowering = Lowering(toolbox)
     return [lowering.lower(item) for item in items]
@@ -206,7 +210,9 @@ class Lowering:
         if family is not None:
             return self._lower_call(item, family)
         family = output_family(item)
-        return item if family is None else self._lower_output(item, family)
+        if family is not None:
+            return self._lower_output(item, family)
+        return lower_hosted(item, self._toolbox.hosted_alias) if is_hosted(item) else item
 
     def _lower_call(self, item: Item, family: Family) -> Item:
         call_id = answers(item) or ""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -120,6 +120,10 @@ class Toolbox:
         if known is not None:
             return known.alias
         return _free_alias(kind, namespace, name, self._by_alias)
+
+    def hosted_alias(self, namespace: str | None, name: str) -> str:
+        """Return a name for calls that a server ran itself; no tool here has it."""
+        return _free_alias("hosted", namespace, name, self._by_alias)
 
 
 _NO_TOOLS: Final = Toolbox()
@@ -329,7 +333,9 @@ def _is_plain(name: str) -> bool:
     return len(name) <= _MAX_ALIAS and not _FOREIGN.search(name)
 
 
-def _free_alias(kind: Kind, namespace: str | None, name: str, taken: Container[str]) -> str:
+def _free_alias(
+    kind: Kind | Literal["hosted"], namespace: str | None, name: str, taken: Container[str]
+) -> str:
     """Return a name made of a tool's own that every backend takes and nobody has."""
     joint = "" if namespace is None or namespace.endswith("_") else "__"
     wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")

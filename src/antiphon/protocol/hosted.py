@@ -1,0 +1,199 @@
+"""Calls that a server ran itself, in the words that a chat model has: a call and its result.
+
+A client may send back what OpenAI or another gateway ran for it: a search, a program, a tool of
+an MCP server, an image. Such an item holds the call and its result together, and becomes one
+`hosted_call`, a type that is on no wire: the chat side writes it as an assistant call with its
+tool message. Where question and answer are two items (approvals, a computer, programs), each
+becomes a function call or its output.
+
+Items come from callers and were never checked: a field of the wrong type counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.protocol.items import Item, Part, item_type
+
+__all__ = ["HOSTED_CALL", "is_hosted", "lower_hosted"]
+
+HOSTED_CALL: Final = "hosted_call"
+
+Alias = Callable[[str | None, str], str]
+"""Returns the name under which a chat model knows a tool, from its namespace and its name."""
+
+_NOT_KEPT: Final = "the results are not part of the conversation"
+_MAX_ID: Final = 64
+
+
+def is_hosted(item: Item) -> bool:
+    """Return whether the item tells of a call that a server ran, or wants to run."""
+    return item_type(item) in _LOWER
+
+
+def lower_hosted(item: Item, alias: Alias) -> Item:
+    """Return the item as a `hosted_call`, a function call or its output. It must be hosted."""
+    return _LOWER[item_type(item)](item, alias)
+
+
+# One item with the call and its result.
+
+
+def _web_search(item: Item, alias: Alias) -> Item:
+    action = _dict(item, "action")
+    sources = action.get("sources")
+    asked = {name: value for name, value in action.items() if name != "sources" and value}
+    found = _encode({"sources": sources}) if sources else None
+    return _whole(item, alias(None, "web_search"), asked, found)
+
+
+def _file_search(item: Item, alias: Alias) -> Item:
+    results = item.get("results")
+    asked = {"queries": item.get("queries") or []}
+    found = _encode({"results": results}) if isinstance(results, list) else None
+    return _whole(item, alias(None, "file_search"), asked, found)
+
+
+def _code_interpreter(item: Item, alias: Alias) -> Item:
+    outputs = item.get("outputs")
+    given = outputs if isinstance(outputs, list) else []
+    parts = [_code_output(one) for one in given if isinstance(one, dict)]
+    found = parts or ("(no output)" if isinstance(outputs, list) else None)
+    return _whole(item, alias(None, "code_interpreter"), {"code": _text(item, "code")}, found)
+
+
+def _code_output(output: dict[str, Any]) -> Part:
+    if output.get("type") == "image":
+        return {"type": "input_image", "image_url": _text(output, "url")}
+    return {"type": "input_text", "text": _text(output, "logs")}
+
+
+def _image_generation(item: Item, alias: Alias) -> Item:
+    prompt = _text(item, "revised_prompt")
+    data = _text(item, "result")
+    form = _text(item, "output_format") or "png"
+    url = data if data.startswith("data:") else f"data:image/{form};base64,{data}"
+    found = [{"type": "input_image", "image_url": url}] if data else None
+    asked = {"prompt": prompt} if prompt else {}
+    return _whole(item, alias(None, "image_generation"), asked, found)
+
+
+def _mcp_call(item: Item, alias: Alias) -> Item:
+    name = alias(_text(item, "server_label") or "mcp", _text(item, "name") or "call")
+    output = item.get("output")
+    found = output if isinstance(output, str) else None
+    return _whole(item, name, _text(item, "arguments") or {}, found)
+
+
+def _mcp_list_tools(item: Item, alias: Alias) -> Item:
+    tools = item.get("tools")
+    found = [
+        {name: tool[name] for name in ("name", "description") if tool.get(name)}
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict)
+    ]
+    asked = {"server_label": _text(item, "server_label")}
+    return _whole(item, alias(None, "mcp_list_tools"), asked, _encode({"tools": found}))
+
+
+def _whole(
+    item: Item, name: str, asked: dict[str, Any] | str, found: str | list[Any] | None
+) -> Item:
+    """Return the call with its result: what was found, what went wrong, or that it is not kept."""
+    status, error = item.get("status"), item.get("error")
+    output = found
+    if error:
+        output = f"error: {error if isinstance(error, str) else _encode(error)}"
+    elif found is None:
+        output = f"{status if isinstance(status, str) else 'completed'}; {_NOT_KEPT}"
+    return {
+        "type": HOSTED_CALL,
+        "call_id": _id(item, "id"),
+        "name": name,
+        "arguments": asked if isinstance(asked, str) else _encode(asked),
+        "output": output,
+    }
+
+
+# Two items, one that asks and one that answers.
+
+
+def _approval_request(item: Item, alias: Alias) -> Item:
+    fields = ("server_label", "name", "arguments")
+    asked = {name: item[name] for name in fields if item.get(name)}
+    return _asked(_id(item, "id"), alias(None, "mcp_approval_request"), asked)
+
+
+def _approval_response(item: Item, alias: Alias) -> Item:
+    reason = _text(item, "reason")
+    said = "approved" if item.get("approve") is True else "denied"
+    answer = f"{said}: {reason}" if reason else said
+    return _answered(_id(item, "approval_request_id"), answer)
+
+
+def _computer_call(item: Item, alias: Alias) -> Item:
+    asked = {name: item[name] for name in ("action", "actions") if item.get(name)}
+    return _asked(_id(item, "call_id"), alias(None, "computer"), asked)
+
+
+def _computer_output(item: Item, alias: Alias) -> Item:
+    shown = _dict(item, "output")
+    image = {name: text for name in ("image_url", "file_id") if (text := _text(shown, name))}
+    output = [{"type": "input_image", **image}] if image else "(no screenshot)"
+    return _answered(_id(item, "call_id"), output)
+
+
+def _program(item: Item, alias: Alias) -> Item:
+    return _asked(_id(item, "call_id"), alias(None, "program"), {"code": _text(item, "code")})
+
+
+def _program_output(item: Item, alias: Alias) -> Item:
+    result = item.get("result")
+    return _answered(_id(item, "call_id"), result if isinstance(result, str) else _encode(result))
+
+
+def _asked(call_id: str, name: str, asked: dict[str, Any]) -> Item:
+    arguments = _encode(asked)
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def _answered(call_id: str, output: str | list[Part]) -> Item:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+_LOWER: Final[dict[str, Callable[[Item, Alias], Item]]] = {
+    "web_search_call": _web_search,
+    "file_search_call": _file_search,
+    "code_interpreter_call": _code_interpreter,
+    "image_generation_call": _image_generation,
+    "mcp_call": _mcp_call,
+    "mcp_list_tools": _mcp_list_tools,
+    "mcp_approval_request": _approval_request,
+    "mcp_approval_response": _approval_response,
+    "computer_call": _computer_call,
+    "computer_call_output": _computer_output,
+    "program": _program,
+    "program_output": _program_output,
+}
+
+
+def _id(item: Item, field: str) -> str:
+    """Return the id of the call. One without an id goes by its type; ids are told apart later."""
+    return _text(item, field)[:_MAX_ID] or item_type(item)
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _dict(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _encode(value: object) -> str:
+    return msgspec.json.encode(value).decode()
