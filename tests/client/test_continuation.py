@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from antiphon.client.continuation import (
 )
 from antiphon.client.conversation import Thread
 from antiphon.client.errors import BadCall, MissingInput
+from antiphon.client.history import NO_OUTPUT
 from antiphon.client.request import build_request
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response, Usage
@@ -68,16 +68,18 @@ def test_messages_with_a_conversation_are_trimmed_without_a_way_back() -> None:
 
 
 @pytest.mark.requirement("22-B2", "REQ-010.1")
-def test_trimming_is_told_in_figures(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "antiphon.client"):
-        ask(messages=[*CHAT * 3, NEXT], conversation="conv_9")
-        ask(KNOWN, session="s", messages=[*CHAT, NEXT])
-        ask(KNOWN, session="s", messages=[NEXT])
-        ask(messages=[NEXT], parent_id="resp_9")
-    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (logging.DEBUG, "trimmed 6 of 7 items that the server has"),
-        (logging.DEBUG, "trimmed 2 of 3 items that the server has"),
-        (logging.DEBUG, "history differs from the thread: all 1 items are sent"),
+def test_trimming_is_noted_in_figures() -> None:
+    asked = [
+        ask(messages=[*CHAT * 3, NEXT], conversation="conv_9"),
+        ask(KNOWN, session="s", messages=[*CHAT, NEXT]),
+        ask(KNOWN, session="s", messages=[NEXT]),
+        ask(messages=[NEXT], parent_id="resp_9"),
+    ]
+    assert [continuation.note for continuation in asked] == [
+        "trimmed 6 of 7 items that the server has",
+        "trimmed 2 of 3 items that the server has",
+        "history differs from the thread: all 1 items are sent",
+        "",
     ]
 
 
@@ -101,7 +103,57 @@ def test_half_a_tool_pair_is_never_sent_to_a_thread() -> None:
         ask(messages=[ASK, *calls, output], previous_response_id="resp_1")
     thread = Thread(response_id="resp_1", items=(ASK, *calls))
     sent = ask(thread, session="s", messages=[ASK, *calls, output, MORE])
-    assert (sent.body, sent.fallback) == ({"input": [ASK, *calls, output, MORE]}, None)
+    assert sent.body == {"input": [ASK, *calls, output, MORE]}
+    missing = {"type": "function_call_output", "call_id": "b", "output": NO_OUTPUT}
+    assert sent.fallback == {"input": [ASK, *calls, output, missing, MORE]}
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+NOTHING = {"type": "function_call_output", "call_id": "c", "output": NO_OUTPUT}
+OPEN = Thread(response_id="resp_1", items=(ASK, CALL))
+IN_CONVERSATION = Thread(response_id="resp_1", conversation="conv_1", items=(ASK, CALL))
+
+
+@pytest.mark.parametrize(
+    ("thread", "given"),
+    [
+        (OPEN, {"session": "s", "messages": [ASK, CALL, MORE]}),
+        (OPEN, {"session": "s", "input": [MORE]}),
+        (OPEN, {"session": "s", "input": [MORE], "previous_response_id": "resp_1"}),
+        (None, {"messages": [ASK, CALL, MORE], "previous_response_id": "resp_1"}),
+        (IN_CONVERSATION, {"session": "s", "input": [MORE]}),
+        (IN_CONVERSATION, {"session": "s", "messages": [ASK, CALL, MORE]}),
+    ],
+)
+def test_a_thread_is_not_continued_without_the_output_of_its_last_call(
+    thread: Thread | None, given: dict[str, Any]
+) -> None:
+    sent = ask(thread, **given)
+    assert sent.body["input"] == [NOTHING, MORE]
+    assert "previous_response_id" in sent.body or "conversation" in sent.body
+    assert sent.items == [ASK, CALL, MORE] or not sent.is_whole
+    if sent.fallback is not None:
+        assert sent.fallback["input"] == [ASK, CALL, NOTHING, MORE]
+
+
+def test_a_call_that_no_text_can_answer_makes_a_session_send_everything() -> None:
+    click = {"type": "computer_call", "call_id": "c", "action": {"type": "click"}}
+    thread = Thread(response_id="resp_1", items=(ASK, click))
+    sent = ask(thread, session="s", messages=[ASK, click, MORE])
+    assert sent.body == {"input": [ASK, click, MORE]}
+
+
+def test_what_is_sent_whole_goes_as_it_is_and_completed_only_as_a_fallback() -> None:
+    sent = ask(messages=[ASK, CALL, MORE])
+    assert sent.body == {"input": [ASK, CALL, MORE]}
+    assert sent.fallback == {"input": [ASK, CALL, NOTHING, MORE]}
+    assert ask(messages=[ASK, CALL, MORE], keeps=False).fallback is None
+    assert ask(input=[ASK, CALL, MORE]).fallback is None
+
+
+def test_input_for_another_thread_is_not_completed() -> None:
+    sent = ask(OPEN, session="s", input=[MORE], previous_response_id="resp_0")
+    assert sent.body["input"] == [MORE]
 
 
 def test_messages_that_end_with_the_model_ask_nothing() -> None:

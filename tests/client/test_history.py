@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from antiphon.client.errors import BadCall, MissingInput
 from antiphon.client.history import (
+    NO_OUTPUT,
+    answer_calls,
+    complete_history,
     is_model_made,
     mend,
     new_items,
@@ -282,7 +285,7 @@ def _orphans(known: list[Item], rest: list[Item]) -> set[str]:
         ([ASK, call("c"), call("d"), output("d"), output("c"), MORE], None),
         ([ASK, call("c"), output("c"), thought(), answer("a"), MORE], [MORE]),
         ([ASK, {"type": "mcp_approval_request", "id": "1"}, MORE], [MORE]),
-        ([ASK, call("c"), MORE], [MORE]),
+        ([ASK, call("c"), MORE], [output("c", NO_OUTPUT), MORE]),
         ([output("from_before"), MORE], [output("from_before"), MORE]),
     ],
 )
@@ -307,8 +310,36 @@ def test_half_a_tool_pair_is_refused_with_the_calls_that_lack_an_output() -> Non
 def test_only_the_last_turn_is_looked_at_for_missing_outputs() -> None:
     before = [call("old"), call("older"), output("old"), answer("a"), call("c")]
     assert unanswered_calls(before, [output("c")]) == []
-    assert unanswered_calls(before, [MORE]) == []
+    assert unanswered_calls(before, [MORE]) == ["c"]
     assert unanswered_calls([], [MORE]) == []
+
+
+def test_calls_that_the_user_goes_on_without_get_an_output_that_says_so() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "d", "name": "sh", "input": "ls"}
+    said = {"type": "custom_tool_call_output", "call_id": "d", "output": NO_OUTPUT}
+    before = [ASK, thought(), call("c"), custom]
+    assert answer_calls(before, [MORE]) == [output("c", NO_OUTPUT), said, MORE]
+    assert answer_calls(before, [MORE, ASK]) == [output("c", NO_OUTPUT), said, MORE, ASK]
+
+
+@pytest.mark.parametrize("after", [[], [output("c")], [output("c"), MORE], [answer("a")]])
+def test_nothing_is_added_where_outputs_come_or_nobody_goes_on(after: list[Item]) -> None:
+    assert answer_calls([ASK, call("b"), call("c")], after) == after
+
+
+def test_a_call_that_no_text_can_answer_is_left_as_it_is() -> None:
+    click = {"type": "computer_call", "call_id": "c", "action": {"type": "click"}}
+    assert answer_calls([ASK, click], [MORE]) == [MORE]
+    assert unanswered_calls([ASK, click], [MORE]) == ["c"]
+
+
+def test_a_whole_history_is_completed_wherever_a_call_was_gone_on_from() -> None:
+    items = [ASK, call("a"), call("b"), output("a"), MORE, answer("x"), call("c"), ASK, call("d")]
+    assert complete_history(items) == [
+        *(ASK, call("a"), call("b"), output("a"), output("b", NO_OUTPUT), MORE, answer("x")),
+        *(call("c"), output("c", NO_OUTPUT), ASK, call("d")),
+    ]
+    assert complete_history([]) == []
 
 
 def test_a_thought_at_the_end_is_known_by_its_id_however_it_is_rendered() -> None:

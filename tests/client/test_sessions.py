@@ -317,6 +317,103 @@ async def test_the_log_tells_sizes_and_decisions_and_no_content(
     told = "\n".join(record.getMessage() for record in records)
     assert {record.levelname for record in records} == {"DEBUG"}
     assert "cache tokens updated" in told
-    assert "lost the thread" in told
+    assert "cannot be continued" in told
     assert "posting" in told
     assert "secret" not in told and "one" not in told.split()
+
+
+# Calls that the user goes on without.
+
+CALLED = whole(terminal(build([CallOpened(0, "f", "call_1"), CallGrew(0, "{}"), COUNTED, STOP])))
+NO_TOOL_OUTPUT = error(400, "", "No tool output found for function call call_1.")
+ASKED = {"role": "user", "content": "first"}
+CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+NEVER_MIND = {"role": "user", "content": "never mind"}
+
+
+def lacks_output(body: dict[str, Any], known: set[str]) -> set[str]:
+    """Return the calls that OpenAI's server would miss an output for; `known` are its own."""
+    items = body["input"] if isinstance(body["input"], list) else []
+    calls = {item["call_id"] for item in items if item.get("type") == "function_call"} | known
+    return calls - {item["call_id"] for item in items if item["type"] == "function_call_output"}
+
+
+@pytest.mark.requirement("REQ-004.2")
+@pytest.mark.parametrize("way", ["messages", "input"])
+async def test_a_session_goes_on_after_a_call_that_nobody_answered(kind: str, way: str) -> None:
+    asked: list[dict[str, Any]] = [{"input": "first"}, {"input": "never mind"}, {"input": "so?"}]
+    if way == "messages":
+        said = {"role": "assistant", "content": "one"}
+        history = [ASKED, CALL, NEVER_MIND, said, {"role": "user", "content": "so?"}]
+        asked = [{"messages": history[:count]} for count in (1, 3, 5)]
+    async with (
+        native(CALLED, FIRST, SECOND) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        for question in asked:
+            await caller.create(model="m", session="s", **question)
+
+    assert server.body(1)["previous_response_id"] == "resp_1"
+    assert lacks_output(server.body(1), {"call_1"}) == set()
+    assert server.body(1)["input"][0]["output"] == "(no output was provided for this call)"
+    # The history of the caller is still known: the third turn sends only what is new.
+    assert server.body(2)["previous_response_id"] == "resp_1"
+    assert texts(server, 2) == ["so?"]
+
+
+@pytest.mark.requirement("REQ-004.2")
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_a_server_that_misses_an_output_is_sent_the_full_history_once(
+    kind: str, is_named: bool
+) -> None:
+    given: dict[str, Any] = {"previous_response_id": "resp_9"} if is_named else {}
+    async with (
+        native(NO_TOOL_OUTPUT, FIRST) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        answer = await caller.create(model="m", messages=[ASKED, CALL, NEVER_MIND], **given)
+
+    assert answer.output_text == "one"
+    assert len(server.requests) == 2
+    assert "previous_response_id" not in server.body(1)
+    assert lacks_output(server.body(1), set()) == set()
+    assert [item["type"] for item in server.body(1)["input"]] == [
+        *("message", "function_call", "function_call_output", "message"),
+    ]
+
+
+async def test_without_the_history_a_missing_output_is_an_error_of_its_own(kind: str) -> None:
+    async with native(NO_TOOL_OUTPUT) as server, calling(kind, server.base_url) as caller:
+        with pytest.raises(errors.OutputMissing, match="call_1"):
+            await caller.create(model="m", previous_response_id="resp_9", input="never mind")
+    assert len(server.requests) == 1
+
+
+async def test_a_history_that_still_lacks_an_output_is_not_sent_for_ever(kind: str) -> None:
+    async with native(NO_TOOL_OUTPUT) as server, calling(kind, server.base_url) as caller:
+        with pytest.raises(errors.OutputMissing):
+            await caller.create(model="m", messages=[ASKED, CALL, NEVER_MIND])
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_decision_about_a_thread_is_logged_once(
+    kind: str, is_streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="antiphon")
+    history = [ASKED, {"role": "assistant", "content": "one"}, NEVER_MIND]
+    first, second = (response(TextGrew(it), COUNTED, STOP) for it in ("one", "two"))
+    async with (
+        native(first, second) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        for messages in (history[:1], history):
+            if is_streamed:
+                await caller.follow(model="m", session="s", messages=messages)
+            else:
+                await caller.create(model="m", session="s", messages=messages)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "trimmed" in line] == [
+        "trimmed 2 of 3 items that the server has"
+    ]

@@ -117,6 +117,27 @@ async def test_a_conversation_sends_only_what_is_new() -> None:
     assert host.usage.totals("c").input == 6
 
 
+@pytest.mark.requirement("REQ-004.2")
+async def test_a_conversation_goes_on_after_a_call_that_was_never_run() -> None:
+    scripts = [Script(calls=[Call("weather", '{"in": "Rome"}', "call_1")]), Script(text="Fine.")]
+    options = RespondOptions(tools=[WEATHER], session="c")
+    async with (
+        ScriptedUpstream(scripts) as upstream,
+        serve_gateway(ChatBackend(upstream.base_url)) as gateway,
+        provider(gateway.base_url) as host,
+    ):
+        shown = Shown()
+        await host.respond("echo", HELLO, options, shown)
+        messages = [*HELLO, Message.assistant(shown.parts), Message.user("Never mind.")]
+        outcome = await host.respond("echo", messages, options)
+    assert outcome.response.output_text == "Fine."
+    sent = upstream.requests[1].json["messages"]
+    assert [message["role"] for message in sent] == [
+        *("system", "user", "assistant", "tool", "user"),
+    ]
+    assert sent[3]["content"] == "(no output was provided for this call)"
+
+
 @pytest.mark.requirement("REQ-003.1", "REQ-003.3", "RFC22-thinking")
 @pytest.mark.parametrize(
     ("settings", "is_shown"),

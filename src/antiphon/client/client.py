@@ -26,6 +26,7 @@ from antiphon.client.errors import (
     BadCall,
     ClientError,
     InvalidAnswer,
+    OutputMissing,
     ThreadGone,
     error_from_body,
     error_from_event,
@@ -255,11 +256,11 @@ class AsyncClient:
         return Turn(request, self.cache, wire, self.base_url)
 
     async def _run(self, turn: Turn, once: Callable[[Turn], Awaitable[_T]]) -> _T:
-        """Run a turn; if the server has lost the thread, once more with the full history."""
+        """Run a turn; if the thread cannot be continued, once more with the full history."""
         turn.begin()
         try:
             return await self._sender.retrying(lambda: once(turn))
-        except ThreadGone:
+        except (ThreadGone, OutputMissing):
             if not turn.fall_back():
                 raise
         return await self._sender.retrying(lambda: once(turn))

@@ -12,8 +12,13 @@ lost the thread, or keeps none, is sent everything.
     nothing of these                as it is
 
 "By name" is `previous_response_id` or `conversation` in the call. The fallback is for the one
-time that the server says the thread is gone; there is none where we do not hold all of the
-conversation, because half of it would be answered as if it were the whole.
+time that the server says the thread is gone, or that a call has no output; there is none where
+we do not hold all of the conversation, because half of it would be answered as if it were the
+whole.
+
+A thread is never continued without the outputs of its last calls. If the caller has gone on
+without them, an output that says so is sent with what is new (see `history`), and with the
+fallback. A call that no text can answer makes a session send everything, as it is.
 
 With `store=False` the server keeps nothing to continue from, so a session sends everything.
 Reasoning goes back where it holds the model's thought, sealed or open. Otherwise it is an id
@@ -24,7 +29,6 @@ What a model said is remembered as JSON can hold it: half a character becomes U+
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -33,6 +37,8 @@ import msgspec
 from antiphon.client.conversation import Thread
 from antiphon.client.errors import BadCall
 from antiphon.client.history import (
+    answer_calls,
+    complete_history,
     is_model_made,
     mend,
     new_items,
@@ -45,14 +51,12 @@ from antiphon.protocol.response import Response
 
 __all__ = ["Continuation", "continue_from", "full_history", "kept_id", "next_thread"]
 
-_log: Final = logging.getLogger("antiphon.client")
-
 _BYTES_PER_TOKEN: Final = 4
 _NAMED: Final = ("previous_response_id", "conversation")
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """What to send. `fallback` is the body for a server that has lost the thread, if any."""
+    """What to send. `fallback` is the whole conversation, for a server that asks for it."""
 
     body: dict[str, Any]
     fallback: dict[str, Any] | None
@@ -64,6 +68,8 @@ class Continuation(msgspec.Struct, frozen=True):
     """The server can be asked to continue from the response."""
     thread: Thread | None = None
     """Where the session stood when the request was made."""
+    note: str = ""
+    """What a log says about the choice."""
 
 
 def continue_from(
@@ -89,7 +95,7 @@ def _continue(request: Request, thread: Thread | None, server_keeps_threads: boo
             )
         return _continue_named(request, thread, is_kept)
     if thread is None:
-        return Continuation(request.body, None, request.items, is_kept=is_kept)
+        return _continue_nothing(request, is_kept, server_keeps_threads)
     if thread.conversation and server_keeps_threads:
         body = {**request.body, "conversation": thread.conversation}
         return _continue_named(msgspec.structs.replace(request, body=body), thread, is_kept)
@@ -151,43 +157,72 @@ def full_history(items: Sequence[Item]) -> list[Item]:
     ]
 
 
+def _continue_nothing(
+    request: Request, is_kept: bool, server_keeps_threads: bool, note: str = ""
+) -> Continuation:
+    """Send everything as it is; with outputs for all calls if the server asks for them."""
+    fallback = None
+    if request.is_history and server_keeps_threads:
+        complete = complete_history(request.items)
+        if len(complete) > len(request.items):
+            fallback = {**request.body, "input": complete}
+    return Continuation(request.body, fallback, request.items, is_kept=is_kept, note=note)
+
+
 def _continue_named(request: Request, thread: Thread | None, is_kept: bool) -> Continuation:
     parent = request.body.get("previous_response_id")
     if not request.is_history:
+        items, is_whole = request.items, False
         if parent and thread and thread.response_id == parent:
             items, is_whole = [*thread.items, *request.items], thread.is_whole
-        else:
-            items, is_whole = request.items, False
-        return Continuation(request.body, None, items, is_whole, is_kept)
+        body = request.body
+        if thread is not None and _is_at(thread, body):
+            body = _with_outputs(body, thread, request)
+        return Continuation(body, None, items, is_whole, is_kept)
     new = trim_to_new(request.items)
-    _tell_trimmed(new, request.items)
     # Messages without one of the model's are only the new ones, whatever they were meant to be.
     is_whole = any(is_model_made(item) for item in request.items)
     fallback = None
     if parent and is_whole:
-        fallback = {**request.body, "input": request.items}
+        fallback = {**request.body, "input": complete_history(request.items)}
         del fallback["previous_response_id"]
-    return Continuation({**request.body, "input": new}, fallback, request.items, is_whole, is_kept)
+    body = {**request.body, "input": new}
+    note = _trimmed(new, request.items)
+    return Continuation(body, fallback, request.items, is_whole, is_kept, note=note)
+
+
+def _is_at(thread: Thread, body: Mapping[str, Any]) -> bool:
+    """Return whether a request names the place where a session stands."""
+    parent, conversation = body.get("previous_response_id"), _conversation_id(body)
+    return thread.response_id == parent if parent else thread.conversation == conversation
+
+
+def _with_outputs(body: dict[str, Any], thread: Thread, request: Request) -> dict[str, Any]:
+    """Return the body, with an output for each call that the input goes on without."""
+    new = answer_calls(thread.items, request.items)
+    return {**body, "input": new} if len(new) > len(request.items) else body
 
 
 def _continue_history(request: Request, thread: Thread, is_kept: bool) -> Continuation:
-    whole = Continuation(request.body, None, request.items, is_kept=is_kept)
     if not (is_kept and thread.response_id and thread.is_whole):
-        return whole
+        return _continue_nothing(request, is_kept, server_keeps_threads=True)
     new = new_items(thread.items, request.items)
-    if new is None or unanswered_calls(thread.items, new):
-        _log.debug("history differs from the thread: all %d items are sent", len(request.items))
-        return whole
-    _tell_trimmed(new, request.items)
-    body = {**request.body, "previous_response_id": thread.response_id, "input": new}
-    return Continuation(body, request.body, [*thread.items, *new])
+    sent = answer_calls(thread.items, new) if new else []
+    if not new or unanswered_calls(thread.items, sent):
+        note = f"history differs from the thread: all {len(request.items)} items are sent"
+        return _continue_nothing(request, is_kept, server_keeps_threads=True, note=note)
+    body = {**request.body, "previous_response_id": thread.response_id, "input": sent}
+    fallback = {**request.body, "input": complete_history(request.items)}
+    note = _trimmed(new, request.items)
+    return Continuation(body, fallback, [*thread.items, *new], note=note)
 
 
 def _continue_input(
     request: Request, thread: Thread, is_kept: bool, server_keeps_threads: bool
 ) -> Continuation:
     items = [*thread.items, *request.items]
-    full = {**request.body, "input": [*full_history(thread.items), *request.items]}
+    whole = [*full_history(thread.items), *request.items]
+    full = {**request.body, "input": complete_history(whole)}
     if thread.is_whole and not (is_kept and thread.response_id):
         return Continuation(full, None, items, is_kept=is_kept)
     if thread.response_id is None or not server_keeps_threads:
@@ -197,12 +232,14 @@ def _continue_input(
             param="session",
         )
     body = {**request.body, "previous_response_id": thread.response_id}
+    body = _with_outputs(body, thread, request)
     return Continuation(body, full if thread.is_whole else None, items, thread.is_whole, is_kept)
 
 
-def _tell_trimmed(new: Sequence[Item], items: Sequence[Item]) -> None:
-    if len(new) < len(items):
-        _log.debug("trimmed %d of %d items that the server has", len(items) - len(new), len(items))
+def _trimmed(new: Sequence[Item], items: Sequence[Item]) -> str:
+    """Return how a log says that something was left out; nothing if nothing was."""
+    count = len(items) - len(new)
+    return f"trimmed {count} of {len(items)} items that the server has" if count > 0 else ""
 
 
 def _holds_thought(item: Item) -> bool:

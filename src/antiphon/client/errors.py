@@ -10,7 +10,8 @@
         │   └── TooManyTools        over the hard cap: `count`, `size`, and the caps
         ├── ServerRefused           any other 4xx; only RateLimited may pass by itself
         │   ├── ValidationFailed    400, 422: `param` names what
-        │   │   └── ContextTooLong  the context is longer than the model takes
+        │   │   ├── ContextTooLong  the context is longer than the model takes
+        │   │   └── OutputMissing   a call in the context has no output
         │   ├── AuthFailed          401, 403
         │   ├── ResourceNotFound    404: no such response, model or path
         │   ├── ThreadGone          404, 410, 400, 422, 500: the server lost what we continue from
@@ -53,6 +54,7 @@ __all__ = [
     "InvalidAnswer",
     "InvalidArguments",
     "MissingInput",
+    "OutputMissing",
     "QuotaExceeded",
     "RateLimited",
     "ResourceNotFound",
@@ -82,6 +84,12 @@ _LOST_WORDS: Final = re.compile(
     r"|\bconversation\b.{0,120}\b(?:not found|not exist|no longer|not support|deleted|expired)"
     r"|(?:unknown|unsupported|unrecognized|not support|no such)\b.{0,60}\bconversation\b",
     re.IGNORECASE,
+)
+# OpenAI's words, those of its chat completions, and those of Anthropic's Messages.
+_OUTPUT_WORDS: Final = re.compile(
+    r"no tool output found|must be followed by tool messages"
+    r"|tool_use.{0,80}without.{0,40}tool_result",
+    re.IGNORECASE | re.DOTALL,
 )
 _MAY_BE_LOST: Final = frozenset({400, 404, 422, 500})
 # How pydantic prints its errors, which vLLM puts into its message: the input comes after.
@@ -184,6 +192,14 @@ class ValidationFailed(ServerRefused):
 
 class ContextTooLong(ValidationFailed):
     """The context is longer than the model takes; a shorter one would work."""
+
+
+class OutputMissing(ValidationFailed):
+    """A call in the context has no output. Give one, or go on with a message after it.
+
+    Where the whole history is at hand it is sent once, with an output that says that there is
+    none for each such call.
+    """
 
 
 class AuthFailed(ServerRefused):
@@ -388,6 +404,8 @@ def _error(
     kind = _SPECIAL.get(fault_from_body(told.status, told.body).code or "")
     if kind is None and _is_thread_gone(told, code, f"{message} '{param}'"):
         kind = ThreadGone
+    if kind is None and told.status in (400, 422) and _OUTPUT_WORDS.search(message):
+        kind = OutputMissing
     shown = told.redact(message)[:_MAX_MESSAGE] or _shown(told) or _NO_REASON
     error = (kind or _by_status(told.status))(
         f"{lead}: {shown}",

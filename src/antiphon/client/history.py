@@ -12,6 +12,11 @@ compared by what they mean:
 
 A history that does not begin with what is known is never cut.
 
+A user may go on without the result of a call ("never mind"). Servers refuse a call without an
+output, so it gets one that says so (`NO_OUTPUT`) in what is sent, and nowhere else: what the
+caller holds and what we remember stay as they were. A turn of which some calls have an output
+and others have none looks like a mistake, and is not sent to a thread.
+
 Half a surrogate pair, which a model may leave where its output was cut, cannot be sent back:
 `mend` puts U+FFFD in its place.
 """
@@ -19,6 +24,7 @@ Half a surrogate pair, which a model may leave where its output was cut, cannot 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +32,24 @@ import msgspec
 from antiphon.client.errors import BadCall, MissingInput
 from antiphon.protocol.items import Item, item_type, text_of
 
-__all__ = ["is_model_made", "mend", "new_items", "trim_to_new", "unanswered_calls"]
+__all__ = [
+    "NO_OUTPUT",
+    "answer_calls",
+    "complete_history",
+    "is_model_made",
+    "mend",
+    "new_items",
+    "trim_to_new",
+    "unanswered_calls",
+]
+
+NO_OUTPUT: Final = "(no output was provided for this call)"
+# The outputs that are a text. What answers another call cannot be written for the caller.
+_OUTPUTS: Final = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+}
+
 
 # What a server runs by itself: a chat-shaped history has no way to tell of it.
 _HOSTED: Final = frozenset(
@@ -68,16 +91,17 @@ def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None
 def trim_to_new(items: Sequence[Item]) -> list[Item]:
     """Return what follows the last item that the model made: the next turn's input.
 
-    Raise MissingInput if nothing follows, and BadCall if that would be half a tool pair: some
-    calls of the last turn have an output, others have none.
+    Calls that the caller has gone on without get an output that says so. Raise MissingInput if
+    nothing follows, and BadCall if the rest is half of a turn's outputs.
     """
     made = [index for index, item in enumerate(items) if is_model_made(item)]
     cut = made[-1] + 1 if made else 0
     before, after = items[:cut], list(items[cut:])
     if not after:
         raise MissingInput("there is nothing to answer: the last message is the model's own")
+    after = answer_calls(before, after)
     missing = unanswered_calls(before, after)
-    if missing:
+    if missing and any(item_type(item).endswith("_output") for item in after):
         raise BadCall(
             f"the calls {', '.join(missing)} have no output, but others of the same turn have; "
             "send all outputs of a turn together",
@@ -87,24 +111,47 @@ def trim_to_new(items: Sequence[Item]) -> list[Item]:
 
 
 def unanswered_calls(before: Sequence[Item], after: Sequence[Item]) -> list[str]:
-    """Return the ids of calls in the last turn of `before` that are left out in `after`.
-
-    There are none as long as no call of that turn has an output: a turn of calls that nobody
-    answers is the caller's decision, half of one is a mistake.
-    """
-    calls: list[str] = []
-    for item in reversed(before):
-        if not is_model_made(item):
-            break
-        if isinstance(item.get("call_id"), str):
-            calls.insert(0, item["call_id"])
+    """Return the ids of calls in the last turn of `before` that have no output in `after`."""
     answered = {item.get("call_id") for item in after if item_type(item).endswith("_output")}
-    missing = [call_id for call_id in calls if call_id not in answered]
-    return missing if len(missing) < len(calls) else []
+    calls = [item.get("call_id") for item in _last_turn(before)]
+    return [call_id for call_id in calls if isinstance(call_id, str) and call_id not in answered]
+
+
+def answer_calls(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:
+    """Return `after`, with an output for each call of the turn before, if it has none of them.
+
+    Only where a message follows: then the caller has gone on without them.
+    """
+    turn = _last_turn(before)
+    called = {item.get("call_id") for item in turn} - {None}
+    if any(item.get("call_id") in called for item in after):
+        return list(after)
+    return complete_history([*turn, *after])[len(turn) :]
+
+
+def complete_history(items: Sequence[Item]) -> list[Item]:
+    """Return the items, with an output for each call that has none and is gone on from."""
+    answered = {item.get("call_id") for item in items if item_type(item).endswith("_output")}
+    complete: list[Item] = []
+    missing: list[Item] = []
+    for item in items:
+        if item_type(item) == "message" and not is_model_made(item):
+            complete += missing
+            missing = []
+        complete.append(item)
+        kind, call_id = _OUTPUTS.get(item_type(item)), item.get("call_id")
+        if kind is not None and isinstance(call_id, str) and call_id not in answered:
+            missing.append({"type": kind, "call_id": call_id, "output": NO_OUTPUT})
+    return complete
+
+
+def _last_turn(items: Sequence[Item]) -> list[Item]:
+    """Return what the model made last."""
+    return list(takewhile(is_model_made, reversed(items)))[::-1]
 
 
 def is_model_made(item: Item) -> bool:
-    """Say whether an item is what a model produces: text, reasoning or a call."""
+    """Return whether an item is what a model produces: text, reasoning or a call."""
     kind = item_type(item)
     if kind == "message":
         return item.get("role") == "assistant"

@@ -34,10 +34,15 @@ class Turn:
         self._cache = cache
         self._wire = wire
         self._base_url = base_url
-        self.begin()
+        self._look_up()
 
     def begin(self) -> None:
-        """Look up where the session stands now."""
+        """Look up where the session stands now, which is when the request goes out."""
+        self._look_up()
+        if self._continuation.note:
+            _log.debug("%s", self._continuation.note)
+
+    def _look_up(self) -> None:
         self._continuation: Continuation = continue_from(
             self._request, self._thread(), server_keeps_threads=self._wire == "responses"
         )
@@ -60,7 +65,7 @@ class Turn:
         return ChatRoad(body, legacy_profile(self._base_url))
 
     def fall_back(self) -> bool:
-        """Forget what the server lost and turn to the full history; say whether there is one."""
+        """Turn to the full history; return whether there is one. Forget what the server lost."""
         gone = self.thread_id
         if self._request.session is not None:
             self._cache.update(
@@ -71,7 +76,7 @@ class Turn:
         fallback = self._continuation.fallback
         if fallback is None or self._body is fallback:
             return False
-        _log.debug("the server lost the thread; sending %d items", len(fallback["input"]))
+        _log.debug("the thread cannot be continued; sending %d items", len(fallback["input"]))
         self._body = fallback
         self.idempotency_key = secrets.token_urlsafe(24)
         return True
