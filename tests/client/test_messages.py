@@ -268,3 +268,10 @@ def test_an_item_of_the_input_passes_with_its_type_named() -> None:
 def test_a_chat_message_in_the_input_is_refused(entry: Any, message: str) -> None:
     with pytest.raises(BadCall, match=message):
         items_from_input([entry])
+
+
+def test_a_call_without_an_id_does_not_get_one_that_the_caller_uses() -> None:
+    named = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    legacy = {"role": "assistant", "function_call": {"name": "g", "arguments": "{}"}}
+    items = items_from_messages([{"role": "assistant", "tool_calls": [named]}, legacy])
+    assert [item["call_id"] for item in items] == ["call_1", "call_1_2"]

@@ -63,6 +63,12 @@ def made(response: Response | Json) -> list[tuple[str, str]]:
     return [(item["call_id"], item["arguments"]) for item in output]
 
 
+async def test_two_equal_calls_under_one_id_in_a_whole_answer_are_two_calls() -> None:
+    async with upstream(entry(ULM), entry(ULM)) as house:
+        answer = await ask(house.gateway, tools=TOOLS)
+    assert made(answer.json) == [("call_0", ULM), ("call_0_2", ULM)]
+
+
 REPORT = "call_id: the upstream's 'call_0' is taken; it is 'call_0_2' here"
 
 

@@ -133,12 +133,13 @@ async def test_usage_without_a_total_is_the_sum() -> None:
     lines = f"event: response.completed\ndata: {json.dumps(event)}\n\ndata: [DONE]\n\n"
     whole = Answer(pieces=[json.dumps(body).encode()], content_type="application/json")
     async with (
-        native(whole, Answer(pieces=[lines.encode()])) as server,
+        native(whole, Answer(pieces=[lines.encode()]), whole) as server,
         AsyncClient(base_url=server.base_url, environ={}) as client,
     ):
         made = await client.create(model="m", input="hi")
         async with client.stream(model="m", input="hi") as stream:
             streamed = await stream.final_response()
-    for response in (made, streamed):
+        stored = await client.retrieve("resp_1")
+    for response in (made, streamed, stored):
         assert response.usage
         assert response.usage.total_tokens == 8

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.client import AsyncClient
 from antiphon.testing import Call, Script
 from tests.asking import ask
 from tests.faults.house import House, open_house
@@ -93,6 +94,31 @@ async def test_a_result_stays_where_the_caller_put_it_when_the_thread_grows(turn
         ("assistant", "c1"),
         ("tool", "rain"),
         *([("assistant", "wet")] if turns > 1 else []),
+    ]
+
+
+async def test_chat_messages_of_the_library_keep_the_callers_order_too() -> None:
+    function = {"name": "look", "arguments": "{}"}
+    made = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "weather?"},
+        made,
+        {"role": "user", "content": "quick"},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+    ]
+    async with open_house(Script(text="wet")) as house:
+        url = house.upstream.base_url
+        async with AsyncClient(base_url=url, environ={}, wire_api="chat") as client:
+            await client.create(model="echo", messages=messages, tools=TOOLS)
+
+    assert sent(house) == [
+        ("user", "weather?"),
+        ("user", "quick"),
+        ("assistant", "c1"),
+        ("tool", "rain"),
     ]
 
 

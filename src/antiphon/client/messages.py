@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from antiphon.client.errors import BadCall
+from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.items import Item, Part, text_of
 
 __all__ = ["items_from_input", "items_from_messages"]
@@ -64,6 +65,7 @@ class _Writer:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self._custom: set[str] = set()
+        self._ids = CallIds()
         self._unnamed: dict[str, str] = {}
         """Calls without an id, as they were before tools: the function's name to our id."""
 
@@ -112,6 +114,7 @@ class _Writer:
         if kind not in ("function", "custom") or not isinstance(inner, Mapping):
             raise BadCall(f"{where} must be a call of a function or of a custom tool", param=where)
         call_id = _string(call, "id", where)
+        self._ids.add(call_id)
         if kind == "custom":
             self._custom.add(call_id)
             self.items.append(
@@ -129,7 +132,7 @@ class _Writer:
         if not isinstance(call, Mapping):
             raise BadCall(f"{where}.function_call must be a dict", param=where)
         # By its place, so that the same history gives the same id on every turn.
-        call_id = f"call_{len(self.items)}"
+        call_id = self._ids.claim(f"call_{len(self.items)}")
         item = _function_call(call_id, call, f"{where}.function_call")
         self._unnamed[item["name"]] = call_id
         self.items.append(item)
