@@ -287,4 +287,4 @@ def test_on_a_terminal_a_last_line_tells_the_id_and_the_tokens(
     assert done.returncode == 0
     # What a terminal would obey is shown, not obeyed.
     assert answer == "hello \N{REPLACEMENT CHARACTER}[31m there"
-    assert re.search(r"resp_\w+ · \d+ in, 3 out", line)
+    assert re.search(r"resp_[\w-]+ · \d+ in, 3 out", line)

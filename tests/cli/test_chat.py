@@ -203,7 +203,8 @@ async def test_a_call_of_an_incomplete_answer_is_not_gone_on_from(look: str) -> 
 
 
 async def test_arguments_that_are_no_json_are_an_error(look: str) -> None:
-    backend = ScriptedBackend([[*calling("look", '{"where'), END], saying("Fresh.")])
+    wrong = [*calling("look", '{"where'), END]
+    backend = ScriptedBackend([wrong, wrong, saying("Fresh.")])  # the gateway asks once more
     result = await chat_with(backend, "look!", "hello", args=["--tool", look])
     assert "cannot be run: its arguments are no JSON object" in result.stderr
     assert result.stdout == "Fresh.\n"

@@ -33,7 +33,7 @@ class Exchange(msgspec.Struct, frozen=True):
     @property
     def response_id(self) -> str:
         """The id of the response that was streamed."""
-        found = re.search(rb'"id":\s*"(resp_\w+)"', self.answer)
+        found = re.search(rb'"id":\s*"(resp_[\w-]+)"', self.answer)
         assert found is not None, "there is no response in the answer"
         return found[1].decode()
 
