@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.protocol.errors import ConversationLocked, StoreUnavailable, TurnLost
-from antiphon.store.base import Batch, Conversation, Store
+from antiphon.store.base import Batch, Claim, ClaimRequest, Conversation, Store
 from tests.store.conftest import Database
 from tests.store.samples import OWNER, ids, message, opened
 
@@ -29,6 +29,74 @@ async def items(store: Store, name: str = "c1") -> list[str]:
 async def end_turn(store: Store, response_id: str, *said: str, **more: Any) -> None:
     ended = opened(response_id, status="completed", **more)
     await store.finish(OWNER, ended, said=[message(name) for name in said])
+
+
+# What is done once
+
+
+ONCE = ClaimRequest("key:1", b"digest", now=100, since=50)
+LATER = ClaimRequest("key:1", b"other", now=200, since=150)
+
+
+async def test_a_conversation_is_created_once_for_a_token(store: Store) -> None:
+    talks = store.conversations
+    assert await talks.create(OWNER, Conversation("c1", 1), [message("i1")], ONCE) is None
+    found = await talks.create(OWNER, Conversation("c2", 1), [message("i2")], ONCE)
+    assert found is not None
+    assert (found.digest, found.response_id, found.created_at) == (b"digest", "c1", 100)
+    assert await talks.get(OWNER, "c2") is None
+    assert await store.claims.find(OWNER, "key:1") == found
+    assert await talks.create(STRANGER, Conversation("c2", 1), [], ONCE) is None
+
+
+async def test_items_are_added_once_for_a_token_also_if_the_conversation_is_locked(
+    store: Store,
+) -> None:
+    await converse(store)
+    assert await store.conversations.add(OWNER, "c1", [message("i1"), message("i2")], ONCE) is True
+    await store.conversations.lock(OWNER, "c1", "r1")
+    found = await store.conversations.add(OWNER, "c1", [message("i3")], ONCE)
+    assert isinstance(found, Claim) and found.response_id == '["i1", "i2"]'
+    assert await items(store) == ["i1", "i2"]
+    assert await store.conversations.add(OWNER, "none", [message("i3")], ONCE) is False
+
+
+async def test_a_claim_that_is_too_old_or_whose_conversation_is_gone_does_not_count(
+    store: Store,
+) -> None:
+    talks = store.conversations
+    await talks.create(OWNER, Conversation("c1", 1), [], ONCE)
+    assert await talks.create(OWNER, Conversation("c2", 1), [], LATER) is None
+    assert await talks.add(OWNER, "c1", [message("i1")], LATER) is not True
+    await talks.delete(OWNER, "c2")
+    assert await talks.create(OWNER, Conversation("c3", 1), [], LATER) is None
+    found = await store.claims.find(OWNER, "key:1")
+    assert found is not None and (found.response_id, found.digest) == ("c3", b"other")
+
+
+async def test_what_could_not_be_added_claims_nothing(store: Store) -> None:
+    await converse(store, "i1")
+    with pytest.raises(ValueError, match="already has an item"):
+        await store.conversations.add(OWNER, "c1", [message("i1")], ONCE)
+    await store.conversations.lock(OWNER, "c1", "r1")
+    with pytest.raises(ConversationLocked):
+        await store.conversations.add(OWNER, "c1", [message("i2")], ONCE)
+    with pytest.raises(ValueError, match="there already is"):
+        await store.conversations.create(OWNER, Conversation("c1", 1), [], ONCE)
+    assert await store.claims.find(OWNER, "key:1") is None
+
+
+async def test_of_two_stores_one_creates_the_conversation_of_a_token(
+    pair: tuple[Store, Store],
+) -> None:
+    made = await asyncio.gather(
+        *(
+            pair[n % 2].conversations.create(OWNER, Conversation(f"c{n}", 1), [], ONCE)
+            for n in range(6)
+        )
+    )
+    assert made.count(None) == 1
+    assert {found.response_id for found in made if found} == {f"c{made.index(None)}"}
 
 
 # The conversation

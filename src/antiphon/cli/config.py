@@ -101,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     require_keys: bool = False
     allowed_origins: tuple[str, ...] = ()
     """Pages that may use the gateway; in the environment they are separated by commas."""
+    rerun_background: bool = False
     seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
     """The name of the environment variable that holds the keys, never a key itself."""
     id_mark: Annotated[str, msgspec.Meta(pattern=MARK_PATTERN)] = DEFAULT_MARK

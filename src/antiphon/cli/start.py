@@ -180,6 +180,7 @@ async def _serve(
             webhooks=tuple(read_endpoints(settings, os.environ)),
             worker=str(index),
             id_mark=settings.id_mark,
+            rerun_background=settings.rerun_background,
         ),
     )
     await serve(app, sock, lambda: None)

@@ -146,9 +146,10 @@ class App:
         origins: OriginPolicy,
         dialect: Dialect = "openai",
         strict: bool = False,
+        reruns_background: bool = False,
     ) -> None:
         self.engine = engine
-        self.once = Once(engine)
+        self.once = Once(engine, reruns_background=reruns_background)
         self.limits = limits
         self.metrics = metrics
         self.webhooks = webhooks

@@ -19,7 +19,9 @@ from antiphon.protocol.request import read_request
 from antiphon.server.app import Call, Route
 from antiphon.server.body import read_data, read_json
 from antiphon.server.pages import as_listed, no_such_item, read_page_query, write_list
-from antiphon.store.base import Conversation, Conversations
+from antiphon.server.request_keys import REPLAYED, check_same, read_claim
+from antiphon.store.base import Claim, ClaimRequest, Conversation, Conversations
+from antiphon.store.encoding import read_names
 
 __all__ = ["ROUTES"]
 
@@ -29,13 +31,21 @@ _MAX_ITEMS: Final = 20
 
 async def create(call: Call) -> web.StreamResponse:
     """Begin a conversation, with a few items if the caller has some."""
+    once = await _read_claim(call)
+    earlier = await _find_earlier(call, once)
+    made = await _kept(call).get(call.owner, earlier.response_id) if earlier else None
+    if made is not None:
+        return _replayed(_answer(call, made))
     body = await _read_object(call) if await read_data(call) else {}
     given = body.get("items")
     items = await _read_items(call, [] if given is None else given)
     engine = call.app.engine
     conversation = Conversation(engine.mint("conv"), engine.now(), _read_metadata(body))
-    await engine.store.conversations.create(call.owner, conversation, items)
-    return _answer(call, conversation)
+    earlier = await _kept(call).create(call.owner, conversation, items, once)
+    if earlier is None:
+        return _answer(call, conversation)
+    check_same(once, earlier)  # the same request was a moment earlier
+    return _replayed(_answer(call, await _kept(call).get(call.owner, earlier.response_id)))
 
 
 async def retrieve(call: Call) -> web.StreamResponse:
@@ -62,12 +72,16 @@ async def delete(call: Call) -> web.StreamResponse:
 
 async def add_items(call: Call) -> web.StreamResponse:
     """Add items at the end; return those that were added."""
+    once = await _read_claim(call)
+    earlier = await _find_earlier(call, once)
+    if earlier is not None:
+        return await _added_before(call, earlier)
     body = await _read_object(call)
     if body.get("items") is None:
         raise _missing("items")
     items = await _read_items(call, body["items"])
     try:
-        is_there = await _kept(call).add(call.owner, call.path_id, items)
+        added = await _kept(call).add(call.owner, call.path_id, items, once)
     except ValueError:
         raise InvalidRequest(
             "an item with the id of one of these items is in the conversation already; "
@@ -75,7 +89,10 @@ async def add_items(call: Call) -> web.StreamResponse:
             code="duplicate_item",
             param="items",
         ) from None
-    if not is_there:
+    if isinstance(added, Claim):
+        check_same(once, added)  # the same request was a moment earlier
+        return await _added_before(call, added)
+    if not added:
         raise no_conversation(call.path_id)
     return call.json(write_list(items, has_more=False))
 
@@ -115,6 +132,40 @@ async def delete_item(call: Call) -> web.StreamResponse:
 
 def _kept(call: Call) -> Conversations:
     return call.app.engine.store.conversations
+
+
+async def _read_claim(call: Call) -> ClaimRequest | None:
+    """Return what to claim for this request, if its caller has named it."""
+    path = call.request.rel_url.raw_path
+    return await read_claim(
+        call.request.headers, path, await read_data(call), call.app.engine.now()
+    )
+
+
+async def _find_earlier(call: Call, once: ClaimRequest | None) -> Claim | None:
+    """Return the claim of the same request, if it was made before. Raise Mismatch."""
+    if once is None:
+        return None
+    found = await call.app.engine.store.claims.find(call.owner, once.token)
+    if found is None or found.created_at < once.since:
+        return None
+    check_same(once, found)
+    return found
+
+
+async def _added_before(call: Call, claim: Claim) -> web.Response:
+    """Answer with those items that were added under this key and are still there."""
+    if await _kept(call).get(call.owner, call.path_id) is None:
+        raise no_conversation(call.path_id)
+    names = read_names(claim.response_id)
+    found = [await _kept(call).find(call.owner, call.path_id, name) for name in names]
+    items = [item for item in found if item is not None]
+    return _replayed(call.json(write_list(items, has_more=False)))
+
+
+def _replayed(answer: web.Response) -> web.Response:
+    answer.headers[REPLAYED] = "1"
+    return answer
 
 
 def _answer(call: Call, conversation: Conversation | None) -> web.Response:

@@ -11,12 +11,14 @@ of the same body, if that is recent.
     | is on its way          | 409, Retry-After  | waits for its end                     |
     | is in the background   | as it stands      | as it stands, or follows the stream   |
     | completed, incomplete  | the same answer   | the same answer                       |
-    | failed by the model    | the same answer   | runs anew                             |
-    | failed by the gateway  | runs anew         | runs anew                             |
-    | cancelled              | runs anew (1)     | runs anew                             |
-    | never began            | runs anew         | runs anew                             |
+    | failed by the model    | the same answer   | runs again                            |
+    | failed by the gateway  | runs again (1)    | runs again                            |
+    | cancelled              | runs again (2)    | runs again                            |
+    | never began            | runs again        | runs again                            |
 
-(1) A background response was cancelled on purpose, and is the answer.
+(1) A background response was accepted under its id before it failed, and is the answer, unless
+`reruns_background` is set.
+(2) A background response was cancelled on purpose, and is the answer.
 
 What is stored is answered from the store, by any process. What must not be stored is
 remembered by this process only, for a short while (see `recent`), and nothing of it is
@@ -26,7 +28,6 @@ written down.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -35,30 +36,29 @@ from typing import Final, Protocol
 import msgspec
 
 from antiphon.engine.engine import Engine
-from antiphon.protocol.errors import (
-    CallerError,
-    Conflict,
-    InvalidRequest,
-    StoreUnavailable,
-)
+from antiphon.protocol.errors import Conflict, StoreUnavailable
 from antiphon.protocol.events import Event, TerminalEvent
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import DONE_STATUSES, Response
 from antiphon.protocol.tell import tell_response
 from antiphon.server.recent import Recent, Recently
+from antiphon.server.request_keys import (
+    KEY_SECONDS,
+    Mismatch,
+    digest_of,
+    read_key,
+    read_retries,
+)
 from antiphon.store.base import Claim
 
-__all__ = ["First", "InFlight", "Mismatch", "Once", "Run", "Runs"]
+__all__ = ["First", "InFlight", "Once", "Run", "Runs"]
 
-_KEY_SECONDS: Final = 86_400
+_PATH: Final = "/v1/responses"
 _RETRY_SECONDS: Final = 900
 _JOIN_SECONDS: Final = 600.0
 _LOOK_AGAIN_SECONDS: Final = 0.5
-_KEY_HEADER: Final = "idempotency-key"
-_MAX_KEY: Final = 255
 # Claims that turn out to be void are taken over; others may be at the same.
 _MAX_TRIES: Final = 4
-_HASH_ON_LOOP_BYTES: Final = 256 * 1024
 # How a response fails when the fault is neither the caller's nor the model's.
 _OUR_FAULTS: Final = frozenset(
     {"server_error", "server_restarted", "server_overloaded", "store_unavailable"}
@@ -75,19 +75,6 @@ class InFlight(Conflict):
 
     def __init__(self) -> None:
         super().__init__("the same request is being answered now; ask again when it has ended")
-
-
-class Mismatch(CallerError):
-    """The key was used for another body."""
-
-    status = 422
-    code = "idempotency_mismatch"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this Idempotency-Key was used for another body; use a new key for a new request",
-            param="Idempotency-Key",
-        )
 
 
 class Runs(Protocol):
@@ -145,6 +132,7 @@ class Run:
         self.first = first
         self._once = once
         self._ask = ask if first is None else None
+        self._is_accepted = False
         self._entry: Recently | None = None
         if self._ask and (self._ask.has_key or not self._ask.is_stored):
             self._entry = once.recent.begin(self._ask.owner, self._ask.token, self._ask.digest)
@@ -160,7 +148,12 @@ class Run:
         if self._entry is not None:
             self._once.close_entry(ask, self._entry, self._response, error)
         if error is not None and ask.is_stored:
-            await asyncio.shield(self._once.let_go(ask, self.response_id))
+            is_void = isinstance(error, StoreUnavailable) and not self._is_accepted
+            await asyncio.shield(self._once.let_go(ask, self.response_id, is_void=is_void))
+
+    def note_accepted(self) -> None:
+        """Note that a background response is durable: its id may be told."""
+        self._is_accepted = True
 
     def events(self, turn: Runs) -> AsyncGenerator[list[Event], None]:
         """Run the turn; yield its events and remember how it ends, if nobody else does."""
@@ -184,9 +177,16 @@ class Run:
 class Once:
     """Sees to it that a request which is sent again is not run again. One per process."""
 
-    def __init__(self, engine: Engine, *, join_seconds: float = _JOIN_SECONDS) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        join_seconds: float = _JOIN_SECONDS,
+        reruns_background: bool = False,
+    ) -> None:
         self.recent = Recent()
         self._engine = engine
+        self._reruns_background = reruns_background
         self._join_seconds = join_seconds
 
     async def admit(
@@ -197,10 +197,10 @@ class Once:
         `headers` are found by names of any case, as aiohttp's are.
         Raise InFlight or Mismatch if nothing can be done.
         """
-        key, retries = _read_key(headers), _read_retries(headers)
+        key, retries = read_key(headers), read_retries(headers)
         if key is None and retries is None:
             return Run(self, None, None)
-        digest = await _digest(data)
+        digest = await digest_of(_PATH, data)
         ask = _Ask(
             owner=owner,
             token=f"auto:{digest.hex()}" if key is None else f"key:{key}",
@@ -221,25 +221,27 @@ class Once:
         if error is not None and not (response and response.status in _ANSWERED):
             self.recent.forget(ask.owner, ask.token, entry, now)
             return
-        keep = response is not None and not ask.is_stored and _is_answer(response, ask.has_key)
+        keep = response is not None and not ask.is_stored and self._is_answer(response, ask)
         self.recent.end(ask.owner, ask.token, entry, response if keep else None, now)
 
-    async def let_go(self, ask: _Ask, response_id: str) -> None:
+    async def let_go(self, ask: _Ask, response_id: str, *, is_void: bool = False) -> None:
         """Release the claim of a run that broke off, unless there is something to answer with.
 
         A client that leaves may have been answered in the store before it left, and what runs
-        in the background goes on without it.
+        in the background goes on without it. `is_void`: a background response was refused
+        because of the store, so whatever there is of it was never accepted.
         """
-        let_go = partial(self._let_go, ask, response_id)
+        let_go = partial(self._let_go, ask, response_id, is_void=is_void)
         try:
             await let_go()
         except StoreUnavailable:
             self._engine.debts.owe(let_go)
 
-    async def _let_go(self, ask: _Ask, response_id: str) -> None:
+    async def _let_go(self, ask: _Ask, response_id: str, *, is_void: bool) -> None:
         store = self._engine.store
         response = await store.get(ask.owner, response_id)
-        if response is None or response.status in _CAME_TO_NOTHING:
+        is_void = is_void and response is not None and bool(response.background)
+        if response is None or is_void or response.status in _CAME_TO_NOTHING:
             await store.claims.release(ask.owner, ask.token, response_id)
 
     async def _by_memory(self, ask: _Ask) -> Run:
@@ -268,13 +270,13 @@ class Once:
             claim = await self._take(ask, response_id, now)
             if claim is None:
                 return Run(self, ask, response_id)
-            if now - claim.created_at < _KEY_SECONDS:
+            if now - claim.created_at < KEY_SECONDS:
                 if claim.digest != ask.digest:
                     raise Mismatch
                 response = await self._engine.store.get(ask.owner, claim.response_id)
                 if _is_on_its_way(claim, response):
                     raise InFlight
-                if response is not None and _is_answer(response, ask.has_key):
+                if response is not None and self._is_answer(response, ask):
                     return self._again(ask, response)
             await claims.release(ask.owner, ask.token, claim.response_id)
         raise InFlight
@@ -327,7 +329,7 @@ class Once:
                 return None
             response = await store.get(ask.owner, claim.response_id)
             if not _is_on_its_way(claim, response):
-                return response if response and _is_answer(response, ask.has_key) else None
+                return response if response and self._is_answer(response, ask) else None
             await store.wait(claim.response_id, _LOOK_AGAIN_SECONDS)
         raise InFlight
 
@@ -337,6 +339,19 @@ class Once:
                 await entry.ended.wait()
         except TimeoutError:
             raise InFlight from None
+
+    def _is_answer(self, response: Response, ask: _Ask) -> bool:
+        """Return whether this is what the same request should be answered with."""
+        match response.status:
+            case "failed":
+                if response.background and not self._reruns_background:
+                    return ask.has_key
+                code = response.error.code if response.error else None
+                return ask.has_key and code not in _OUR_FAULTS
+            case "cancelled":
+                return ask.has_key and bool(response.background)
+            case _:
+                return True
 
     def _new(self, ask: _Ask) -> Run:
         return Run(self, ask, self._engine.mint("resp"))
@@ -350,45 +365,3 @@ def _is_on_its_way(claim: Claim, response: Response | None) -> bool:
     if response is None:
         return claim.is_held
     return response.status not in DONE_STATUSES and not response.background
-
-
-def _is_answer(response: Response, has_key: bool) -> bool:
-    """Say whether this is what the same request should be answered with."""
-    match response.status:
-        case "failed":
-            code = response.error.code if response.error else None
-            return has_key and code not in _OUR_FAULTS
-        case "cancelled":
-            return has_key and bool(response.background)
-        case _:
-            return True
-
-
-def _read_key(headers: Mapping[str, str]) -> str | None:
-    key = headers.get(_KEY_HEADER)
-    if key is None:
-        return None
-    times = sum(name.lower() == _KEY_HEADER for name, _ in headers.items())
-    if times > 1 or not 1 <= len(key) <= _MAX_KEY or not key.isprintable():
-        raise InvalidRequest(
-            f"Idempotency-Key must be given once, as 1 to {_MAX_KEY} printable characters",
-            code="invalid_value",
-            param="Idempotency-Key",
-        )
-    return key
-
-
-def _read_retries(headers: Mapping[str, str]) -> int | None:
-    """Return how often an SDK says it has tried already; None if it does not say."""
-    text = headers.get("x-stainless-retry-count")
-    return int(text) if text and text.isdecimal() and len(text) <= 9 else None
-
-
-async def _digest(data: bytes) -> bytes:
-    """Return what stands for a body sent to this path."""
-    salted = hashlib.sha256(b"POST /v1/responses\n")
-    if len(data) > _HASH_ON_LOOP_BYTES:
-        await asyncio.to_thread(salted.update, data)
-    else:
-        salted.update(data)
-    return salted.digest()

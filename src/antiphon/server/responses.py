@@ -20,11 +20,11 @@ from antiphon.server.app import Call, Route, note_degraded
 from antiphon.server.body import read_data, read_json
 from antiphon.server.idempotency import First, Run
 from antiphon.server.pages import cut_page, read_page_query
+from antiphon.server.request_keys import REPLAYED
 from antiphon.server.sse import SseWriter
 
 __all__ = ["ROUTES"]
 
-_REPLAYED: Final = "x-antiphon-replayed"
 _MAX_DIGITS: Final = 18
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -98,6 +98,7 @@ async def _create_in_background(
         )
         kept = keep_request(await read_data(call), is_strict=call.is_strict)
         response = await background.submit(turn, kept)
+    run.note_accepted()
     if request.stream:
         return await _stream_log(call, response.id, dialect, degraded=turn.degraded)
     return _whole(call, response, turn.degraded, dialect)
@@ -111,10 +112,10 @@ async def _repeat(
     degraded = notes.degraded if notes else ()
     if not request.stream:
         answer = _whole(call, first.response, degraded, dialect)
-        answer.headers[_REPLAYED] = "1"
+        answer.headers[REPLAYED] = "1"
         return answer
     stream = _event_stream(call, degraded)
-    stream.headers[_REPLAYED] = "1"
+    stream.headers[REPLAYED] = "1"
     return await _write_events(call, stream, first.events(), dialect)
 
 

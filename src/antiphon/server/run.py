@@ -63,6 +63,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = "0"
     id_mark: str = DEFAULT_MARK
     """What every id made here carries after its kind: see `server.ids`."""
+    rerun_background: bool = False
+    """Whether a key whose background response failed by our fault runs it again."""
 
 
 async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
@@ -93,6 +95,7 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         origins=OriginPolicy(settings.allowed_origins, is_keyless=not settings.require_keys),
         dialect=settings.dialect,
         strict=settings.strict,
+        reruns_background=settings.rerun_background,
     )
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "MAX_DEPTH",
     "Batch",
     "Claim",
+    "ClaimRequest",
     "Claims",
     "Conversation",
     "Conversations",
@@ -121,8 +122,23 @@ class ItemPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """A token to claim in the same step as a change, so that the change is made once.
+
+    `digest` is that of the request's body. A claim that was made before `since` does not count.
+    """
+
+    token: str
+    digest: bytes
+    now: int
+    since: int
+
+
 class Claim(msgspec.Struct, frozen=True):
     """That a request was made once, and which response it led to.
+
+    If it made no response, `response_id` names what it made: the id of a conversation, or a
+    JSON list of the ids of items.
 
     `digest` is that of its body. `is_held` says that the store that took it is alive and has
     not let go: without a response of that id, the request is still on its way to one.
@@ -156,8 +172,18 @@ class Conversations(Protocol):
     that response, with `unlock`, and with the store that took it, if the response never began.
     """
 
-    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
-        """Keep a new conversation with its first items (all have ids). Durable on return."""
+    async def create(
+        self,
+        owner: str,
+        conversation: Conversation,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> Claim | None:
+        """Keep a new conversation with its first items (all have ids). Durable on return.
+
+        With `once`, its token is claimed in the same step. If it is claimed already, and the
+        conversation that was made then is still there, keep nothing and return that claim.
+        """
         ...
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
@@ -196,11 +222,18 @@ class Conversations(Protocol):
         """
         ...
 
-    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
+    async def add(
+        self,
+        owner: str,
+        conversation_id: str,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> bool | Claim:
         """Add items at the end, durable on return; say whether there is such a conversation.
 
-        Raise ConversationLocked if a turn is writing to it. An item whose id is there already
-        raises ValueError, and nothing is added.
+        With `once`, its token is claimed in the same step; if it is claimed already, add nothing
+        and return that claim. Raise ConversationLocked if a turn is
+        writing to it. An item whose id is there already raises ValueError, and nothing is added.
         """
         ...
 

@@ -8,6 +8,7 @@ raised as it comes. The log of a finished response is one compressed piece.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,8 @@ __all__ = [
     "expand_log",
     "is_storable",
     "lost_conversation",
+    "names_of",
+    "read_names",
 ]
 
 _EXTRA: Final = "$extra"
@@ -91,6 +94,16 @@ def encode_new_items(items: Iterable[Item]) -> list[StoredItem]:
             raise ValueError(f"the conversation already has an item {item.id!r}")
         seen.add(item.id)
     return stored
+
+
+def names_of(items: Iterable[StoredItem]) -> str:
+    """Return the ids of these items as a claim keeps them: in ASCII, whatever a caller chose."""
+    return json.dumps([item.id for item in items])
+
+
+def read_names(text: str) -> list[str]:
+    """Return the ids that `names_of` wrote."""
+    return msgspec.json.decode(text, type=list[str])
 
 
 def decode_item(body: bytes) -> Item:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from antiphon.store.base import Claim, Notice
+from antiphon.store.base import Claim, ClaimRequest, Notice
 
 __all__ = ["MemoryClaims", "MemoryNotices"]
 
@@ -35,16 +35,22 @@ class MemoryClaims:
     async def note(self, owner: str, token: str, digest: bytes, response_id: str, now: int) -> None:
         """Claim the token, in place of any older claim."""
         self._check_open()
-        self._forget((owner, token))
-        while len(self._claims) >= self._room:
-            self._forget(next(iter(self._claims)))
-        self._claims[owner, token] = Claim(digest, response_id, now, is_held=True)
-        self._tokens.setdefault((owner, response_id), set()).add(token)
+        self._note(owner, token, Claim(digest, response_id, now, is_held=True))
 
     async def find(self, owner: str, token: str) -> Claim | None:
         """Return the claim on this token."""
         self._check_open()
         return self._claims.get((owner, token))
+
+    def earlier(self, owner: str, once: ClaimRequest | None) -> Claim | None:
+        """Return the claim that is there already, if it still counts."""
+        found = None if once is None else self._claims.get((owner, once.token))
+        return None if once is None or found is None or found.created_at < once.since else found
+
+    def note_once(self, owner: str, once: ClaimRequest | None, made: str) -> None:
+        """Claim the token for what was made, in place of any older claim."""
+        if once is not None:
+            self._note(owner, once.token, Claim(once.digest, made, once.now, is_held=True))
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
         """Forget the claim if it leads to this response."""
@@ -66,6 +72,13 @@ class MemoryClaims:
         """Forget everything."""
         self._claims.clear()
         self._tokens.clear()
+
+    def _note(self, owner: str, token: str, claim: Claim) -> None:
+        self._forget((owner, token))
+        while len(self._claims) >= self._room:
+            self._forget(next(iter(self._claims)))
+        self._claims[owner, token] = claim
+        self._tokens.setdefault((owner, claim.response_id), set()).add(token)
 
     def _forget(self, key: _Key) -> None:
         claim = self._claims.pop(key, None)

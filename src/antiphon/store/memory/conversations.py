@@ -15,8 +15,15 @@ import msgspec
 
 from antiphon.protocol.errors import ConversationLocked, StoreUnavailable
 from antiphon.protocol.items import Item
-from antiphon.store.base import Conversation, ItemPage
-from antiphon.store.encoding import StoredItem, decode_item, encode_items, encode_new_items
+from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.encoding import (
+    StoredItem,
+    decode_item,
+    encode_items,
+    encode_new_items,
+    names_of,
+)
+from antiphon.store.memory.claims import MemoryClaims
 
 __all__ = ["MemoryConversations"]
 
@@ -34,8 +41,11 @@ class _Talk:
 class MemoryConversations:
     """See `Conversations` for what the methods do."""
 
-    def __init__(self, check_open: Callable[[], None], max_conversations: int) -> None:
+    def __init__(
+        self, check_open: Callable[[], None], max_conversations: int, claims: MemoryClaims
+    ) -> None:
         self._check_open = check_open
+        self._claims = claims
         self._max_conversations = max_conversations
         self._numbers = count()
         self._talks: dict[_Key, _Talk] = {}
@@ -43,9 +53,18 @@ class MemoryConversations:
         self._places: dict[_Key, list[_Talk]] = {}
         self._locks: dict[_Key, _Talk] = {}
 
-    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
+    async def create(
+        self,
+        owner: str,
+        conversation: Conversation,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> Claim | None:
         """Keep a new conversation; the oldest one makes room."""
         self._check_open()
+        earlier = self._claims.earlier(owner, once)
+        if earlier is not None and (owner, earlier.response_id) in self._talks:
+            return earlier
         if (owner, conversation.id) in self._talks:
             raise ValueError(f"there already is a conversation {conversation.id!r}")
         stored = encode_new_items(items)
@@ -53,6 +72,8 @@ class MemoryConversations:
         self._make_room()
         self._talks[owner, conversation.id] = talk
         self._add(owner, talk, stored)
+        self._claims.note_once(owner, once, conversation.id)
+        return None
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
         """Return the conversation without its items."""
@@ -105,9 +126,18 @@ class MemoryConversations:
         found = [decode_item(talk.items[name]) for name in names[start : start + limit]]
         return ItemPage(found, has_more=start + limit < len(names))
 
-    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
+    async def add(
+        self,
+        owner: str,
+        conversation_id: str,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> bool | Claim:
         """Add items at the end."""
         stored = encode_new_items(items)
+        earlier = self._claims.earlier(owner, once)
+        if earlier is not None and (owner, conversation_id) in self._talks:
+            return earlier
         talk = self._unlocked(owner, conversation_id)
         if talk is None:
             return False
@@ -115,6 +145,7 @@ class MemoryConversations:
             if item.id in talk.items:
                 raise ValueError(f"the conversation already has an item {item.id!r}")
         self._add(owner, talk, stored)
+        self._claims.note_once(owner, once, names_of(stored))
         return True
 
     async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:

@@ -71,8 +71,8 @@ class MemoryStore:
         self._waiters = Waiters()
         self._is_closed = False
         self._removals = 0
-        self.conversations = MemoryConversations(self._check_open, max_responses)
         self.claims = MemoryClaims(self._check_open, max_responses)
+        self.conversations = MemoryConversations(self._check_open, max_responses, self.claims)
         self.notices = MemoryNotices(self._check_open, max_responses)
 
     async def begin(

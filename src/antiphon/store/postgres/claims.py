@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.store.base import Claim, KeyRecord, Notice
+from antiphon.store.base import Claim, ClaimRequest, KeyRecord, Notice
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.names import is_text
 
@@ -16,9 +16,11 @@ __all__ = [
     "PostgresClaims",
     "PostgresNotices",
     "add_key",
+    "earlier_claim",
     "find_key",
     "keep_secret",
     "list_keys",
+    "note_once",
     "revoke_key",
     "sweep_claims",
     "sweep_nodes",
@@ -48,6 +50,8 @@ _NOTE: Final = """
     ON CONFLICT (owner, token) DO UPDATE SET digest = excluded.digest,
         response = excluded.response, created_at = excluded.created_at, writer = excluded.writer
 """
+# Whoever claims the same token waits for this transaction, and then sees what it made.
+_QUEUE: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _FIND: Final = f"""
     SELECT digest, response, created_at, {_HELD} FROM claims WHERE owner = $1 AND token = $2
 """  # noqa: S608 # constants
@@ -129,6 +133,28 @@ class PostgresClaims:
         await self._database.ask(
             lambda connection: connection.execute(statement, owner, token, response_id)
         )
+
+
+async def earlier_claim(
+    connection: Connection, owner: str, once: ClaimRequest | None
+) -> Claim | None:
+    """Return the claim on this token that is there already, if it still counts.
+
+    Whoever asks for the same token meanwhile waits until this transaction has ended.
+    """
+    if once is None:
+        return None
+    await connection.execute(_QUEUE, f"{owner}\n{once.token}")
+    found = await _find(connection, owner, once.token)
+    return None if found is None or found.created_at < once.since else found
+
+
+async def note_once(
+    connection: Connection, owner: str, once: ClaimRequest | None, made: str, writer: str
+) -> None:
+    """Claim the token for what was made in this transaction, in place of any older claim."""
+    if once is not None:
+        await connection.execute(_NOTE, owner, once.token, once.digest, made, once.now, writer)
 
 
 class PostgresNotices:

@@ -14,8 +14,15 @@ import msgspec
 
 from antiphon.protocol.errors import ConversationLocked
 from antiphon.protocol.items import Item
-from antiphon.store.base import Conversation, ItemPage
-from antiphon.store.encoding import StoredItem, decode_item, encode_items, encode_new_items
+from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.encoding import (
+    StoredItem,
+    decode_item,
+    encode_items,
+    encode_new_items,
+    names_of,
+)
+from antiphon.store.postgres.claims import earlier_claim, note_once
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.names import is_bytes, is_text
 
@@ -76,12 +83,22 @@ class PostgresConversations:
         self._database = database
         self._sign = sign
 
-    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
-        """Keep a new conversation with its first items."""
+    async def create(
+        self,
+        owner: str,
+        conversation: Conversation,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> Claim | None:
+        """Keep a new conversation with its first items, unless that was done already."""
         stored = encode_new_items(items)
         body = msgspec.json.encode(conversation)
+        writer = await self._sign() if once else ""
 
-        async def run(connection: Connection) -> bool:
+        async def run(connection: Connection) -> Claim | None:
+            earlier = await earlier_claim(connection, owner, once)
+            if earlier is not None and await _is_there(connection, owner, earlier.response_id):
+                return earlier
             key = await connection.fetchval(
                 "INSERT INTO conversations (owner, id, body) VALUES ($1, $2, $3)"
                 " ON CONFLICT (owner, id) DO NOTHING RETURNING key",
@@ -89,12 +106,13 @@ class PostgresConversations:
                 conversation.id,
                 body,
             )
-            if key is not None:
-                await _insert(connection, owner, key, stored)
-            return key is not None
+            if key is None:
+                raise ValueError(f"there already is a conversation {conversation.id!r}")
+            await _insert(connection, owner, key, stored)
+            await note_once(connection, owner, once, conversation.id, writer)
+            return None
 
-        if not await self._database.change(run):
-            raise ValueError(f"there already is a conversation {conversation.id!r}")
+        return await self._database.change(run)
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
         """Return the conversation without its items."""
@@ -186,11 +204,18 @@ class PostgresConversations:
 
         return await self._database.view(run)
 
-    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
-        """Add items at the end of a conversation that nobody writes to."""
+    async def add(
+        self,
+        owner: str,
+        conversation_id: str,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> bool | Claim:
+        """Add items at the end of a conversation that nobody writes to, unless that was done."""
         stored = encode_new_items(items)
+        writer = await self._sign() if once else ""
 
-        async def run(connection: Connection, key: int) -> bool:
+        async def run(connection: Connection, key: int) -> bool | Claim:
             taken = await connection.fetchval(
                 "SELECT id FROM conversation_items WHERE conversation = $1 AND owner = $2"
                 " AND sha256(id) IN (SELECT sha256(wanted) FROM unnest($3::bytea[]) AS wanted)"
@@ -202,9 +227,13 @@ class PostgresConversations:
             if taken is not None:
                 raise ValueError(f"the conversation already has an item {taken.decode()!r}")
             await _insert(connection, owner, key, stored)
+            await note_once(connection, owner, once, names_of(stored), writer)
             return True
 
-        return await self._change(owner, conversation_id, run) or False
+        async def look(connection: Connection) -> bool | Claim | None:
+            return await earlier_claim(connection, owner, once)
+
+        return await self._change(owner, conversation_id, run, done_before=look) or False
 
     async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:
         """Return one item."""
@@ -285,15 +314,20 @@ class PostgresConversations:
         run: Callable[[Connection, int], Awaitable[_T]],
         *,
         holder: str | None = None,
+        done_before: Callable[[Connection], Awaitable[_T | None]] | None = None,
     ) -> _T | None:
-        """Change a conversation that nobody but `holder` writes to; None if there is none."""
+        """Change a conversation that nobody but `holder` writes to; None if there is none.
+
+        What `done_before` returns is the result instead, if that is not None.
+        """
         if not is_text(conversation_id):
             return None
 
         async def change(connection: Connection) -> _T | None:
+            earlier = await done_before(connection) if done_before else None
             row = await connection.fetchrow(_HOLD, owner, conversation_id)
-            if row is None:
-                return None
+            if row is None or earlier is not None:
+                return None if row is None else earlier
             locked_by = row["locked_by"]
             if locked_by not in {None, holder} and await connection.fetchval(
                 _IS_LOCKED, row["writer"], owner, locked_by
@@ -314,6 +348,11 @@ async def _insert(
     bodies = [item.body for item in items if item.id is not None]
     if bodies:
         await connection.execute(_INSERT + on_conflict, key, owner, _names(items), bodies)
+
+
+async def _is_there(connection: Connection, owner: str, conversation_id: str) -> bool:
+    question = "SELECT EXISTS (SELECT FROM conversations WHERE owner = $1 AND id = $2)"
+    return bool(await connection.fetchval(question, owner, conversation_id))
 
 
 async def _position(connection: Connection, owner: str, key: int, item_id: str) -> int:

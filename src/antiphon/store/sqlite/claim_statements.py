@@ -9,13 +9,15 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from antiphon.store.base import Claim, Notice
+from antiphon.store.base import Claim, ClaimRequest, Notice
 
 __all__ = [
+    "earlier_claim",
     "find_claim",
     "insert_notices",
     "keep_secret",
     "note_claim",
+    "note_once",
     "postpone_notice",
     "release_claim",
     "settle_notice",
@@ -72,6 +74,23 @@ def find_claim(
         return None
     digest, response_id, created_at, writer = row
     return Claim(digest, response_id, created_at, is_held=is_alive(writer))
+
+
+def earlier_claim(
+    connection: sqlite3.Connection, owner: str, once: ClaimRequest | None, is_alive: _IsAlive
+) -> Claim | None:
+    """Return the claim on this token that is there already, if it still counts."""
+    found = None if once is None else find_claim(connection, owner, once.token, is_alive)
+    return None if once is None or found is None or found.created_at < once.since else found
+
+
+def note_once(
+    connection: sqlite3.Connection, owner: str, once: ClaimRequest | None, made: str, writer: str
+) -> None:
+    """Claim the token for what was made in this transaction, in place of any older claim."""
+    if once is not None:
+        claim = Claim(once.digest, made, once.now, is_held=True)
+        note_claim(connection, owner, once.token, claim, writer)
 
 
 def release_claim(connection: sqlite3.Connection, owner: str, token: str, response_id: str) -> None:

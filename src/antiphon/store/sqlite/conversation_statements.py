@@ -15,8 +15,9 @@ import msgspec
 
 from antiphon.protocol.errors import ConversationLocked
 from antiphon.protocol.items import Item
-from antiphon.store.base import Conversation, ItemPage
-from antiphon.store.encoding import StoredItem, decode_item
+from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.encoding import StoredItem, decode_item, names_of
+from antiphon.store.sqlite.claim_statements import earlier_claim, note_once
 from antiphon.store.sqlite.erasure import mark
 
 __all__ = [
@@ -63,8 +64,14 @@ def create(
     owner: str,
     conversation: Conversation,
     items: Sequence[StoredItem],
-) -> ValueError | None:
-    """Insert a conversation with its first items."""
+    once: ClaimRequest | None,
+    writer: str,
+    is_alive: _IsAlive,
+) -> ValueError | Claim | None:
+    """Insert a conversation with its first items, unless that was done already."""
+    earlier = earlier_claim(connection, owner, once, is_alive)
+    if earlier is not None and _key(connection, owner, earlier.response_id) is not None:
+        return earlier
     cursor = connection.execute(
         "INSERT OR IGNORE INTO conversations (owner, id, body) VALUES (?, ?, ?)",
         (owner, conversation.id, msgspec.json.encode(conversation)),
@@ -72,6 +79,7 @@ def create(
     if not cursor.rowcount or cursor.lastrowid is None:
         return ValueError(f"there already is a conversation {conversation.id!r}")
     _insert(connection, owner, cursor.lastrowid, items)
+    note_once(connection, owner, once, conversation.id, writer)
     return None
 
 
@@ -144,9 +152,14 @@ def add(
     owner: str,
     conversation_id: str,
     items: Sequence[StoredItem],
+    once: ClaimRequest | None,
+    writer: str,
     is_alive: _IsAlive,
-) -> bool | ConversationLocked | ValueError:
-    """Add items at the end of a conversation that nobody writes to."""
+) -> bool | Claim | ConversationLocked | ValueError:
+    """Add items at the end of a conversation that nobody writes to, unless that was done."""
+    earlier = earlier_claim(connection, owner, once, is_alive)
+    if earlier is not None and _key(connection, owner, conversation_id) is not None:
+        return earlier
     key = _unlocked(connection, owner, conversation_id, is_alive)
     if not isinstance(key, int):
         return key or False
@@ -154,6 +167,7 @@ def add(
         if item.id is not None and _position(connection, owner, key, item.id) is not None:
             return ValueError(f"the conversation already has an item {item.id!r}")
     _insert(connection, owner, key, items)
+    note_once(connection, owner, once, names_of(items), writer)
     return True
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from antiphon.protocol.items import Item
-from antiphon.store.base import Conversation, ItemPage
+from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
 from antiphon.store.encoding import encode_items, encode_new_items, is_storable
 from antiphon.store.sqlite import conversation_statements as statements
 from antiphon.store.sqlite.presence import Presence
@@ -24,11 +24,25 @@ class SqliteConversations:
         self._reader = reader
         self._presence = presence
 
-    async def create(self, owner: str, conversation: Conversation, items: Sequence[Item]) -> None:
+    async def create(
+        self,
+        owner: str,
+        conversation: Conversation,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> Claim | None:
         """Keep a new conversation. Raise ValueError if its id is taken."""
         rows = encode_new_items(items)
-        run = partial(statements.create, owner=owner, conversation=conversation, items=rows)
-        await self._writer.call(run, sum(len(row.body) for row in rows))
+        run = partial(
+            statements.create,
+            owner=owner,
+            conversation=conversation,
+            items=rows,
+            once=once,
+            writer=self._presence.name,
+            is_alive=self._presence.is_alive,
+        )
+        return await self._writer.call(run, sum(len(row.body) for row in rows))
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
         """Return the conversation without its items."""
@@ -92,7 +106,13 @@ class SqliteConversations:
         )
         return await self._reader.call(run)
 
-    async def add(self, owner: str, conversation_id: str, items: Sequence[Item]) -> bool:
+    async def add(
+        self,
+        owner: str,
+        conversation_id: str,
+        items: Sequence[Item],
+        once: ClaimRequest | None = None,
+    ) -> bool | Claim:
         """Add items at the end."""
         if not is_storable(conversation_id):
             return False
@@ -102,6 +122,8 @@ class SqliteConversations:
             owner=owner,
             conversation_id=conversation_id,
             items=rows,
+            once=once,
+            writer=self._presence.name,
             is_alive=self._presence.is_alive,
         )
         return await self._writer.call(run, sum(len(row.body) for row in rows))

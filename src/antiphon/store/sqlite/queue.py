@@ -7,7 +7,7 @@ when a process dies, however it dies. A writer that comes back needs `-next` fir
 waiting one holds, so it cannot overtake.
 
 The queue only decides the order. Whether something may be written is decided by SQLite's own
-lock: a writer that does not get its turn in time, or for which there is no `flock` (Windows,
+lock: a writer that does not get its turn in time, or has no `flock` (Windows,
 some network file systems), goes on without it and polls. The last writer removes the files.
 """
 
@@ -82,7 +82,7 @@ class WriteQueue:
     def enter(self, seconds: float) -> bool:
         """Wait for the turn, this long at most; return False if it has not come by then.
 
-        A writer that gives up keeps its place until it is there, and then lets it go, unless
+        A writer that gives up keeps its place until it is there, and then leaves, unless
         it has come back.
         """
         with self._changed:
@@ -114,7 +114,7 @@ class WriteQueue:
     # Called with `_changed` held.
 
     def _try(self) -> None:
-        """Take the turn if nobody has it; else be the next one, or wait to be that."""
+        """Take the turn if it is free; else become the next one, or wait for that."""
         try:
             self._state = _OURS if self._lock(fcntl.LOCK_NB) else _WAITING
         except OSError:
@@ -142,7 +142,7 @@ class WriteQueue:
             os.close(file)
 
     def _clean_up(self) -> None:
-        """Close the files; remove them if nobody else is in the queue."""
+        """Close the files; remove them if no other writer is in the queue."""
         if self._state in (_FREE, _OURS) and self._files:
             with suppress(OSError):
                 if self._lock(fcntl.LOCK_NB):
@@ -156,7 +156,7 @@ class WriteQueue:
     def _lock(self, how: int = 0) -> bool:
         """Lock both files, one after the other, and let go of the first; return False if busy.
 
-        A file that was removed meanwhile by the last of those before us is made again.
+        A file that the last writer before us has removed is made again.
         """
         while True:
             if not self._files:
@@ -172,7 +172,7 @@ class WriteQueue:
                 return True
             self._close_files()
 
-    # The thread that waits where nobody can be woken but by the kernel.
+    # The thread that waits in the kernel.
 
     def _live(self) -> None:
         while True:
