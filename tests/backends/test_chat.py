@@ -444,7 +444,7 @@ async def test_models_are_listed_with_what_is_known_of_them() -> None:
     ]
     listed = [
         ModelInfo("a", 7, "me", 4096),
-        ModelInfo("b", 0, "upstream", 8192),
+        ModelInfo("b", 0, "upstream", 8192, facts={"meta": {"n_ctx_train": 8192}}),
         ModelInfo("c", 0, "upstream", None),
     ]
     assert await models_in(json.dumps({"data": entries}).encode()) == listed

@@ -458,7 +458,7 @@ def test_extra_fields_never_overwrite_the_request() -> None:
     body, report = write(sly, extra={"messages": [], "top_k": 5})
     assert body["top_k"] == 5
     assert body["messages"]
-    assert report == ["messages: this backend cannot send it"]
+    assert report == ["messages: unknown parameter; use input"]
 
 
 def test_the_plan_is_left_as_it_was() -> None:

@@ -307,7 +307,7 @@ def test_what_is_lost_stands_in_the_response_from_its_first_event_on() -> None:
         "include (reasoning.encrypted_content)",
         "store: a chat server keeps nothing",
         "truncation: a chat server does not shorten the context",
-        "made_up: this backend cannot send it",
+        "made_up: unknown parameter; this backend cannot send it",
     ]
     assert judged(events).store is False
 

@@ -92,6 +92,8 @@ class PartWriter:
         where = f"{where} ({kind})"
         if kind == "input_image":
             return self._write_image(part, where)
+        if kind == "image_url":
+            return self._write_image(_flat_image(part), where)
         if kind == "input_file":
             return self._write_file(part, where)
         return self._leave_out(where, kind, "this backend cannot send it")
@@ -124,6 +126,14 @@ class PartWriter:
     def _leave_out(self, where: str, what: str, why: str) -> ChatPart:
         self._report.append(f"{where}: {why}")
         return _text(f"[{what} left out: {why}]")
+
+
+def _flat_image(part: Part) -> Part:
+    """Return an image of chat completions as one of the Responses API."""
+    image = part.get("image_url")
+    if not isinstance(image, dict):
+        return part
+    return {"image_url": image.get("url"), "detail": image.get("detail")}
 
 
 def together(parts: list[ChatPart]) -> str | list[ChatPart]:

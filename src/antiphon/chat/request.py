@@ -15,10 +15,11 @@ import msgspec
 
 from antiphon.chat.emulation import grammar_field
 from antiphon.chat.messages import ChatMessage, write_messages, write_thread
-from antiphon.chat.profiles import Profile
+from antiphon.chat.profiles import PROFILES, Profile
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
+from antiphon.protocol.unknown import explain_unknown
 
 __all__ = ["encode_request", "names_in_text", "unenforced", "write_request"]
 
@@ -28,6 +29,11 @@ Body = dict[str, Any]
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 # What means "as you like": leaving it out says the same.
+_CANNOT: Final = "this backend cannot send it"
+_MOST_HINTS: Final = 16
+_ANY_EXTRA: Final = frozenset(name for one in PROFILES.values() for name in one.extra_fields) | {
+    "n"
+}
 _ANY_TIER: Final = frozenset({"auto", "default"})
 
 
@@ -126,7 +132,7 @@ def _put_format(
     elif kind == "grammar" and (bound := grammar_field(dict(form), profile)) is not None:
         body |= bound
     else:
-        report.append(f"text.format ({kind}): this backend cannot send it")
+        report.append(f"text.format ({kind}): {_CANNOT}")
 
 
 def _must_tell_schema(form: Mapping[str, Any] | None, profile: Profile) -> bool:
@@ -213,6 +219,8 @@ def _put_hints(plan: Plan, profile: Profile, body: Body, report: list[str]) -> N
 
 
 def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: list[str]) -> None:
+    # To look for the nearest name takes its time: not for a body that is full of unknown ones.
+    known = _ANY_EXTRA if len(extra) <= _MOST_HINTS else None
     for name, value in extra.items():
         if value is None:
             continue
@@ -222,4 +230,5 @@ def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: l
         elif name == "n" and value == 1:
             continue  # every answer has one choice anyway
         else:
-            report.append(f"{name}: this backend cannot send it")
+            hint = _CANNOT if known is None else explain_unknown(name, known)
+            report.append(f"{name}: {hint}")

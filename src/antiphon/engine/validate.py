@@ -38,6 +38,13 @@ def refuse_impossible(request: CreateResponse) -> None:
             code="unsupported_parameter",
             param="prompt",
         )
+    if request.extra.get("messages") is not None:
+        raise InvalidRequest(
+            "messages belongs to chat completions; send the conversation as input here "
+            "(a string, or a list of items such as messages with role and content)",
+            code="unsupported_parameter",
+            param="messages",
+        )
     has_context = request.previous_response_id or request.conversation or request.instructions
     if request.input is None and not has_context:
         raise InvalidRequest("input is missing", code="missing_required_parameter", param="input")

@@ -58,6 +58,17 @@ class _Image(msgspec.Struct):
     detail: Literal["low", "high", "auto", "original"] | None = None
 
 
+class _ChatImageUrl(msgspec.Struct):
+    url: _ImageUrl
+    detail: Literal["low", "high", "auto", "original"] | None = None
+
+
+class _ChatImage(msgspec.Struct):
+    """An image as chat completions have it; some clients put the address there alone."""
+
+    image_url: _ChatImageUrl | _ImageUrl
+
+
 class _File(msgspec.Struct):
     filename: str | None = None
     file_data: _FileData | None = None
@@ -77,6 +88,7 @@ _PART_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
     "reasoning_text": _TextPart,
     "refusal": _Refusal,
     "input_image": _Image,
+    "image_url": _ChatImage,
     "input_file": _File,
     "input_video": _Video,
 }
@@ -274,6 +286,13 @@ def check_item(item: object, param: str) -> None:
     shape = _ITEM_SHAPES.get(kind)
     if shape is None:
         return
+    if kind == "message" and item.get("role") == "tool":
+        raise InvalidRequest(
+            f"{param}.role: the result of a call is no message here; send an item of type "
+            "function_call_output with call_id and output",
+            code="invalid_value",
+            param=f"{param}.role",
+        )
     _check(item, shape, param)
     for field in _PARTS_OF.get(kind, ()):
         parts = item.get(field)

@@ -18,6 +18,7 @@ from antiphon.protocol.schema import check_schema
 from antiphon.protocol.tools import Tool, check_shape, read_choice
 
 __all__ = [
+    "PARAMETERS",
     "ContextManagement",
     "CreateResponse",
     "ReasoningRequest",
@@ -142,6 +143,10 @@ _NESTED: Final[dict[str, type[msgspec.Struct]]] = {
     "text": TextRequest,
     "stream_options": StreamOptions,
 }
+PARAMETERS: Final = _FIELDS | {
+    f"{name}.{field}" for name, shape in _NESTED.items() for field in shape.__struct_fields__
+}
+"""The names of all parameters that are read, those of inner objects with their path."""
 
 
 def read_request(body: object) -> CreateResponse:

@@ -106,6 +106,13 @@ def check_shape(tool: Tool, param: str) -> None:
 def _check_name(tool: Tool, param: str) -> None:
     """Refuse a name that nobody can mean; one that a backend would not take is no mistake."""
     name = tool.get("name")
+    if name is None and isinstance(tool.get("function"), dict):
+        raise InvalidRequest(
+            f"{param}.name is missing: a tool is flat here, so its name, description, parameters "
+            "and strict stand beside type instead of under function",
+            code="missing_required_parameter",
+            param=f"{param}.name",
+        )
     if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
         raise InvalidRequest(
             f"{param}.name must be 1 to {_MAX_NAME} printable characters",
@@ -176,8 +183,10 @@ def _meant(tool: object) -> Meant:
         )
     kind, name, namespace = (tool.get(field) for field in ("type", "name", "namespace"))
     if kind in ("function", "custom") and not isinstance(name, str):
+        is_nested = isinstance(tool.get(str(kind)), dict)
+        hint = f": it stands beside type here, not under {kind}" if is_nested else ""
         raise InvalidRequest(
-            "tool_choice.name is missing",
+            f"tool_choice.name is missing{hint}",
             code="missing_required_parameter",
             param="tool_choice.name",
         )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon import __version__
+from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 
@@ -19,12 +20,15 @@ _REF: Final = "#/components/schemas/"
 @cache
 def describe() -> dict[str, Any]:
     """Return the OpenAPI document."""
+    events = EVENT_CLASSES.values()
     _, schemas = msgspec.json.schema_components(
-        [CreateResponse, Response], ref_template=f"{_REF}{{name}}"
+        [CreateResponse, Response, *events], ref_template=f"{_REF}{{name}}"
     )
     for schema in schemas.values():
         schema.get("properties", {}).pop("$extra", None)
         schema.pop("additionalProperties", None)
+    schemas["ErrorEvent"] = _ERROR_EVENT
+    schemas["StreamEvent"] = _any_event()
     return {
         "openapi": "3.1.0",
         "info": {"title": "antiphon", "version": __version__, "license": {"name": "Apache-2.0"}},
@@ -38,24 +42,29 @@ def describe() -> dict[str, Any]:
     }
 
 
-_ERROR: Final = {
+_NESTED: Final[dict[str, Any]] = {
     "type": "object",
-    "required": ["error"],
+    "required": ["message", "type", "param", "code"],
     "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
+        "message": {"type": "string"},
+        "type": {"type": "string"},
+        "param": {"type": ["string", "null"]},
+        "code": {"type": ["string", "null"]},
     },
 }
-
-
+_ERROR: Final = {"type": "object", "required": ["error"], "properties": {"error": _NESTED}}
+_ERROR_EVENT: Final = {
+    "type": "object",
+    "description": "The stream broke; response.failed follows. The error is there twice: flat for "
+    "some clients, nested for others. The nested message also names the response.",
+    "required": ["type", "sequence_number", "message", "code", "param", "error"],
+    "properties": {
+        **_NESTED["properties"],
+        "type": {"const": "error"},
+        "sequence_number": {"type": "integer"},
+        "error": _NESTED,
+    },
+}
 _METADATA: Final = {
     "type": "object",
     "maxProperties": 16,
@@ -126,6 +135,10 @@ _SCHEMAS: Final = {
 _SOCKET: Final = """With `Upgrade: websocket`, a connection that carries one turn after another:
 each text frame is a `response.create` with the fields of a request, each answer the events of
 its response, one to a frame. Without the upgrade: 426."""
+_STREAM: Final = """The data of one event of a stream; the name of the event is its `type`. The
+events have the numbers 0, 1, 2, …, the last one is response.completed, response.incomplete or
+response.failed, and `data: [DONE]` ends the stream. These are the names of the dialect `openai`; in
+`open-responses` raw reasoning is `response.reasoning.*`, and an error is only nested."""
 _AGAIN: Final = """With an `Idempotency-Key` the same body is run once in a day: while it runs the
 same key is a 409, afterwards it gets the same answer, with `x-antiphon-replayed: 1`; another body
 is a 422."""
@@ -220,8 +233,18 @@ def _retrieve() -> dict[str, Any]:
 
 def _also_as_events(operation: dict[str, Any]) -> dict[str, Any]:
     content = operation["responses"]["200"]["content"]
-    content["text/event-stream"] = {"schema": {"type": "string"}}
+    content["text/event-stream"] = {"schema": {"$ref": f"{_REF}StreamEvent"}}
     return operation
+
+
+def _any_event() -> dict[str, Any]:
+    """Return the schema of what stands in the data of one event, told apart by its type."""
+    refs = {name: f"{_REF}{cls.__name__}" for name, cls in EVENT_CLASSES.items()}
+    return {
+        "description": _STREAM,
+        "oneOf": [{"$ref": ref} for ref in refs.values()],
+        "discriminator": {"propertyName": "type", "mapping": refs},
+    }
 
 
 def _socket() -> dict[str, Any]:
