@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,7 @@ _INTRODUCTION: Final = """\
 antiphon began with five documents, its seeds. This page lists what they ask for, in our words,
 and for each demand the tests that prove it. Where the documents contradict each other, or where
 the protocol and the models have changed since, the last column says how a demand reads today and
-why. "with" names other rows whose tests are the proof.
+why. "with" names other rows whose tests are the proof. "Not shown" is what nothing here proves.
 
 This page is generated from the markers on the tests: `python -m tests.requirements --write`. A
 test fails when a requirement has no test, when a marker names none, and when this page is old."""
@@ -143,7 +143,7 @@ def faults(seeds: Sequence[Seed], markers: Sequence[Marker]) -> list[str]:
     proved = {marker.id for marker in markers}
     lines = [f"{one.id} is listed twice" for one in requirements if known[one.id] is not one]
     for one in known.values():
-        lines += _faults_of(one, known, is_proved=one.id in proved)
+        lines += _faults_of(one, known, proved)
     return lines
 
 
@@ -159,17 +159,18 @@ def strangers(seeds: Sequence[Seed], markers: Sequence[Marker]) -> list[str]:
 
 
 def _faults_of(
-    one: Requirement, known: Mapping[str, Requirement], *, is_proved: bool
+    one: Requirement, known: Mapping[str, Requirement], proved: Collection[str]
 ) -> Iterator[str]:
+    is_proved = one.id in proved
     if one.reason_without_test and (is_proved or one.see):
         yield f"{one.id} says why it has no test, and has one"
-    if not (is_proved or one.see or one.reason_without_test):
+    if not (is_proved or one.see or one.reason_without_test or one.not_shown):
         yield f"{one.id} has no test"
     for other in one.see:
         if other not in known:
             yield f"{one.id} refers to {other!r}, which is no requirement"
-        elif known[other].reason_without_test:
-            yield f"{one.id} refers to {other}, which has no test and never will"
+        elif not (other in proved or known[other].see):
+            yield f"{one.id} refers to {other}, which has no test"
         elif one.id in _behind(other, known):
             yield f"{one.id} refers to {other}, which refers back to it"
 
@@ -212,6 +213,8 @@ def _row(one: Requirement, proofs: Sequence[Proof]) -> str:
         shown.append("with " + ", ".join(f"`{other}`" for other in one.see))
     if one.reason_without_test:
         shown.append(f"no test: {one.reason_without_test}")
+    if one.not_shown:
+        shown.append(f"**not shown:** {one.not_shown}")
     cells = (f"`{one.id}`", one.what, ", ".join(shown) or "no test yet", one.reads or "as asked")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

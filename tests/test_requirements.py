@@ -69,7 +69,11 @@ def seed(*requirements: Requirement) -> tuple[Seed, ...]:
         ([Requirement("A", "", see=("B",))], "A refers to 'B', which is no requirement"),
         (
             [Requirement("A", "", see=("B",)), Requirement("B", "", reason_without_test="none")],
-            "A refers to B, which has no test and never will",
+            "A refers to B, which has no test",
+        ),
+        (
+            [Requirement("A", "", see=("B",)), Requirement("B", "", not_shown="all of it")],
+            "A refers to B, which has no test",
         ),
         (
             [
@@ -95,8 +99,17 @@ def test_a_test_a_reason_or_another_requirement_is_proof_enough() -> None:
         Requirement("A", "", see=("P",)),
         Requirement("B", "", see=("A", "P")),
         Requirement("C", "", reason_without_test="a schedule"),
+        Requirement("D", "", not_shown="all of it"),
     )
     assert faults(good, [Marker("P", TEST)]) == []
+
+
+def test_what_nothing_shows_stands_beside_the_proof() -> None:
+    half = Requirement("P", "Both halves", not_shown="The other half.")
+    written = page(seed(half), [Marker("P", TEST)])
+    assert (
+        "[`test_it`](../../tests/test_x.py), **not shown:** The other half. | as asked" in written
+    )
 
 
 def test_a_marker_without_a_requirement_is_told_with_its_test() -> None:

@@ -23,6 +23,8 @@ class Requirement(msgspec.Struct, frozen=True):
     """Requirements whose tests prove this one as well."""
     reason_without_test: str = ""
     """Why no test proves it: only for what is no behaviour, such as a schedule or a speed."""
+    not_shown: str = ""
+    """What of it nothing here shows, whatever else does: the page says so beside the proof."""
 
 
 class Section(msgspec.Struct, frozen=True):

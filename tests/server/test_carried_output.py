@@ -108,6 +108,7 @@ async def test_what_cannot_be_carried_is_named_and_refuses_nothing(
     assert [what for what in last.response.antiphon.degraded if what.startswith(report)]
 
 
+@pytest.mark.requirement("22-D2")
 async def test_choices_beyond_the_first_are_named_by_the_gateway() -> None:
     async def answer(connection: Connection) -> None:
         choices = [
