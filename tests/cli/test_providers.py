@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 
 import pytest
 
+from antiphon.backends.breaker import Breaker
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.cli.config import Provider, Settings, UpstreamLimits
@@ -87,7 +89,10 @@ async def test_each_wire_is_built_into_its_backend() -> None:
     settings = Settings(
         providers={"a": Provider(base_url=_URL), "b": Provider(wire_api="scripted")}
     )
-    first, second = (build(source, UpstreamLimits()) for source in read_sources(settings, {}))
+    first, second = (
+        build(source, UpstreamLimits(), Breaker(time.monotonic))
+        for source in read_sources(settings, {})
+    )
     assert isinstance(first, ChatBackend)
     assert isinstance(second, ScriptedBackend)
     await first.close()

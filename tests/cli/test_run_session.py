@@ -167,7 +167,7 @@ def test_a_client_that_fails_points_to_what_the_gateway_had_to_say(runner: CliRu
         result = _run(runner, "exit", "3", flags=flags, config="")
     assert result.exit_code == 3
     (log,) = re.findall(r"log is (\S+)", result.stderr)
-    assert "The models are not known yet" in Path(log).read_text()
+    assert "Provider upstream does not answer: " in Path(log).read_text()
 
 
 def test_a_client_that_fails_by_itself_is_not_commented_on(runner: CliRunner, _place: Path) -> None:

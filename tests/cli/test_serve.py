@@ -23,9 +23,17 @@ from antiphon.cli import main
 from antiphon.cli.remote import Remote, Server
 from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event
-from antiphon.testing import Script, ScriptedUpstream, Stall
+from antiphon.testing import Script, ScriptedUpstream, Stall, Status
 from antiphon.transport.secret import Secret
-from tests.cli.processes import ECHO, WATCHDOG_SECONDS, Served, command, serve, start
+from tests.cli.processes import (
+    ECHO,
+    WATCHDOG_SECONDS,
+    Served,
+    closed_port,
+    command,
+    serve,
+    start,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -172,7 +180,7 @@ async def test_an_upstream_that_is_away_is_told_and_served_all_the_same(tmp_path
         "--upstream", f"http://127.0.0.1:{port}/v1", "--store", "memory:", home=tmp_path, config=""
     ) as served:
         status, body = await _post(served.base_url, {"model": "m", "input": "hi"})
-        assert "The models are not known yet" in served.errors.read_text()
+        assert "Provider upstream does not answer: " in served.errors.read_text()
     assert (status, body["error"]["code"]) == (502, "upstream_unreachable")
 
 
@@ -253,3 +261,67 @@ async def _until_not_ready(base_url: str) -> None:
     root = re.sub(r"/v1$", "", base_url)
     while (await _get(root, "/readyz"))[0] == 200:  # noqa: ASYNC110 - it tells only who asks
         await asyncio.sleep(0.01)
+
+
+async def test_each_provider_that_does_not_answer_is_named_at_start(tmp_path: Path) -> None:
+    with closed_port() as port:
+        away = f'[providers.away]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+        with serve("--store", "memory:", home=tmp_path, config=ECHO + away) as served:
+            status, _ = await _post(served.base_url, {"model": "echo", "input": "hi"})
+            errors = served.errors.read_text()
+    assert status == 200
+    assert re.search(r"^Provider away does not answer: .*connection refused", errors, re.MULTILINE)
+    assert "Provider echo" not in errors
+
+
+async def test_a_gateway_whose_upstream_is_away_is_not_ready(tmp_path: Path) -> None:
+    with closed_port() as port:
+        upstream = f"http://127.0.0.1:{port}/v1"
+        with serve(
+            "--upstream", upstream, "--store", "memory:", home=tmp_path, config=""
+        ) as served:
+            base = served.base_url.removesuffix("/v1")
+            status, body = await _get(base, "/readyz")
+            alive, _ = await _get(base, "/healthz")
+    assert (status, body["error"]["code"]) == (503, "no_upstream")
+    assert "upstream: the upstream at" in body["error"]["message"]
+    assert alive == 200
+
+
+async def test_a_gateway_is_ready_while_one_of_its_upstreams_answers(tmp_path: Path) -> None:
+    with closed_port() as port:
+        away = f'[providers.away]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+        with serve("--store", "memory:", home=tmp_path, config=ECHO + away) as served:
+            status, _ = await _get(served.base_url.removesuffix("/v1"), "/readyz")
+    assert status == 200
+
+
+async def test_a_gateway_whose_upstream_fails_every_request_is_not_ready(tmp_path: Path) -> None:
+    down = Script(faults=[Status(500, error_code="insufficient_quota")])
+    async with (
+        ScriptedUpstream([down] * 9) as upstream,
+        _in_front_of(upstream, tmp_path) as served,
+    ):
+        base = served.base_url.removesuffix("/v1")
+        before, _ = await _get(base, "/readyz")
+        await _post(served.base_url, {"model": "echo", "input": "hi"})
+        after, body = await _get(base, "/readyz")
+    assert (before, after) == (200, 503)
+    assert "its last requests failed" in body["error"]["message"]
+
+
+async def test_requests_are_logged_as_text_or_as_json(tmp_path: Path) -> None:
+    stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    with serve("--store", "memory:", home=tmp_path) as served:
+        await _post(served.base_url, {"input": "hi"})
+        assert served.stop() == 0
+        [line] = [line for line in served.errors.read_text().splitlines() if " POST " in line]
+    assert re.match(rf"{stamp} INFO    POST /v1/responses 200 completed model=scripted ", line)
+
+    with serve("--store", "memory:", "--log-format", "json", home=tmp_path) as served:
+        await _post(served.base_url, {"input": "hi"})
+        assert served.stop() == 0
+        lines = [msgspec.json.decode(line) for line in served.errors.read_text().splitlines()]
+    [posted] = [line for line in lines if line.get("method") == "POST"]
+    assert re.fullmatch(stamp, posted["time"])
+    assert (posted["route"], posted["status"], posted["level"]) == ("/v1/responses", 200, "info")

@@ -8,6 +8,8 @@ generator, or cancelling whoever waits for it, hangs up at once, and that stops 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -15,6 +17,7 @@ from contextlib import aclosing
 from typing import Final
 
 from antiphon.backends.base import Listener, ModelInfo
+from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.listing import read_models
 from antiphon.chat.emulation import Emulation, emulate
@@ -31,6 +34,8 @@ from antiphon.transport.stream import ByteStream, open_stream
 
 __all__ = ["ChatBackend"]
 
+_log = logging.getLogger(__name__)
+_BUSY: Final = 429
 _EVENTS: Final = "text/event-stream"
 _MAX_ERROR: Final = 64 * 1024
 # Usage and the end mark follow the finish_reason at once, or not at all.
@@ -52,8 +57,8 @@ _NOBODY: Final = _Nobody()
 class ChatBackend:
     """Any server that speaks `POST {base_url}/chat/completions`.
 
-    `profile` says what the server takes; without one it is guessed from the URL. `jitter` and
-    `sleep` are there for tests.
+    `profile` says what the server takes; without one it is guessed from the URL. `name` is the
+    provider's, for the log and the breaker. `jitter` and `sleep` are there for tests.
     """
 
     def __init__(
@@ -64,6 +69,8 @@ class ChatBackend:
         profile: Profile | str | None = None,
         limits: Limits | None = None,
         headers: Mapping[str, str] | None = None,
+        name: str = "upstream",
+        breaker: Breaker | None = None,
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -75,6 +82,8 @@ class ChatBackend:
             profile if isinstance(profile, Profile) else profile_for(profile or base_url)
         )
         self._client = HttpClient(key=key, headers=headers, limits=limits)
+        self._name = name
+        self._breaker = breaker or Breaker(time.monotonic)
         self._jitter = jitter
         self._sleep = sleep
 
@@ -105,6 +114,8 @@ class ChatBackend:
         if report:
             yield [Degraded(what) for what in report]
         attempt, budget = 1, WAIT_BUDGET
+        deployment = f"{self._name}/{plan.model}"
+        may_retry = self._breaker.may_try(deployment)
         while True:
             has_spoken = False
             listener.note_asked()
@@ -114,12 +125,17 @@ class ChatBackend:
                     aclosing(self._read(wire, plan, listener)) as batches,
                 ):
                     async for batch in batches:
+                        if not has_spoken:
+                            self._breaker.note_success(deployment)
                         has_spoken = True
                         yield batch
                 return
             except BackendError as error:
                 self._redact(error)
                 wait = None if has_spoken else self._wait_after(error, attempt, budget)
+                if not may_retry and error.status != _BUSY:
+                    wait = None
+                self._report(error, deployment, attempt, wait, has_spoken=has_spoken)
                 if wait is None:
                     raise
             await self._sleep(wait)
@@ -191,6 +207,26 @@ class ChatBackend:
             code=error.code,
             budget=budget,
         )
+
+    def _report(
+        self,
+        error: BackendError,
+        deployment: str,
+        attempt: int,
+        wait: float | None,
+        *,
+        has_spoken: bool,
+    ) -> None:
+        """Log a failed attempt; if it was the last one, let the breaker know."""
+        if wait is None:
+            self._breaker.note_failure(deployment, error)
+            if error.retry_after is None and self._breaker.is_open(deployment):
+                error.retry_after = math.ceil(self._breaker.seconds_left(deployment))
+        level = logging.WARNING if error.status >= 500 or error.status == _BUSY else logging.DEBUG
+        when = "after the answer had begun" if has_spoken else f"at attempt {attempt}"
+        then = "giving up" if wait is None else f"next attempt in {wait:.1f} s"
+        cause = _own_words(error)
+        _log.log(level, "upstream %s failed %s: %s; %s", deployment, when, cause, then)
 
     def _redact(self, error: BackendError) -> None:
         """Take our own key out of whatever the upstream said."""
@@ -289,6 +325,13 @@ async def _emulated(
             if rest := emulation.release():
                 yield rest
             raise
+
+
+def _own_words(error: BackendError) -> str:
+    """Return the cause without what the upstream wrote, which may quote a conversation."""
+    cause = error.__cause__
+    reason = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
+    return f"{error.code}, HTTP {error.status} for the caller{reason}"
 
 
 def _retry_after(head: Head) -> float | None:

@@ -25,6 +25,7 @@ from antiphon.protocol.builder import ReasoningAs
 from antiphon.protocol.codec import Dialect
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
+from antiphon.server.log_lines import LogFormat
 from antiphon.transport.http import Limits
 
 __all__ = [
@@ -107,6 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     id_mark: Annotated[str, msgspec.Meta(pattern=MARK_PATTERN)] = DEFAULT_MARK
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
     providers: dict[str, Provider] = {}

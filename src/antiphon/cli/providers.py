@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from antiphon.backends.base import Backend
+from antiphon.backends.breaker import Breaker
 from antiphon.cli.address import read_base_url
 from antiphon.cli.config import Provider, Settings, UpstreamLimits
 from antiphon.cli.errors import BadSettings, how_to_install
@@ -57,7 +58,7 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
     return sources or [_read_embedded(_EMBEDDED, Provider(wire_api="local"))]
 
 
-def build(source: Source, limits: UpstreamLimits) -> Backend:
+def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
     """Return a backend for the source, connected to nothing yet."""
     provider = source.provider
     match provider.wire_api:
@@ -65,7 +66,12 @@ def build(source: Source, limits: UpstreamLimits) -> Backend:
             from antiphon.backends.chat import ChatBackend
 
             return ChatBackend(
-                source.base_url, key=source.key, profile=provider.profile, limits=limits
+                source.base_url,
+                key=source.key,
+                profile=provider.profile,
+                limits=limits,
+                name=source.name,
+                breaker=breaker,
             )
         case "local":
             from antiphon.backends.local import LocalBackend

@@ -48,6 +48,11 @@ __all__ = ["command"]
     help="Refuse what cannot be honoured instead of noting it.",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How a line of the log is written.  [default: text]",
+)
 def command(**flags: Any) -> None:  # Any: each flag has its own type, and config checks them
     """Serve the Responses API in front of a model.
 

@@ -16,11 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
+from antiphon.backends.breaker import Breaker
 from antiphon.backends.known_models import is_chat_model
 from antiphon.cli.banner import banner
 from antiphon.cli.config import Settings, load
@@ -32,6 +33,7 @@ from antiphon.cli.providers import Source, build, read_sources
 from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
+from antiphon.server.log_lines import LineWriter, formatter_for
 from antiphon.server.origin import ANY_ORIGIN, is_origin
 from antiphon.server.run import ServerSettings, make_app, serve
 from antiphon.server.workers import run_workers
@@ -55,9 +57,7 @@ def start(flags: Mapping[str, Any]) -> int:
         store=settings.store or default_store(),
         require_keys=settings.require_keys or not address.is_loopback,
     )
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
-    )
+    _log_to(logging.StreamHandler(), settings)
     _check_workers(settings)
     _check_origins(settings)
     with bind(address) as sock:
@@ -115,51 +115,67 @@ async def _look_for_keys(settings: Settings) -> bool:
 
 
 def _model_names(settings: Settings, sources: Sequence[Source]) -> list[str]:
-    """Return the names of the models if they can be had at once; otherwise say that they cannot.
+    """Return the names of the models that are known at once; name each provider that is silent.
 
-    A thread asks, because a name server that is away holds whoever waits for it, and with them
-    the loop's end.
+    A thread asks, because a name server that does not answer blocks its caller, and with it the
+    end of the loop.
     """
-    found: list[list[str] | BackendError] = []
+    found: list[_Listing] = []
     asking = threading.Thread(
         target=lambda: found.append(asyncio.run(_list_models(settings, sources))), daemon=True
     )
     asking.start()
     asking.join(_LISTING_SECONDS + 0.1)
-    match found:
-        case [list() as names]:
-            default = settings.default_model
-            names.sort(key=lambda name: (name != default, not is_chat_model(name)))
-            return names if default is None or default in names else [default, *names]
-        case [BackendError() as error]:
-            click.echo(f"The models are not known yet: {error.message}.", err=True)
-        case _:
-            click.echo("The models are not known yet: nobody listed them in time.", err=True)
-    return []
+    listing = found[0] if found else _Listing([], {"upstream": "no answer in time"})
+    for name, problem in listing.problems.items():
+        click.echo(f"Provider {name} does not answer: {problem}.", err=True)
+    default = settings.default_model
+    names = sorted(listing.names, key=lambda name: (name != default, not is_chat_model(name)))
+    return names if default is None or default in names else [default, *names]
 
 
-async def _list_models(settings: Settings, sources: Sequence[Source]) -> list[str] | BackendError:
+class _Listing(NamedTuple):
+    """What the providers said when the gateway started."""
+
+    names: list[str]
+    problems: dict[str, str]
+    """Why a provider said nothing, by its name."""
+
+
+async def _list_models(settings: Settings, sources: Sequence[Source]) -> _Listing:
     catalog = _catalog(settings, sources)
     try:
+        problems = await catalog.problems(_LISTING_SECONDS)
+        silent = {name: problem for name, problem in problems.items() if problem is not None}
+        if len(silent) == len(sources):
+            return _Listing([], silent)
         async with asyncio.timeout(_LISTING_SECONDS):
-            return [model.id for model in await catalog.models()]
-    except TimeoutError:
-        return BackendError("nobody listed them in time")
-    except BackendError as error:
-        return error
+            return _Listing([model.id for model in await catalog.models()], silent)
+    except (TimeoutError, BackendError):
+        return _Listing([], silent)
     finally:
         await catalog.close()
 
 
 def _run(settings: Settings, sources: Sequence[Source], sock: socket.socket) -> int:
     def work(index: int) -> None:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, sources, sock, index))
+        # Not in the parent of several workers: it forks, so it must not have a thread.
+        _log_to(LineWriter(sys.stderr), settings)
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(_serve(settings, sources, sock, index))
+        finally:
+            _log_to(logging.StreamHandler(), settings)  # closes the writer
 
     if settings.workers == 1:
         work(0)
         return 0
     return run_workers(settings.workers, work, drain_seconds=settings.limits.drain_seconds)
+
+
+def _log_to(handler: logging.Handler, settings: Settings) -> None:
+    handler.setFormatter(formatter_for(settings.log_format))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
 
 
 async def _serve(
@@ -187,9 +203,14 @@ async def _serve(
 
 
 def _catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
-    backends = {source.name: build(source, settings.upstream_limits) for source in sources}
+    breaker = Breaker(time.monotonic)
+    backends = {source.name: build(source, settings.upstream_limits, breaker) for source in sources}
     return Catalog(
-        backends, time.monotonic, default_model=settings.default_model, models=settings.models
+        backends,
+        time.monotonic,
+        default_model=settings.default_model,
+        models=settings.models,
+        breaker=breaker,
     )
 
 

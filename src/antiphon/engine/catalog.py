@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from antiphon.backends.base import Backend, ModelInfo
+from antiphon.backends.breaker import Breaker
 from antiphon.backends.known_models import is_chat_model
 from antiphon.engine.describe import ModelSettings, describe
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
@@ -26,6 +27,7 @@ __all__ = ["Catalog", "Route"]
 _FRESH_SECONDS: Final = 60.0
 # How soon we ask again: for a name that is not in the list, and after a failure.
 _PATIENCE_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 2.0
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -33,6 +35,8 @@ class Route(msgspec.Struct, frozen=True):
 
     backend: Backend
     model: str
+    provider: str
+    """The name of the provider in the settings."""
     context_length: int | None = None
     """How many tokens it takes, if anybody says so."""
 
@@ -72,6 +76,26 @@ class _Provider:
         await self.models(clock, max_age)
         return self._routes.get(name)
 
+    async def problem(
+        self, clock: Callable[[], float], breaker: Breaker, seconds: float
+    ) -> str | None:
+        """Return why the provider cannot serve anything now, or None if it can.
+
+        One that answers but does not list its models is taken at its word.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self.models(clock, _PATIENCE_SECONDS)
+        except TimeoutError:
+            return "it did not list its models in time"
+        except BackendError:
+            pass  # kept as `_failure`
+        if self._failure is not None and self._failure.code != "upstream_refused":
+            return self._failure.message
+        failing = set(breaker.open_deployments(self.name))
+        listed = {f"{self.prefix}{name}" for name in self._routes}
+        return "its last requests failed" if failing and listed <= failing else None
+
     def age_limit(self) -> float:
         """Return how old an answer may be before we ask again."""
         return _FRESH_SECONDS if self._failure is None else _PATIENCE_SECONDS
@@ -82,7 +106,7 @@ class _Provider:
             self._models = [describe(model, self.name, self._settings) for model in models]
             self._routes = {
                 # Where a list has a name twice, the first one counts.
-                model.id: Route(self.backend, model.id, model.context_length)
+                model.id: Route(self.backend, model.id, self.name, model.context_length)
                 for model in reversed(self._models)
             }
             self._failure = None
@@ -91,7 +115,10 @@ class _Provider:
 
 
 class Catalog:
-    """The providers of one gateway. `clock` is monotonic seconds, `models` what config says."""
+    """The providers of one gateway. `clock` is monotonic seconds, `models` what config says.
+
+    `breaker` is the one that the backends report to.
+    """
 
     def __init__(
         self,
@@ -100,12 +127,14 @@ class Catalog:
         *,
         default_model: str | None = None,
         models: Mapping[str, ModelSettings] | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self._providers = [
             _Provider(name, backend, models or {}) for name, backend in providers.items()
         ]
         self._clock = clock
         self._default = default_model
+        self._breaker = breaker or Breaker(clock)
 
     @property
     def default_model(self) -> str | None:
@@ -131,6 +160,17 @@ class Catalog:
         if not found and failure is not None:
             raise failure
         return list(found.values())
+
+    async def problems(self, seconds: float = _CHECK_SECONDS) -> dict[str, str | None]:
+        """Return for each provider why it cannot serve anything now; None if it can.
+
+        Each has this many seconds to answer.
+        """
+        asked = (p.problem(self._clock, self._breaker, seconds) for p in self._providers)
+        found = await asyncio.gather(*asked)
+        return {
+            provider.name: problem for provider, problem in zip(self._providers, found, strict=True)
+        }
 
     async def route(self, model: str | None) -> Route:
         """Return where this model is. Without a name: the default, else the first that chats."""
@@ -168,7 +208,7 @@ class Catalog:
                 limit = max_age or provider.age_limit()
                 route = await provider.route(name, self._clock, limit)
             except BackendError:
-                silent = silent or Route(provider.backend, name)
+                silent = silent or Route(provider.backend, name, provider.name)
                 continue
             if route is not None:
                 return route

@@ -223,6 +223,7 @@ class Engine:
         return Parts(
             owner=owner,
             backend=self._backend(request, route, owner, checks),
+            upstream=route.provider,
             plan=make_plan(request, checked, items, route.model),
             context=whole,
             response=response,

@@ -72,6 +72,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: str
     backend: Backend
+    upstream: str
+    """The name of the provider that the backend belongs to."""
     plan: Plan
     context: Sequence[Item]
     """The items of earlier turns and its own, as they are remembered."""
@@ -91,6 +93,10 @@ class Turn:
     ) -> None:
         self.response_id = parts.response.id
         self.owner = parts.owner
+        self.model = parts.response.model
+        self.upstream = parts.upstream
+        self.ended: Response | None = None
+        """The response as it ended, once it has."""
         self.plan = parts.plan
         self._engine = engine
         self._parts = parts
@@ -424,6 +430,7 @@ class Turn:
             events, response = self._take_back(events, error)
         else:
             self._parts.remember(response)
+        self.ended = response
         self._engine.observe(response)
         return events
 

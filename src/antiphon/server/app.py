@@ -38,6 +38,7 @@ from antiphon.server.idempotency import Once
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
+from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.server.socket_cache import SocketCache
 from antiphon.server.sockets import Sockets
@@ -67,6 +68,8 @@ class Call:
         self.item_id = ""
         """What stands for `{item}`, decoded: a caller may have made that id."""
         self.request_id = _request_id(request) or app.engine.mint("req")
+        self.entry = start_entry(self.request_id, request.method, "unknown")
+        """What the log line of this request will hold."""
         self.body: bytes | None = None
         """What was sent, once it has been read."""
         self.is_invited = False
@@ -171,27 +174,41 @@ class App:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raise but when the client has gone."""
-        started = time.monotonic()
-        path = "unknown"
         call = Call(self, request, "", "")
+        entry = call.entry
+        try:
+            response = await self._dispatch(call)
+            entry.status = response.status
+            seconds = time.monotonic() - entry.started
+            self.metrics.note_request(entry.route, response.status, seconds)
+            return response
+        finally:
+            if not entry.status:
+                entry.status = 200 if request.writer.output_size else CLIENT_LEFT
+            entry.key = call.key_id or ""
+            log_request(entry)
+
+    async def _dispatch(self, call: Call) -> web.StreamResponse:
+        """Return the answer, or the error in its shape."""
+        request = call.request
         response: web.StreamResponse
         try:
             _check_head(request, self.limits)
             check_expectation(request)
             preflight = self.origins.preflight(request)
             if preflight is None:
-                path, route, call.path_id, call.item_id = self._find(request)
+                call.entry.route, route, call.path_id, call.item_id = self._find(request)
                 response = await self._answer(call, route)
             else:
                 response = preflight
         except web.HTTPRequestEntityTooLarge:
-            response = error_response(
-                BodyTooLarge(f"the body is larger than {self.limits.body_bytes} bytes")
+            response = self._refuse(
+                call, BodyTooLarge(f"the body is larger than {self.limits.body_bytes} bytes")
             )
         except ConnectionError:
             raise  # the client has gone; its connection ends here
         except Exception as error:
-            response = error_response(translate(error))
+            response = self._refuse(call, translate(error))
             if request.writer.output_size > 0:
                 # Half an answer is out: only a broken connection still tells the truth.
                 raise ConnectionError from error
@@ -199,8 +216,11 @@ class App:
             call.sign(response)
             if self.is_draining or (is_waiting(request) and not call.is_invited):
                 response.force_close()
-        self.metrics.note_request(path, response.status, time.monotonic() - started)
         return response
+
+    def _refuse(self, call: Call, error: AntiphonError) -> web.StreamResponse:
+        call.entry.error = error.code or error.type
+        return error_response(error)
 
     async def caller_of(self, request: web.BaseRequest) -> Caller:
         """Return who is asking. Raise Unauthorized; a key may be revoked by now."""

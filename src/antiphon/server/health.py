@@ -7,11 +7,18 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from antiphon.protocol.errors import Overloaded
+from antiphon.protocol.errors import Overloaded, PeerFault
 from antiphon.server.app import Call, Route
 from antiphon.server.openapi import describe
 
 __all__ = ["ROUTES"]
+
+
+class _NoUpstream(PeerFault):
+    """No provider can serve a request now."""
+
+    status = 503
+    code = "no_upstream"
 
 
 async def healthz(call: Call) -> web.StreamResponse:
@@ -20,10 +27,14 @@ async def healthz(call: Call) -> web.StreamResponse:
 
 
 async def readyz(call: Call) -> web.StreamResponse:
-    """Answer 200 if a turn could be run now: not going away, and the store works."""
+    """Answer 200 if a turn could run now: not draining, the store works, an upstream does."""
     if call.app.is_draining:
         raise Overloaded("the server is going away")
     await call.app.engine.store.ping()
+    problems = await call.app.engine.catalog.problems()
+    if all(problems.values()):
+        told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise _NoUpstream(f"no upstream can serve: {told}")
     return call.json(b'{"status":"ready"}')
 
 

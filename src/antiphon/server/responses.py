@@ -21,6 +21,7 @@ from antiphon.server.body import read_data, read_json
 from antiphon.server.idempotency import First, Run
 from antiphon.server.pages import cut_page, read_page_query
 from antiphon.server.request_keys import REPLAYED
+from antiphon.server.request_log import noting
 from antiphon.server.sse import SseWriter
 
 __all__ = ["ROUTES"]
@@ -43,7 +44,7 @@ async def create(call: Call) -> web.StreamResponse:
             turn = await app.engine.begin(
                 request, call.owner, strict=call.is_strict, response_id=run.response_id
             )
-            with app.running(turn, call.key_id):
+            with app.running(turn, call.key_id), noting(call.entry, turn):
                 if request.stream:
                     return await _stream_turn(call, turn, run, dialect)
                 response = await run.response(turn)
@@ -97,7 +98,9 @@ async def _create_in_background(
             request, call.owner, strict=call.is_strict, response_id=run.response_id
         )
         kept = keep_request(await read_data(call), is_strict=call.is_strict)
+        call.entry.note_turn(turn)
         response = await background.submit(turn, kept)
+        call.entry.note_end(response)
     run.note_accepted()
     if request.stream:
         return await _stream_log(call, response.id, dialect, degraded=turn.degraded)
@@ -108,6 +111,7 @@ async def _repeat(
     call: Call, request: CreateResponse, first: First, dialect: Dialect
 ) -> web.StreamResponse:
     """Answer with what the same request was answered with before."""
+    call.entry.note_end(first.response)
     notes = first.response.antiphon
     degraded = notes.degraded if notes else ()
     if not request.stream:
@@ -122,6 +126,7 @@ async def _repeat(
 async def _stream_turn(call: Call, turn: Turn, run: Run, dialect: Dialect) -> web.StreamResponse:
     async with aclosing(run.events(turn)) as batches:
         first = await anext(batches)  # until here, a fault is an HTTP error
+        call.entry.note_first_event()
         answer = _event_stream(call, turn.degraded)
         async with SseWriter(call.request, answer, dialect, call.app.limits) as writer:
             await writer.write(first)

@@ -25,6 +25,7 @@ from antiphon.engine.seal import open_sealer
 from antiphon.engine.webhooks import Endpoint, Webhooks
 from antiphon.protocol.builder import ReasoningAs
 from antiphon.protocol.codec import Dialect
+from antiphon.protocol.response import Response
 from antiphon.server import compact, conversations, health, models, responses, websocket
 from antiphon.server.app import App
 from antiphon.server.auth import Auth
@@ -33,6 +34,7 @@ from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
+from antiphon.server.request_log import log_background
 from antiphon.server.upkeep import upkeep
 from antiphon.store.base import Store
 
@@ -73,6 +75,12 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
     limits = settings.limits
+
+    def observe(response: Response) -> None:
+        metrics.note_response(response)
+        if response.background:
+            log_background(response, _now())
+
     engine = Engine(
         catalog,
         store,
@@ -80,7 +88,7 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         mint=mint,
         reasoning_as=settings.reasoning_as,
         sealer=await open_sealer(store, settings.seal_keys),
-        observe=metrics.note_response,
+        observe=observe,
         notify=webhooks.notices_for,
         background_turns=limits.background_turns,
         background_queue=limits.background_queue,

@@ -34,6 +34,7 @@ from antiphon.server.app import Call, Route
 from antiphon.server.errors import translate
 from antiphon.server.frames import encode_error, encode_frame, open_frame, read_create, read_turn
 from antiphon.server.lanes import Lane, Lanes
+from antiphon.server.request_log import Entry, log_request, noting, start_entry
 from antiphon.server.socket_cache import Recall, Shelf
 from antiphon.server.sockets import LIMIT_REACHED
 
@@ -44,6 +45,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 # Some clients look at pings only now and then, so one that is not answered proves nothing.
 _PINGS: Final = 2
 _VERSION: Final = "13"
+_PATH: Final = "/v1/responses"
 _CAN_GO_ON: Final = ("completed", "incomplete")
 
 
@@ -114,6 +116,7 @@ class _Socket:
         "_is_strict",
         "_lanes",
         "_request",
+        "_request_id",
         "_shelf",
         "_transport",
         "_unanswered",
@@ -128,6 +131,7 @@ class _Socket:
         self.opened_at = asyncio.get_running_loop().time()
         self._app = call.app
         self._request = call.request
+        self._request_id = call.request_id
         self._dialect = call.dialect
         self._is_strict = call.is_strict
         self._wire = wire
@@ -205,6 +209,7 @@ class _Socket:
     async def _answer(self, lane: Lane, data: bytes) -> None:
         """Run the turn that a frame asks for; say what is wrong if there can be none."""
         previous: object = None
+        entry = start_entry(self._request_id, "WEBSOCKET", _PATH)
         try:
             body = await read_create(data, self._app.limits.parse_on_loop_bytes)
             previous = body.get("previous_response_id")
@@ -219,20 +224,28 @@ class _Socket:
                     recall=recall,
                     over_socket=True,
                 )
-                with self._app.running(lane.turn, caller.key_id):
+                entry.key = caller.key_id or ""
+                with self._app.running(lane.turn, caller.key_id), noting(entry, lane.turn):
                     is_kept_here = request.store is False or recall.has_helped
-                    await self._run(lane, lane.turn, recall if is_kept_here else None, previous)
+                    kept = recall if is_kept_here else None
+                    await self._run(lane, lane.turn, kept, previous, entry)
         except Exception as error:
             if isinstance(error, ConnectionError) and self._is_gone:
                 raise
             self._forget(previous)
-            await self._refuse(translate(error), lane.stream_id)
+            refusal = translate(error)
+            entry.status, entry.error = refusal.status, refusal.code or refusal.type
+            await self._refuse(refusal, lane.stream_id)
         finally:
             lane.turn = None
+            log_request(entry)
 
-    async def _run(self, lane: Lane, turn: Turn, recall: Recall | None, previous: object) -> None:
+    async def _run(
+        self, lane: Lane, turn: Turn, recall: Recall | None, previous: object, entry: Entry
+    ) -> None:
         async with aclosing(turn.events()) as batches:
             async for batch in batches:
+                entry.note_first_event()
                 # What the last event says must be true when it is heard.
                 match batch:
                     case [*_, ResponseFailed()]:
@@ -271,4 +284,4 @@ def _keep(recall: Recall, turn: Turn, response: Response) -> None:
         recall.keep(response.id, response.status, turn.transcript())
 
 
-ROUTES: Final = [Route("GET", "/v1/responses", converse)]
+ROUTES: Final = [Route("GET", _PATH, converse)]

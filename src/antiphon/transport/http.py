@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -349,8 +350,8 @@ def _reason(error: Exception) -> str:
         return "no connection in time"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name is not known"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()  # asyncio puts an address into `strerror`
     return {
         aiohttp.ServerDisconnectedError: "it hung up",
         aiohttp.ClientPayloadError: "its answer is cut off",

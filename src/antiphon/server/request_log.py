@@ -1,0 +1,165 @@
+"""One log line for each request, and for each turn over a WebSocket or in the background.
+
+A line holds ids, names, counts and times, never content: no input, no output, no header and no
+text of an upstream. An `Entry` is filled in while the request is answered. The entry of the
+running task is in a context variable, so that every other log line can carry its request id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from contextvars import ContextVar
+from typing import Final
+
+import msgspec
+
+from antiphon.engine.turn import Turn
+from antiphon.protocol.response import Response
+
+__all__ = [
+    "CLIENT_LEFT",
+    "Entry",
+    "current_request_id",
+    "log_background",
+    "log_request",
+    "noting",
+    "start_entry",
+]
+
+CLIENT_LEFT: Final = 499
+"""The status in the log of a request whose client left before any answer, as in nginx."""
+
+_log = logging.getLogger("antiphon.requests")
+_current: ContextVar[Entry | None] = ContextVar("antiphon_request", default=None)
+_MAX_WORD: Final = 200
+# Asked every few seconds by whatever watches the gateway.
+_PROBES: Final = frozenset({"/healthz", "/health", "/readyz", "/metrics"})
+
+
+class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What is known of one request. Fields that are not known are left out of the line."""
+
+    method: str = ""
+    route: str = ""
+    status: int = 0
+    ending: str = ""
+    """How the turn ended: the status of its response."""
+    error: str = ""
+    """The code of the error, if there was one."""
+    model: str = ""
+    upstream: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    first_event_ms: float | None = None
+    """From the request to the first event of a stream."""
+    total_ms: float | None = None
+    key: str = ""
+    """The id of the API key, never its secret."""
+    request: str = ""
+    response: str = ""
+    started: float = msgspec.field(default_factory=time.monotonic)
+
+    def note_first_event(self) -> None:
+        """Note that the first event of a stream is about to be sent."""
+        if self.first_event_ms is None:
+            self.first_event_ms = _milliseconds_since(self.started)
+
+    def note_turn(self, turn: Turn) -> None:
+        """Note which turn answers the request."""
+        self.response = turn.response_id
+        self.model = turn.model
+        self.upstream = turn.upstream
+
+    def note_end(self, response: Response | None) -> None:
+        """Note how the turn ended, if it has ended."""
+        if response is None:
+            return
+        self.response = response.id
+        self.model = self.model or response.model
+        self.ending = response.status
+        if response.error is not None:
+            self.error = response.error.code or ""
+        if response.usage is not None:
+            self.input_tokens = response.usage.input_tokens
+            self.output_tokens = response.usage.output_tokens
+
+    def fields(self) -> dict[str, object]:
+        """Return what is known, by name."""
+        known: dict[str, object] = msgspec.to_builtins(self)
+        del known["started"]
+        return known
+
+    def as_text(self) -> str:
+        """Return the line for a person to read."""
+        fields = self.fields()
+        words = [self.method, self.route, str(self.status or ""), self.ending]
+        for name in ("method", "route", "status", "ending"):
+            fields.pop(name, None)
+        words += [f"{name}={_word(value)}" for name, value in fields.items()]
+        return " ".join(filter(None, words))
+
+
+def _word(value: object) -> str:
+    """Return a value as one word. A caller chose some of them, so nothing may start a new line."""
+    text = str(value)[:_MAX_WORD]
+    return text if text.isascii() and text.isprintable() and " " not in text else json.dumps(text)
+
+
+def _milliseconds_since(started: float) -> float:
+    return round((time.monotonic() - started) * 1000, 1)
+
+
+def start_entry(request_id: str, method: str, route: str = "") -> Entry:
+    """Return the entry of a request that begins in the current task."""
+    entry = Entry(method=method, route=route, request=request_id)
+    _current.set(entry)
+    return entry
+
+
+def current_request_id() -> str:
+    """Return the id of the request that the current task works for, or an empty string."""
+    entry = _current.get()
+    return entry.request if entry is not None else ""
+
+
+class noting:  # noqa: N801 - a context manager, as those of contextlib
+    """Notes the turn that runs inside, and how it ended."""
+
+    __slots__ = ("_entry", "_turn")
+
+    def __init__(self, entry: Entry, turn: Turn) -> None:
+        self._entry = entry
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        self._entry.note_turn(self._turn)
+
+    def __exit__(self, *_: object) -> None:
+        self._entry.note_end(self._turn.ended)
+
+
+def log_request(entry: Entry, level: int | None = None) -> None:
+    """Write the line of a request that has ended."""
+    if entry.total_ms is None:
+        entry.total_ms = _milliseconds_since(entry.started)
+    if level is None:
+        level = logging.DEBUG if entry.route in _PROBES else logging.INFO
+    if _log.isEnabledFor(level):
+        _log.log(level, entry.as_text(), extra={"fields": entry.fields()})
+
+
+def log_background(response: Response, now: int) -> None:
+    """Write the line of a background turn that has ended."""
+    begun = _current.get() or Entry()
+    entry = Entry(
+        method="BACKGROUND",
+        route="/v1/responses",
+        upstream=begun.upstream,
+        key=begun.key,
+        request=begun.request,
+        total_ms=float(max(now - response.created_at, 0) * 1000),
+    )
+    entry.note_end(response)
+    log_request(entry)
