@@ -1,8 +1,8 @@
 """antiphon: the Responses gateway that never lies.
 
 `import antiphon` is cheap: it binds the version and nothing else. `antiphon.Client`,
-`antiphon.AsyncClient` and `antiphon.Provider` are imported when they are first used. The rooms
-are imported by name (`antiphon.client`, `antiphon.host`, `antiphon.server`, …);
+`antiphon.AsyncClient`, `antiphon.Provider` and `antiphon.SyncProvider` are imported when they
+are first used. The rooms are imported by name (`antiphon.client`, `antiphon.host`, `antiphon.server`, …);
 `antiphon.testing` holds the public fakes.
 """
 
@@ -11,13 +11,18 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from antiphon.client import AsyncClient, Client
-    from antiphon.host import Provider
+    from antiphon.host import Provider, SyncProvider
 
-__all__ = ["AsyncClient", "Client", "Provider", "__version__"]
+__all__ = ["AsyncClient", "Client", "Provider", "SyncProvider", "__version__"]
 
 __version__ = "0.1.0"
 
-_ROOMS = {"AsyncClient": "client", "Client": "client", "Provider": "host"}
+_ROOMS = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "Provider": "host",
+    "SyncProvider": "host",
+}
 
 
 def __getattr__(name: str) -> object:

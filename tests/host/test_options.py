@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from antiphon.client import errors
 from antiphon.client.parameters import PARAMETERS, REFUSED
-from antiphon.host import Message, RespondOptions, TextPart, ToolSpec
+from antiphon.host import GateConfig, Message, RespondOptions, TextPart, ToolSpec
 from antiphon.host.options import make_params, session_of, system_text
 from antiphon.host.translate import Translation
 from antiphon.protocol.deltas import TextGrew
 from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import Response
+from antiphon.testing import Call, Script, ScriptedUpstream
 from tests.building import COUNTED, STOP
 from tests.client.native import native, response
 from tests.host.providing import provider
@@ -102,6 +106,40 @@ async def test_every_known_option_is_in_the_request_or_refused_by_name(name: str
     assert "Be brief." in body["instructions"]
     assert [tool["name"] for tool in body["tools"]] == ["weather"]
     assert body["input"][-1]["content"][0]["text"] == "Hello there"
+
+
+# What a chat server never sees: the response says it back, and nothing else is asked for.
+ECHOED = {"model", "metadata", "max_tool_calls", "store"}
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN - OURS))
+async def test_on_a_chat_server_every_option_is_sent_named_as_degraded_or_refused(
+    name: str,
+) -> None:
+    value, _ = SENT.get(name, ("other", {}))
+    script = Script(calls=[Call("weather", "{}")])
+    plain = RespondOptions(tools=[WEATHER])
+    options = RespondOptions(tools=[WEATHER], model_options={name: value})
+    async with (
+        ScriptedUpstream(script) as upstream,
+        provider(upstream.base_url, gate=GateConfig()) as host,
+    ):
+        before = (await host.respond("m", HELLO, plain)).response
+        try:
+            after = (await host.respond("m", HELLO, options)).response
+        except errors.BadCall as error:
+            field = {"parent_id": "previous_response_id", "conversation_id": "conversation"}
+            assert field.get(name, name) in str(error)
+            return
+    if name in ECHOED:
+        assert msgspec.to_builtins(after)[name] == value
+        return
+    is_sent = upstream.requests[0].json != upstream.requests[1].json
+    assert is_sent or _degraded(after) - _degraded(before)
+
+
+def _degraded(response: Response) -> set[str]:
+    return set() if response.antiphon is UNSET else set(response.antiphon.degraded)
 
 
 @pytest.mark.parametrize("name", ["input", "messages", "prompt"])

@@ -87,11 +87,13 @@ def continue_from(
 
 def _continue(request: Request, thread: Thread | None, server_keeps_threads: bool) -> Continuation:
     is_kept = server_keeps_threads and request.body.get("store") is not False
-    if any(name in request.body for name in _NAMED):
+    named = next((name for name in _NAMED if name in request.body), None)
+    if named is not None:
         if not server_keeps_threads:
             raise BadCall(
-                "a server of chat completions keeps no threads to continue; send messages",
-                param=next(name for name in _NAMED if name in request.body),
+                f"{named} names a thread, and a server of chat completions keeps no threads to "
+                "continue; send messages",
+                param=named,
             )
         return _continue_named(request, thread, is_kept)
     if thread is None:
