@@ -34,6 +34,17 @@ _START: Final = 60.0
 _STOP: Final = 20.0
 _LOG_LINES: Final = 200
 _NOWHERE: Final = "http://127.0.0.1:9"
+# What keeps clients from sending reports about their use to their makers.
+_SILENT: Final = {
+    "AGNO_TELEMETRY": "false",
+    "ANONYMIZED_TELEMETRY": "False",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OTEL_SDK_DISABLED": "true",
+}
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -204,8 +215,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "ALL_PROXY": _NOWHERE,
         "NO_PROXY": "127.0.0.1,localhost",
         "NODE_USE_ENV_PROXY": "1",
-        "OPENAI_AGENTS_DISABLE_TRACING": "1",
-        "DO_NOT_TRACK": "1",
+        **_SILENT,
         **more,
     }
 

@@ -11,7 +11,16 @@ from typing import Final
 
 import msgspec
 
-from tests.clients.install import NODE_LOCK, OPENCODE_LOCK, PYTHON_LOCK, TEST_LOCK, locked_version
+from tests.clients.install import (
+    CREWAI_LOCK,
+    NODE_LOCK,
+    OPENAI2_LOCK,
+    OPENCODE_LOCK,
+    PYTHON_LOCK,
+    SEMANTIC_KERNEL_LOCK,
+    TEST_LOCK,
+    locked_version,
+)
 
 __all__ = ["CLIENTS", "Client", "versions"]
 
@@ -20,7 +29,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """One client: how it is called, how it is pinned, how it is set up, what it cannot do."""
 
     name: str
-    """As `antiphon connect` calls it."""
+    """As `antiphon connect` calls it, if it knows the client."""
     title: str
     package: str
     lock: Path | None = None
@@ -33,6 +42,8 @@ _HOSTED: Final = (
     "Hosted tools (web search, file search, code interpreter, image generation, computer use) have "
     "nobody to run them; they are left out and named in `x-antiphon-degraded`."
 )
+
+_LARGE: Final = "It is large, so `scripts/test-more` runs it, not `scripts/test`."
 
 CLIENTS: Final = (
     Client(
@@ -216,6 +227,22 @@ ChatOpenAI(
         limits=(_HOSTED,),
     ),
     Client(
+        name="langchain-openai-js",
+        title="LangChain.js with @langchain/openai",
+        package="@langchain/openai",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+const chat = new ChatOpenAI({
+  model: 'MODEL',
+  apiKey: 'none',
+  useResponsesApi: true,
+  configuration: { baseURL: 'http://127.0.0.1:4680/v1' },
+});
+```""",
+        limits=(_HOSTED,),
+    ),
+    Client(
         name="pydantic-ai",
         title="Pydantic AI",
         package="pydantic-ai-slim",
@@ -226,6 +253,143 @@ provider = OpenAIProvider(base_url="http://127.0.0.1:4680/v1", api_key="none")
 agent = Agent(OpenAIResponsesModel("MODEL", provider=provider))
 ```""",
         limits=(_HOSTED,),
+    ),
+    Client(
+        name="llama-index",
+        title="LlamaIndex with llama-index-llms-openai",
+        package="llama-index-llms-openai",
+        lock=OPENAI2_LOCK,
+        setup="""\
+```py
+llm = OpenAIResponses(
+    model="MODEL",
+    api_base="http://127.0.0.1:4680/v1",
+    api_key="none",
+    context_window=32_000,
+)
+```
+
+`context_window` must be given: the library knows only the windows of OpenAI's own models.""",
+        limits=(_HOSTED,),
+    ),
+    Client(
+        name="llama-index-js",
+        title="LlamaIndex.TS with @llamaindex/openai",
+        package="@llamaindex/openai",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+const llm = new OpenAIResponses({
+  model: 'MODEL',
+  baseURL: 'http://127.0.0.1:4680/v1',
+  apiKey: 'none',
+});
+```""",
+        limits=(
+            _HOSTED,
+            "In a stream the library repeats the last piece of text with every event that follows "
+            "it. Take the pieces whose `raw.type` is `response.output_text.delta`.",
+        ),
+    ),
+    Client(
+        name="haystack",
+        title="Haystack",
+        package="haystack-ai",
+        lock=PYTHON_LOCK,
+        setup="""\
+```py
+generator = OpenAIResponsesChatGenerator(
+    model="MODEL",
+    api_base_url="http://127.0.0.1:4680/v1",
+    api_key=Secret.from_token("none"),
+)
+```
+
+`HAYSTACK_TELEMETRY_ENABLED=False` keeps it from reporting its use.""",
+        limits=(_HOSTED,),
+    ),
+    Client(
+        name="agno",
+        title="Agno",
+        package="agno",
+        lock=PYTHON_LOCK,
+        setup="""\
+```py
+model = OpenAIResponses(id="MODEL", base_url="http://127.0.0.1:4680/v1", api_key="none")
+agent = Agent(model=model)
+```
+
+`AGNO_TELEMETRY=false` keeps it from reporting its use.""",
+        limits=(
+            _HOSTED,
+            "An agent does not raise when its model does: a streamed run ends in a `RunError` "
+            "event.",
+        ),
+    ),
+    Client(
+        name="ag2",
+        title="AG2",
+        package="ag2",
+        lock=PYTHON_LOCK,
+        setup="""\
+```py
+config = OpenAIResponsesConfig("MODEL", base_url="http://127.0.0.1:4680/v1", api_key="none")
+agent = Agent("helper", config=config)
+```""",
+        limits=(_HOSTED,),
+    ),
+    Client(
+        name="strands",
+        title="Strands Agents",
+        package="strands-agents",
+        lock=OPENAI2_LOCK,
+        setup="""\
+```py
+model = OpenAIResponsesModel(
+    client_args={"base_url": "http://127.0.0.1:4680/v1", "api_key": "none"},
+    model_id="MODEL",
+)
+agent = Agent(model=model)
+```
+
+With `stateful=True` the gateway keeps the conversation.""",
+        limits=(_HOSTED,),
+    ),
+    Client(
+        name="semantic-kernel",
+        title="Semantic Kernel",
+        package="semantic-kernel",
+        lock=SEMANTIC_KERNEL_LOCK,
+        setup="""\
+```py
+client = AsyncOpenAI(base_url="http://127.0.0.1:4680/v1", api_key="none")
+agent = OpenAIResponsesAgent(ai_model_id="MODEL", client=client, name="helper")
+```""",
+        limits=(
+            _HOSTED,
+            "With `store_enabled=False` the library sends the first question twice.",
+            _LARGE,
+        ),
+    ),
+    Client(
+        name="crewai",
+        title="CrewAI",
+        package="crewai",
+        lock=CREWAI_LOCK,
+        setup="""\
+```py
+llm = LLM(
+    model="MODEL",
+    provider="openai",
+    api="responses",
+    base_url="http://127.0.0.1:4680/v1",
+    api_key="none",
+)
+```
+
+`provider` must be given: the library guesses it only from the names of vendors' models.
+`CREWAI_DISABLE_TELEMETRY=true` keeps it from reporting its use.""",
+        limits=(_HOSTED, _LARGE),
     ),
     Client(name="zed", title="Zed", package="zed"),
     Client(

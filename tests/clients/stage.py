@@ -19,9 +19,18 @@ import msgspec
 from antiphon.backends.chat import ChatBackend
 from antiphon.testing import Call, Script, ScriptedUpstream, Status, serve_gateway
 from tests.clients.house import Json, Turn, environment, run
-from tests.clients.install import node, node_modules, python
+from tests.clients.install import PYTHON_LOCK, node, node_modules, python
 
-__all__ = ["Json", "Performance", "Scripts", "calling", "perform", "roles", "tool_messages"]
+__all__ = [
+    "Json",
+    "Performance",
+    "Scripts",
+    "calling",
+    "perform",
+    "roles",
+    "tool_messages",
+    "tool_named",
+]
 
 # For each turn what the model answers, request by request; the last answer repeats.
 Scripts = Mapping[str, Sequence[Turn]]
@@ -43,18 +52,25 @@ class Performance(msgspec.Struct, frozen=True):
         assert "error" not in outcome, f"the client failed: {outcome['error']}"
         return outcome["value"]
 
+    def raised(self, turn: str) -> str:
+        """Return the error that the client raised in a turn; fail if it returned something."""
+        outcome = self.report.get(turn)
+        assert outcome is not None, f"the program has no turn {turn!r}"
+        assert "error" in outcome, f"the client returned {outcome['value']!r}"
+        return str(outcome["error"])
+
     def bodies(self, turn: str) -> list[Json]:
         """Return the chat requests of a turn, in order of arrival."""
         return self.sent.get(turn, [])
 
 
-def perform(program: str, scripts: Scripts, folder: Path) -> Performance:
+def perform(program: str, scripts: Scripts, folder: Path, lock: Path = PYTHON_LOCK) -> Performance:
     """Run a program of the folder `programs` to its end, with servers of its own.
 
     It finds the gateway in `ANTIPHON_URL`, and prints nothing but its report. `folder` is the
-    client's home.
+    client's home. A Python program runs in the environment of `lock`.
     """
-    return asyncio.run(_perform(_command(program, folder), scripts, folder))
+    return asyncio.run(_perform(_command(program, folder, lock), scripts, folder))
 
 
 def calling(word: str, arguments: str, call_id: str) -> Turn:
@@ -64,13 +80,20 @@ def calling(word: str, arguments: str, call_id: str) -> Turn:
     """
 
     def answer(body: Json) -> Script:
-        names = [tool["function"]["name"] for tool in body.get("tools") or ()]
-        found = [name for name in names if word in name]
-        if len(found) != 1:
+        name = tool_named(word, body)
+        if name is None:
+            names = [tool["function"]["name"] for tool in body.get("tools") or ()]
             return Script(faults=[Status(400, f"one tool is to be called {word!r}: {names}")])
-        return Script(calls=[Call(found[0], arguments, call_id)])
+        return Script(calls=[Call(name, arguments, call_id)])
 
     return answer
+
+
+def tool_named(word: str, body: Json) -> str | None:
+    """Return the name of the one tool of a chat request with this word in it, or None."""
+    names = [tool["function"]["name"] for tool in body.get("tools") or ()]
+    found = [name for name in names if word in name]
+    return found[0] if len(found) == 1 else None
 
 
 def roles(body: Json) -> list[str]:
@@ -100,13 +123,13 @@ def _text(content: str | list[Json]) -> str:
     return "".join(part.get("text") or "" for part in content)
 
 
-def _command(program: str, folder: Path) -> list[str]:
+def _command(program: str, folder: Path, lock: Path) -> list[str]:
     """Return what starts the program.
 
     Node.js looks for packages beside the program's file, so it gets a copy beside them.
     """
     if program.endswith(".py"):
-        return [str(python()), str(_PROGRAMS / program)]
+        return [str(python(lock)), str(_PROGRAMS / program)]
     stage = folder / "program"
     stage.mkdir(parents=True)
     for path in _PROGRAMS.glob("*.mjs"):

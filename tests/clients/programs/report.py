@@ -1,8 +1,13 @@
-"""What a program saw, turn by turn. Each turn gets the name of its model: its own."""
+"""What a program saw, turn by turn. Each turn gets the name of its model: its own.
+
+The report is all that reaches standard output. Some clients log there; from the import of this
+module on, whatever else is printed goes to standard error.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
@@ -11,6 +16,8 @@ from typing import Any
 __all__ = ["tell", "turn"]
 
 _report: dict[str, dict[str, Any]] = {}
+_output = os.dup(1)
+os.dup2(2, 1)
 
 
 async def turn(model: str, act: Callable[[str], Awaitable[Any]]) -> None:
@@ -22,5 +29,7 @@ async def turn(model: str, act: Callable[[str], Awaitable[Any]]) -> None:
 
 
 def tell() -> None:
-    """Print the report. What the program prints otherwise goes to standard error."""
-    json.dump(_report, sys.stdout, default=str)
+    """Print the report, once, at the end of the program."""
+    sys.stdout.flush()
+    with os.fdopen(_output, "w") as file:
+        json.dump(_report, file, default=str)

@@ -1,0 +1,1 @@
+"""Large clients, which scripts/test-more runs."""
