@@ -2,8 +2,8 @@
 
 `import antiphon` is cheap: it binds the version and nothing else. `antiphon.Client`,
 `antiphon.AsyncClient`, `antiphon.Provider` and `antiphon.SyncProvider` are imported when they
-are first used. The rooms are imported by name (`antiphon.client`, `antiphon.host`, `antiphon.server`, …);
-`antiphon.testing` holds the public fakes.
+are first used. The rooms are imported by name (`antiphon.client`, `antiphon.host`,
+`antiphon.server`, …); `antiphon.testing` holds the public fakes.
 """
 
 from __future__ import annotations
