@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from antiphon.testing.gateway import Gateway
+
+_LONG = 1024 * 1024
 
 __all__ = ["Answer", "ask", "ask_stream", "events_of", "request", "terminal"]
 
@@ -48,7 +51,9 @@ async def request(
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """Ask for any path below /v1; a body that is bytes goes out as it stands."""
-    data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
+    given = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
+    # The client library wants long bodies as files.
+    data = io.BytesIO(given) if given and len(given) > _LONG else given
     types = {} if data is None else {"Content-Type": "application/json"}
     sent = {**types, **(headers or {})}
     async with (

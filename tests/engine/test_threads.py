@@ -20,7 +20,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.thread import Thread
 from antiphon.server.auth import new_key
 from antiphon.server.run import ServerSettings
-from antiphon.store.base import MAX_DEPTH, History
+from antiphon.store.base import MAX_DEPTH, Admit, History
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -42,9 +42,11 @@ class Watched:
         read = self.read
 
         class Noting(SqliteStore):
-            async def history(self, owner: str, response_id: str) -> History | None:
+            async def history(
+                self, owner: str, response_id: str, *, admit: Admit | None = None
+            ) -> History | None:
                 read.append(response_id)
-                return await super().history(owner, response_id)
+                return await super().history(owner, response_id, admit=admit)
 
         return Noting(path)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.engine.budget import Budget
+from antiphon.engine.context_size import ContextLimits, ContextSize
 from antiphon.protocol.items import Item
 from antiphon.server.socket_cache import MAX_TURNS, Recall, Shelf, SocketCache
+from antiphon.store.base import History, Size
 
 MIB = 1024 * 1024
 
@@ -16,16 +21,28 @@ def message(text: str) -> Item:
     return {"type": "message", "role": "user", "content": text}
 
 
+def small() -> ContextSize:
+    return ContextSize(ContextLimits(), Budget(MIB).hold("anna"), Size(0, 0))
+
+
+def ask(recall: Recall, name: str) -> History | None:
+    return asyncio.run(recall(name, small()))
+
+
+def end(recall: Recall, name: str, status: str, items: list[Item]) -> None:
+    asyncio.run(recall.keep(name, status, items, small()))
+
+
 def keep(shelf: Shelf, name: str, text: str, previous: str | None = None) -> None:
     """Have a turn that says this, on top of another."""
     recall = Recall(shelf)
-    history = recall(previous) if previous else None
+    history = ask(recall, previous) if previous else None
     earlier = history.items if history else []
-    recall.keep(name, "completed", [*earlier, message(text)])
+    end(recall, name, "completed", [*earlier, message(text)])
 
 
 def texts(shelf: Shelf, name: str) -> list[str] | None:
-    history = Recall(shelf)(name)
+    history = ask(Recall(shelf), name)
     return None if history is None else [item["content"] for item in history.items]
 
 
@@ -57,8 +74,8 @@ def test_what_turns_share_is_kept_once() -> None:
 
 def test_how_a_turn_ended_is_remembered() -> None:
     shelf = Shelf(SocketCache(MIB, MIB))
-    Recall(shelf).keep("a", "incomplete", [message("one")])
-    history = Recall(shelf)("a")
+    end(Recall(shelf), "a", "incomplete", [message("one")])
+    history = ask(Recall(shelf), "a")
 
     assert history is not None
     assert history.status == "incomplete"
@@ -68,8 +85,8 @@ def test_a_turn_whose_context_was_changed_is_kept_whole() -> None:
     shelf = Shelf(SocketCache(MIB, MIB))
     keep(shelf, "a", "one")
     recall = Recall(shelf)
-    recall("a")
-    recall.keep("b", "completed", [message("summary"), message("two")])
+    ask(recall, "a")
+    end(recall, "b", "completed", [message("summary"), message("two")])
 
     assert texts(shelf, "b") == ["summary", "two"]
 
@@ -78,10 +95,10 @@ def test_whoever_changes_what_was_recalled_does_not_change_what_is_remembered() 
     shelf = Shelf(SocketCache(MIB, MIB))
     keep(shelf, "a", "one")
     recall = Recall(shelf)
-    history = recall("a")
+    history = ask(recall, "a")
     assert history is not None
     history.items.append(message("two"))
-    recall.keep("b", "completed", history.items)
+    end(recall, "b", "completed", history.items)
 
     assert texts(shelf, "a") == ["one"]
     assert texts(shelf, "b") == ["one", "two"]

@@ -22,7 +22,7 @@ from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings
 from antiphon.server.websocket import _Socket
-from antiphon.store.base import History
+from antiphon.store.base import Admit, History
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import events_of, request
@@ -473,7 +473,9 @@ async def test_our_own_bug_is_an_error_and_the_socket_goes_on() -> None:
 
 async def test_a_connection_that_breaks_behind_us_is_not_taken_for_the_clients() -> None:
     class Lost(MemoryStore):
-        async def history(self, owner: str, response_id: str) -> History | None:
+        async def history(
+            self, owner: str, response_id: str, *, admit: Admit | None = None
+        ) -> History | None:
             raise ConnectionResetError
 
     async with (

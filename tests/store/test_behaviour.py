@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from antiphon.protocol.codec import encode_item
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.errors import ContextTooLarge, StoreUnavailable
 from antiphon.protocol.response import Failure, Notes, Response, Usage
-from antiphon.store.base import Store
+from antiphon.store.base import Size, Store
 from antiphon.store.postgres import PostgresStore
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
@@ -440,3 +440,24 @@ async def test_a_caller_who_leaves_does_not_disturb_the_others(store: Store) -> 
 async def test_a_failure_keeps_its_reason(store: Store) -> None:
     ended = await run_turn(store, "r1", status="failed", error=Failure("upstream_closed", "gone"))
     assert await store.get(OWNER, "r1") == ended
+
+
+async def test_a_history_asks_with_its_size_before_it_is_read(store: Store) -> None:
+    await run_turn(store, "r1")
+    await run_turn(store, "r2", "r1")
+    asked: list[Size] = []
+    found = await store.history(OWNER, "r2", admit=asked.append)
+    assert found is not None
+    assert asked == [Size(len(found.items), found.weight)]
+
+
+async def test_a_history_that_is_not_admitted_is_refused_and_the_store_goes_on(
+    store: Store,
+) -> None:
+    def refuse(_: Size) -> None:
+        raise ContextTooLarge("too large")
+
+    await run_turn(store, "r1")
+    with pytest.raises(ContextTooLarge):
+        await store.history(OWNER, "r1", admit=refuse)
+    assert await store.history(OWNER, "r1") is not None

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.protocol.errors import ConversationLocked, StoreUnavailable, TurnLost
-from antiphon.store.base import Batch, Claim, ClaimRequest, Conversation, Store
+from antiphon.protocol.errors import ContextTooLarge, ConversationLocked, StoreUnavailable, TurnLost
+from antiphon.store.base import Batch, Claim, ClaimRequest, Conversation, Size, Store
 from tests.store.conftest import Database
 from tests.store.samples import OWNER, ids, message, opened
 
@@ -508,3 +508,19 @@ async def test_a_closed_store_has_no_conversations(store: Store) -> None:
         await converse(store)
     with pytest.raises(StoreUnavailable, match="closed"):
         await store.conversations.get(OWNER, "c1")
+
+
+async def test_a_conversation_that_is_not_admitted_is_not_locked(store: Store) -> None:
+    asked: list[Size] = []
+
+    def refuse(size: Size) -> None:
+        asked.append(size)
+        raise ContextTooLarge("too large")
+
+    await converse(store, "i1", "i2")
+    with pytest.raises(ContextTooLarge):
+        await store.conversations.lock(OWNER, "c1", "r1", admit=refuse)
+    with pytest.raises(ContextTooLarge):
+        await store.conversations.items(OWNER, "c1", admit=refuse)
+    assert {size.items for size in asked} == {2}
+    assert ids(await store.conversations.lock(OWNER, "c1", "r2")) == ["i1", "i2"]

@@ -28,6 +28,7 @@ from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.plan import Plan
+from antiphon.transport.aside import aside_if
 from antiphon.transport.http import Head, HttpClient, Limits, Secret
 from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
 from antiphon.transport.stream import ByteStream, open_stream
@@ -101,16 +102,14 @@ class ChatBackend:
         """Like `stream`, but what the listener takes is not yielded."""
         emulation = emulate(plan, self._profile)
         if emulation is None:
-            data, report = encode_request(plan, self._profile)
-            return self._attempts(data, plan, report, listener)
-        data, report = encode_request(emulation.plan, self._profile)
-        batches = self._attempts(data, emulation.plan, report, _NOBODY)
-        return _emulated(batches, emulation)
+            return self._attempts(plan, listener)
+        return _emulated(self._attempts(emulation.plan, _NOBODY), emulation)
 
     async def _attempts(
-        self, data: bytes, plan: Plan, report: Sequence[str], listener: Listener
+        self, plan: Plan, listener: Listener
     ) -> AsyncGenerator[Sequence[Delta], None]:
         """Ask until there is an answer, or no hope of one."""
+        data, report = await aside_if(plan.is_large, encode_request, plan, self._profile)
         if report:
             yield [Degraded(what) for what in report]
         attempt, budget = 1, WAIT_BUDGET
@@ -127,7 +126,7 @@ class ChatBackend:
                     async for batch in batches:
                         if not has_spoken:
                             self._breaker.note_success(deployment)
-                        has_spoken = True
+                            has_spoken, data = True, b""  # it is not sent again
                         yield batch
                 return
             except BackendError as error:
@@ -145,7 +144,8 @@ class ChatBackend:
     async def count(self, plan: Plan) -> int | None:
         """Return the tokens of the prompt if the server can count it."""
         emulation = emulate(plan, self._profile)
-        body, _ = write_request(plan if emulation is None else emulation.plan, self._profile)
+        shown = plan if emulation is None else emulation.plan
+        body, _ = await aside_if(plan.is_large, write_request, shown, self._profile)
         return await count_prompt(self._client, self._base, body, self._profile)
 
     async def models(self) -> Sequence[ModelInfo]:

@@ -45,11 +45,16 @@ def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
 
 def encode_request(plan: Plan, profile: Profile) -> tuple[bytes, list[str]]:
     """Return the same as bytes: of a long thread, only what is new has to be written."""
-    items = plan.items
-    if not isinstance(items, Thread) or not items.is_long:
+    items, orders = plan.items, _orders(plan, profile)
+    if isinstance(items, Thread) and items.is_long:
+        messages, report = write_thread(items, plan.toolbox, profile, orders)
+    elif plan.is_large:
+        # One by one: encoding all of them in one step would hold up every other thread.
+        written, report = write_messages(items, plan.toolbox, profile, orders)
+        messages = [msgspec.json.encode(message) for message in written]
+    else:
         body, report = write_request(plan, profile)
         return msgspec.json.encode(body), report
-    messages, report = write_thread(items, plan.toolbox, profile, _orders(plan, profile))
     rest = _write_body(plan, profile, [], report)
     # The same bytes, put together in one step: most of them are copied only once.
     begin = msgspec.json.encode({"model": rest.pop("model")})[:-1] + b',"messages":['

@@ -195,6 +195,7 @@ async def _serve(
             seal_keys=read_seal_keys(settings, os.environ),
             webhooks=tuple(read_endpoints(settings, os.environ)),
             worker=str(index),
+            workers=settings.workers,
             id_mark=settings.id_mark,
             rerun_background=settings.rerun_background,
         ),

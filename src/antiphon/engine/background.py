@@ -138,10 +138,14 @@ class Background:
 
     def _forget(self, key: tuple[str, str], turn: Turn, task: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)
+        if task.cancelled() and _is_interrupted(turn) and not turn.is_running:
+            self._start(turn)  # cancelled before its first step: it has yet to say so
+            return
+        if turn.hold is not None:
+            turn.hold.release()
         if task.cancelled():
-            if _is_interrupted(turn) and not turn.is_running:
-                self._start(turn)  # cancelled before its first step: it has yet to say so
-        elif (error := task.exception()) is not None:
+            return
+        if (error := task.exception()) is not None:
             _log.error("background response %s broke", key[1], exc_info=error)
 
     async def _run(self, turn: Turn) -> None:

@@ -38,6 +38,7 @@ from antiphon.protocol.items import Item, Part, item_type, with_id
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Usage
+from antiphon.transport.aside import aside_if
 
 __all__ = ["Compacted", "compact", "compacting"]
 
@@ -87,7 +88,7 @@ async def compact(
     Raise InvalidRequest if there is nothing to compact, BackendError if the model gives no
     summary.
     """
-    division = _divide_whole(plan.items, _kept(context))
+    division = await aside_if(plan.is_large, _divide_whole, plan.items, _kept(context))
     writer = Summariser(backend, plan, context)
     summary = await writer.write(division.told)
     # The messages that stay are in the output, and the caller may yet drop one.
@@ -145,7 +146,7 @@ class _Compacting:
         """Compact if it is time to, then run the model on what is left."""
         if self._threshold is None:
             batches = self._only_compact(plan)
-        elif estimate_usage(plan, ()).input_tokens > self._threshold:
+        elif await self._is_over(plan, self._threshold):
             batches = self._compact_first(plan, self._threshold)
         else:
             batches = self._backend.stream(plan)
@@ -160,8 +161,13 @@ class _Compacting:
     async def close(self) -> None:
         """Leave the backend within open: others use it."""
 
+    async def _is_over(self, plan: Plan, threshold: int) -> bool:
+        usage = await aside_if(plan.is_large, estimate_usage, plan, ())
+        return usage.input_tokens > threshold
+
     async def _only_compact(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        division = _divide_whole(plan.items, _kept(self._context))
+        kept = _kept(self._context)
+        division = await aside_if(plan.is_large, _divide_whole, plan.items, kept)
         writer = Summariser(self._backend, plan, self._context)
         memory = _keep(await writer.write(division.told), division)
         yield [*map(Degraded, writer.notes), *self._pass(memory)]
@@ -172,7 +178,8 @@ class _Compacting:
         self, plan: Plan, threshold: int
     ) -> AsyncGenerator[Sequence[Delta], None]:
         limit = min(threshold, self._context or threshold)
-        division = _divide_for_answer(plan.items, _kept(limit), min(_MAX_KEPT_TOKENS, limit // 2))
+        most = min(_MAX_KEPT_TOKENS, limit // 2)
+        division = await aside_if(plan.is_large, _divide_for_answer, plan.items, _kept(limit), most)
         rest, spent = plan, None
         if _gain(division) >= max(1, threshold // 4):
             writer = Summariser(self._backend, plan, self._context)

@@ -12,6 +12,7 @@ from antiphon.backends.base import Backend, Counter
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.estimate import estimate_usage
 from antiphon.protocol.plan import Plan
+from antiphon.transport.aside import aside_if
 
 __all__ = ["Count", "count_tokens"]
 
@@ -33,4 +34,5 @@ async def count_tokens(backend: Backend, plan: Plan) -> Count:
             known = None
     if known is not None:
         return Count(known, is_estimated=False)
-    return Count(estimate_usage(plan, ()).input_tokens, is_estimated=True)
+    usage = await aside_if(plan.is_large, estimate_usage, plan, ())
+    return Count(usage.input_tokens, is_estimated=True)

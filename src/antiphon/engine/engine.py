@@ -17,9 +17,11 @@ import msgspec
 
 from antiphon.backends.base import Backend, enforced
 from antiphon.engine.background import Background
+from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.catalog import Catalog, Route
 from antiphon.engine.checks import Checks, make_checks
 from antiphon.engine.compact import compacting
+from antiphon.engine.context_size import ContextLimits, ContextSize
 from antiphon.engine.debts import Debts
 from antiphon.engine.follow import follow
 from antiphon.engine.format import FormatCheck
@@ -36,7 +38,7 @@ from antiphon.engine.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.window import open_context, reasoning_seal
 from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
 from antiphon.protocol.call_ids import taken_in
-from antiphon.protocol.checked import check_request
+from antiphon.protocol.checked import Checked, check_request
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
 from antiphon.protocol.events import Event
@@ -45,10 +47,11 @@ from antiphon.protocol.plan import make_plan
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response
 from antiphon.protocol.thread import Thread
-from antiphon.store.base import Notice, Store
+from antiphon.store.base import Notice, Size, Store
 
 __all__ = ["Engine", "Observer"]
 
+_NO_LIMIT: Final = 1 << 62
 # How long no beginning is written down in advance, after one had to be undone.
 _CAUTION_SECONDS: Final = 60
 
@@ -78,6 +81,8 @@ class Engine:
         notify: Notifier = lambda owner, response: (),
         background_turns: int = 100,
         background_queue: int = 1000,
+        context_limits: ContextLimits | None = None,
+        memory_bytes: int = _NO_LIMIT,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -87,6 +92,8 @@ class Engine:
         self.sealer = sealer
         self.observe = observe
         self.notify = notify
+        self.context_limits = context_limits or ContextLimits()
+        self.budget = Budget(memory_bytes)
         self.live = Live()
         self.threads = Threads()
         self.recovery = Recovery(self)
@@ -103,17 +110,23 @@ class Engine:
         recall: Recall | None = None,
         response_id: str | None = None,
         over_socket: bool = False,
+        hold: Hold | None = None,
+        body_bytes: int = 0,
     ) -> Turn:
         """Return a turn that is ready to run, or raise what is wrong with the request.
 
         `recall` knows responses that the store does not, `response_id` is the id to have. A turn
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
+        The memory for the context is added to `hold`, which the caller releases; `body_bytes`
+        is the length of the request.
         """
         refuse_impossible(request)
         route = await self.catalog.route(request.model)
         response = first_response(
             request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
         )
+        hold = hold or self.budget.hold(owner)
+        size = self._size(request, hold, body_bytes)
         turn = await self._make(
             request,
             owner,
@@ -121,23 +134,45 @@ class Engine:
             response,
             strict,
             recall,
+            size,
             is_unheard=self._may_open(response_id),
             has_error_event=not over_socket,
         )
         turn.tells_limits = over_socket
+        turn.hold = hold
         return turn
+
+    def _size(self, request: CreateResponse, hold: Hold, body_bytes: int) -> ContextSize:
+        return ContextSize(self.context_limits, hold, Size(len(request.items), body_bytes))
 
     def be_cautious(self) -> None:
         """Write down no beginnings in advance for a while: one had to be undone."""
         self._cautious_until = self.now() + _CAUTION_SECONDS
 
     async def revive(
-        self, request: CreateResponse, owner: str, response: Response, *, strict: bool
+        self,
+        request: CreateResponse,
+        owner: str,
+        response: Response,
+        *,
+        strict: bool,
+        body_bytes: int = 0,
     ) -> Turn:
-        """Return the turn of a queued response once more, as another process had made it."""
+        """Return the turn of a queued response once more, as another process had made it.
+
+        The turn holds its memory itself.
+        """
         route = await self.catalog.route(request.model)
         response = msgspec.structs.replace(response, status="in_progress")
-        return await self._make(request, owner, route, response, strict, None)
+        hold = self.budget.hold(owner)
+        try:
+            size = self._size(request, hold, body_bytes)
+            turn = await self._make(request, owner, route, response, strict, None, size)
+        except BaseException:
+            hold.release()
+            raise
+        turn.hold = hold
+        return turn
 
     def follow(
         self, owner: str, response_id: str, after: int = -1
@@ -168,6 +203,7 @@ class Engine:
         response: Response,
         strict: bool,
         recall: Recall | None,
+        size: ContextSize,
         *,
         is_unheard: bool = False,
         has_error_event: bool = True,
@@ -181,11 +217,12 @@ class Engine:
             response_id=response.id,
             owe=self.debts.owe,
             threads=self.threads,
+            size=size,
             recall=recall,
         )
         record = self._record(request, owner, context, response, is_unheard=is_unheard)
         try:
-            parts = await self._parts(request, owner, route, response, context, form, strict)
+            parts = await self._parts(request, owner, route, response, context, size, form, strict)
         except BaseException:
             await asyncio.shield(record.abandon())
             raise
@@ -206,15 +243,12 @@ class Engine:
         route: Route,
         response: Response,
         context: Context,
+        size: ContextSize,
         form: FormatCheck | None,
         strict: bool,
     ) -> Parts:
         """Return what the turn is made of; note in the response what cannot be honoured."""
-        whole = context.join()
-        items, unopened = open_context(whole, owner, self.sealer)
-        refuse_orphans(items, context.own)
-        can_seal = self.sealer is not None
-        checked = check_request(request, items, can_seal=can_seal, how_to_seal=HOW_TO)
+        whole, items, unopened, checked = await size.run(self._assemble, request, owner, context)
         checks, unchecked = await make_checks(checked.toolbox, form, enforced(route.backend))
         notes = [*checked.degraded, *unopened, *unchecked]
         if strict:
@@ -224,14 +258,29 @@ class Engine:
             owner=owner,
             backend=self._backend(request, route, owner, checks),
             upstream=route.provider,
-            plan=make_plan(request, checked, items, route.model),
+            plan=make_plan(request, checked, items, route.model, is_large=size.is_large),
             context=whole,
             response=response,
             form=form,
             is_strict=strict,
             may_shorten=request.truncation == "auto",
-            remember=self._memory(request, owner, context, whole),
+            size=size,
+            remember=_forget if size.adds_much else self._memory(request, owner, context, whole),
         )
+
+    def _assemble(
+        self, request: CreateResponse, owner: str, context: Context
+    ) -> tuple[Sequence[Item], Sequence[Item], list[str], Checked]:
+        """Return the context as it is remembered and as it is shown, and what was found out.
+
+        Runs in another thread if the context is large.
+        """
+        whole = context.join()
+        items, unopened = open_context(whole, owner, self.sealer)
+        refuse_orphans(items, context.own)
+        can_seal = self.sealer is not None
+        checked = check_request(request, items, can_seal=can_seal, how_to_seal=HOW_TO)
+        return whole, items, unopened, checked
 
     def _memory(
         self, request: CreateResponse, owner: str, context: Context, whole: Sequence[Item]

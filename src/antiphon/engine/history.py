@@ -9,16 +9,19 @@ Whoever reads a conversation to go on with it becomes its one writer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from antiphon.engine.context_size import ContextSize
 from antiphon.engine.debts import Owe, Pay
 from antiphon.engine.threads import Past, Threads
 from antiphon.protocol.builder import Mint
+from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import (
+    ContextTooLarge,
     ConversationLocked,
     InvalidRequest,
     NotFound,
@@ -29,15 +32,17 @@ from antiphon.protocol.families import answers, is_output
 from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.thread import Thread
-from antiphon.store.base import History, Store
+from antiphon.store.base import History, Size, Store
 
 __all__ = ["Context", "Recall", "conversation_of", "load_context", "refuse_orphans"]
 
-Recall = Callable[[str], History | None]
+Recall = Callable[[str, ContextSize], Awaitable[History | None]]
 """Returns the history of a response that is remembered elsewhere than in the store."""
 
 # Items in which the call of an output is looked for first.
 _NEAR: Final = 64
+
+_TRIGGER: Final = "compaction_trigger"
 
 _CANNOT_GO_ON: Final = {
     "failed": "failed and cannot be continued",
@@ -92,31 +97,34 @@ async def load_context(
     response_id: str,
     owe: Owe,
     threads: Threads,
+    size: ContextSize,
     recall: Recall | None = None,
 ) -> Context:
     """Return the context of the turn that becomes `response_id`.
 
-    `threads` is what this process remembers, `recall` what whoever asks does.
-    Raise InvalidRequest if it cannot be had whole, ConversationLocked if another turn is
-    writing to the conversation; on return, this one is.
+    `threads` is what this process remembers, `recall` what the caller does. `size` is asked
+    before anything is read. Raise InvalidRequest if the context is not complete or too large,
+    ConversationLocked if another turn is writing to the conversation; on return, this one is.
     """
     name = conversation_of(request)
     if name is None:
-        earlier, past = await _chain(store, owner, request, threads, recall)
-        return Context(earlier, await _gather(store, owner, request, mint, earlier), past)
+        earlier, past = await _chain(store, owner, request, threads, size, recall)
+        return Context(earlier, await _gather(store, owner, request, mint, earlier, size), past)
     if request.previous_response_id is not None:
         raise InvalidRequest(
             "conversation and previous_response_id cannot be used together",
             code="mutually_exclusive_parameters",
             param="previous_response_id",
         )
-    locking = asyncio.ensure_future(store.conversations.lock(owner, name, response_id))
+    locking = asyncio.ensure_future(
+        store.conversations.lock(owner, name, response_id, admit=size.admit_conversation)
+    )
     try:
         said = await asyncio.shield(locking)
         if said is None:
             raise no_conversation(name, "conversation")
-        own = await _gather(store, owner, request, mint, said)
-        return Context(said, _with_ids_of_their_own(said, own, mint))
+        own = await _gather(store, owner, request, mint, said, size)
+        return Context(said, await size.run(_with_ids_of_their_own, said, own, mint))
     except ConversationLocked:
         raise
     except BaseException:
@@ -128,7 +136,7 @@ async def load_context(
 async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: Owe) -> None:
     """Let go of a conversation, also if the one who asked for it has left meanwhile."""
     await asyncio.wait({locking})
-    if isinstance(locking.exception(), ConversationLocked):
+    if isinstance(locking.exception(), ConversationLocked | ContextTooLarge):
         return  # it was never ours
     try:
         await unlock()
@@ -137,42 +145,69 @@ async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: 
 
 
 async def _chain(
-    store: Store, owner: str, request: CreateResponse, threads: Threads, recall: Recall | None
+    store: Store,
+    owner: str,
+    request: CreateResponse,
+    threads: Threads,
+    size: ContextSize,
+    recall: Recall | None,
 ) -> tuple[Sequence[Item], Past | None]:
     previous = request.previous_response_id
     if previous is None:
         return [], None
-    recalled = recall(previous) if recall else None
+    recalled = await recall(previous, size) if recall else None
     if recalled is not None:
         return _whole(previous, recalled).items, None
     past = threads.find(owner, previous)
     if past is not None and past.removals == await store.removals():
+        size.admit_chain(Size(len(past.thread), past.thread.weight))
         return past.thread, past
     threads.forget(owner, previous)
-    history = _whole(previous, await store.history(owner, previous))
+    found = await store.history(owner, previous, admit=size.admit_chain)
+    history = _whole(previous, found)
     thread = Thread(history.items, history.weight)
     return thread, Past(thread, history.turns, history.removals)
 
 
 async def _gather(
-    store: Store, owner: str, request: CreateResponse, mint: Mint, earlier: Sequence[Item]
+    store: Store,
+    owner: str,
+    request: CreateResponse,
+    mint: Mint,
+    earlier: Sequence[Item],
+    size: ContextSize,
 ) -> list[Item]:
-    """Return the turn's own items, with ids; one that is there already is not said again."""
+    """Return the turn's own items, with ids; one that is there already is not added again."""
+    own, references = await size.run(_own_items, request.items, mint)
+    if not references:
+        return own
+    known = {said["id"] for said in earlier if "id" in said}
+    found: dict[int, Item] = {}
+    for place, index in references.items():
+        item_id = own[place]["id"]
+        if item_id not in known:
+            known.add(item_id)
+            found[place] = await _find(store, owner, item_id, f"input[{index}].id")
+            size.add_reference(len(encode_item(found[place])))
+    return [
+        found.get(place, item)
+        for place, item in enumerate(own)
+        if place in found or place not in references
+    ]
+
+
+def _own_items(given: Sequence[Item], mint: Mint) -> tuple[list[Item], dict[int, int]]:
+    """Return the items with ids, references as they are, and where those stand, here and there."""
     own: list[Item] = []
-    known: set[str] | None = None
-    for index, item in enumerate(request.items):
+    references: dict[int, int] = {}
+    for index, item in enumerate(given):
         kind = item_type(item)
-        if kind == "compaction_trigger":
-            continue  # it says what to do, and is nothing that was said
-        if kind != "item_reference":
-            own.append(with_id(item, mint))
-            continue
-        if known is None:
-            known = {said["id"] for said in earlier if "id" in said}
-        if item["id"] not in known:
-            known.add(item["id"])
-            own.append(await _find(store, owner, item["id"], f"input[{index}].id"))
-    return own
+        if kind == _TRIGGER:
+            continue  # it says what to do, and is not part of the context
+        if kind == "item_reference":
+            references[len(own)] = index
+        own.append(item if kind == "item_reference" else with_id(item, mint))
+    return own, references
 
 
 def _with_ids_of_their_own(

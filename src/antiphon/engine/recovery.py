@@ -15,7 +15,13 @@ import msgspec
 
 from antiphon.engine.follow import events_of
 from antiphon.protocol.body import decode_body
-from antiphon.protocol.errors import AntiphonError, BrokenStream, StoreUnavailable, TurnLost
+from antiphon.protocol.errors import (
+    AntiphonError,
+    BrokenStream,
+    Overloaded,
+    StoreUnavailable,
+    TurnLost,
+)
 from antiphon.protocol.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.events import (
     Event,
@@ -113,9 +119,17 @@ async def _settle(engine: Engine, orphan: Orphan) -> None:
         request = read_request(decode_body(bytes(kept.body)))
         own = await engine.store.input_items(orphan.owner, orphan.response.id)
         request.input = own or []
-        turn = await engine.revive(request, orphan.owner, orphan.response, strict=kept.is_strict)
+        turn = await engine.revive(
+            request,
+            orphan.owner,
+            orphan.response,
+            strict=kept.is_strict,
+            body_bytes=len(kept.body),
+        )
     except StoreUnavailable:
         raise
+    except Overloaded as error:
+        raise StoreUnavailable(f"a queued turn cannot be run yet: {error.message}") from None
     except (AntiphonError, msgspec.DecodeError) as error:
         _log.warning("response %s cannot be run here: %s", orphan.response.id, error)
         await _end(engine, orphan, _failure(error))

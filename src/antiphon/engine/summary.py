@@ -22,6 +22,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
 from antiphon.protocol.tools import ToolPolicy
+from antiphon.transport.aside import aside_if
 
 __all__ = ["Summariser", "add_usage", "cut_texts"]
 
@@ -80,7 +81,7 @@ class Summariser:
                 raise ContextOverflow(
                     f"the conversation is too long to be summed up in {_MAX_CALLS} steps"
                 )
-            piece = _take(waiting, room)
+            piece = await aside_if(self._plan.is_large, _take, waiting, room)
             try:
                 notes = await self._ask([_note(notes), *piece] if notes else piece)
             except ContextOverflow:
@@ -121,13 +122,14 @@ class Summariser:
                 if len(text) > _MAX_SUMMARY:
                     reason = "length"
                     break
-        self._count(plan, text, usage)
+        await self._count(plan, text, usage)
         return self._judge(text.strip()[:_MAX_SUMMARY], reason)
 
-    def _count(self, plan: Plan, text: str, usage: Usage | None) -> None:
+    async def _count(self, plan: Plan, text: str, usage: Usage | None) -> None:
         if usage is None:
             self.is_estimated = True
-            usage = estimate_usage(plan, [{"type": "message", "content": text}])
+            output = [{"type": "message", "content": text}]
+            usage = await aside_if(plan.is_large, estimate_usage, plan, output)
         self.usage = add_usage(self.usage, usage)
 
     def _judge(self, text: str, reason: str | None) -> str:

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from antiphon.backends.base import Backend, stream_to
+from antiphon.engine.budget import Hold
+from antiphon.engine.context_size import ContextSize
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.record import Record, Show
 from antiphon.engine.truncate import drop_oldest
@@ -81,6 +83,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     form: FormatCheck | None = None
     is_strict: bool = False
     may_shorten: bool = False
+    size: ContextSize
     remember: Callable[[Response], None] = lambda response: None
     """Told of the response when it has ended and is durable."""
 
@@ -103,6 +106,8 @@ class Turn:
         self._response = parts.response
         self._builder = builder
         self._record = record
+        self.hold: Hold | None = None
+        """The memory that is reserved for it; released by whoever ends the turn."""
         self.interruption: AntiphonError | None = None
         """Why the turn was told to end, if it was."""
         self._store_error: StoreUnavailable | None = None
@@ -121,6 +126,11 @@ class Turn:
         """What could not be honoured, as far as it is known by now."""
         notes = self._response.antiphon
         return notes.degraded if notes else ()
+
+    @property
+    def size(self) -> ContextSize:
+        """The size of its context, which says where to work on it."""
+        return self._parts.size
 
     def transcript(self) -> list[Item]:
         """Return the whole context and what was said: what the next turn begins with."""
@@ -387,7 +397,7 @@ class Turn:
         problem = self._gate.violation() or self._output_problem()
         if problem is not None:
             return await self._fail(problem, events)
-        self._count()
+        await self._count()
         return await self._end(events + self._builder.finish(self._engine.now()))
 
     def _output_problem(self) -> BackendError | None:
@@ -413,7 +423,7 @@ class Turn:
     async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
         """Return the last events of a failure, with everything the model had said."""
         events = [*events, *self._builder.close("incomplete")]
-        self._count()
+        await self._count()
         if isinstance(error, TurnCancelled):
             return await self._end(events + self._builder.cancel())
         return await self._end(events + self._builder.fail(_failure(error), error.type))
@@ -449,14 +459,17 @@ class Turn:
         return events, response
 
     def _owe_failure(self, fault: AntiphonError) -> None:
-        """See to it that a turn, if it has begun after all, ends as it was told."""
-        self._count()
+        """Queue the failure of a turn that may have begun after all, to be stored later."""
+        if self._builder.usage is None:
+            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
         events = self._record.unshown() + self._builder.fail(_failure(fault), fault.type)
         self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
 
-    def _count(self) -> None:
+    async def _count(self) -> None:
         if self._builder.usage is None:
-            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
+            output = self._builder.output
+            usage = await self._parts.size.run(estimate_usage, self.plan, output)
+            self._builder.note_estimate(usage)
 
 
 def _failure(error: AntiphonError) -> Failure:

@@ -4,8 +4,9 @@ A body is refused when it is nested too deep, has too many values, names a field
 a number that is no JSON number or not 64 bits, or half a surrogate pair. Each of these was
 sent to some server to make it stall, crash or disagree with the next one in line.
 
-Large bodies are decoded in a thread, which helps nobody while C code holds the interpreter:
-too many values are refused before they are made, and long strings are searched, not matched.
+Large bodies are decoded beside the event loop. That helps only if no single call of C code takes
+long, since it keeps the interpreter to itself until its end: so they are decoded in pieces, too
+many values are refused before they are made, and long strings are searched, not matched.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
 
-__all__ = ["MAX_DEPTH", "MAX_NODES", "decode_body"]
+__all__ = ["MAX_DEPTH", "MAX_ESCAPES", "MAX_NODES", "decode_body"]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
+MAX_ESCAPES: Final = 4 * 1024 * 1024
+"""Escapes in one value of a list or field: they are what takes longest to decode."""
 _INT_LIMIT: Final = 2**63
 
 _decode = msgspec.json.Decoder().decode
@@ -33,7 +36,12 @@ _encode = msgspec.json.Encoder().encode
 _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"\s*(:?)', re.DOTALL)
 _COLON: Final = re.compile(rb"\s*:")
 _LARGE: Final = 256 * 1024
+# How much of a list is decoded in one step, if its values are shorter.
+_STEP: Final = 256 * 1024
+_open_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_open_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BACKSLASH: Final = ord("\\")
+_BRACKET: Final = ord("[")
 # What has nothing inside and no range.
 _SIMPLE: Final = frozenset({str, bool, float, type(None)})
 
@@ -42,16 +50,85 @@ def decode_body(data: bytes) -> object:
     """Return the value of a JSON text. Raise InvalidRequest if it is malformed or a bomb."""
     _check_count(data)
     try:
+        if len(data) > _LARGE:
+            return _Large(data).decode()
         value = _decode(data)
     except RecursionError:
         raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
-    names = _count_names(value)
+    names, _ = _count_names(value)
     # What is written back as it came names nothing twice: that is seen at once.
     if _encode(value) != data and names != _count_written_names(data):
-        raise InvalidRequest("the body names a field twice", code="duplicate_field")
+        raise _named_twice()
     return value
+
+
+class _Large:
+    """Decodes a long text field by field, and lists in it step by step."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._names = 0
+        self._nodes = 1
+        self._is_as_written = True
+
+    def decode(self) -> object:
+        """Return the value. Raise as `decode_body`, or what msgspec raises."""
+        try:
+            fields = _open_object(self._data)
+        except msgspec.ValidationError:  # no object, and so no request
+            return self._step(self._data, MAX_DEPTH)
+        self._names += len(fields)
+        value = {name: self._field(raw) for name, raw in fields.items()}
+        # With braces, commas and colons this is shorter than a text that names a field twice.
+        written = sum(len(_encode(name)) + len(raw) + 2 for name, raw in fields.items()) + 1
+        self._is_as_written &= written == len(self._data)
+        if not self._is_as_written and self._names != _count_written_names(self._data):
+            raise _named_twice()
+        return value
+
+    def _field(self, raw: msgspec.Raw) -> object:
+        if memoryview(raw)[0] != _BRACKET:
+            return self._step(bytes(raw), MAX_DEPTH - 1)
+        values: list[object] = []
+        for step in _steps(_open_list(raw)):
+            # The list is made anew, so it is one level deeper than what is in it.
+            made = self._step(b"[%b]" % b",".join(step), MAX_DEPTH - 1)
+            assert isinstance(made, list)
+            values += made
+            self._nodes -= 1
+        self._nodes += 1
+        return values
+
+    def _step(self, data: bytes, depth: int) -> object:
+        if len(data) > MAX_ESCAPES and data.count(b"\\") > MAX_ESCAPES:
+            raise InvalidRequest(
+                f"a value holds more than {MAX_ESCAPES} escapes", code="too_many_values"
+            )
+        value = _decode(data)
+        names, nodes = _count_names(value, depth)
+        self._names += names
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise _too_many()
+        self._is_as_written = self._is_as_written and _encode(value) == data
+        return value
+
+
+def _steps(values: list[msgspec.Raw]) -> Iterator[list[bytes]]:
+    """Yield the values in lists that are not long, unless one value is."""
+    step: list[bytes] = []
+    size = 0
+    for raw in values:
+        value = bytes(raw)
+        if step and size + len(value) > _STEP:
+            yield step
+            step, size = [], 0
+        step.append(value)
+        size += len(value)
+    if step:
+        yield step
 
 
 def _check_count(data: bytes) -> None:
@@ -96,11 +173,11 @@ def _is_escaped(data: bytes, index: int) -> bool:
     return (index - first) % 2 == 1
 
 
-def _count_names(value: object) -> int:
-    """Return how many fields all objects have together; check depth, size and numbers."""
+def _count_names(value: object, depth: int = MAX_DEPTH) -> tuple[int, int]:
+    """Return how many fields all objects have together, and values; check depth and numbers."""
     names = nodes = 0
     level: list[object] = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         nodes += len(level)
         if nodes > MAX_NODES:
             raise _too_many()
@@ -116,9 +193,13 @@ def _count_names(value: object) -> int:
             elif isinstance(node, int) and not -_INT_LIMIT <= node < _INT_LIMIT:
                 raise InvalidRequest("a number does not fit into 64 bits", code="invalid_value")
         if not below:
-            return names
+            return names, nodes
         level = below
     raise _too_deep()
+
+
+def _named_twice() -> InvalidRequest:
+    return InvalidRequest("the body names a field twice", code="duplicate_field")
 
 
 def _too_deep() -> InvalidRequest:

@@ -93,6 +93,12 @@ class InvalidRequest(CallerError):
     code = "invalid_request"
 
 
+class ContextTooLarge(InvalidRequest):
+    """The context of a turn is larger than this server assembles. Nothing of it was read."""
+
+    code = "context_too_large"
+
+
 class Unauthorized(CallerError):
     """No key, or one that is unknown, expired or revoked."""
 

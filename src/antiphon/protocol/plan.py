@@ -57,11 +57,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     service_tier: str | None = None
+    is_large: bool = False
+    """Whether the items are so many, or so long, that an event loop should not work on them."""
     extra: Mapping[str, Any] = {}
     """Request fields that are not of the protocol. Pass on or report as degraded."""
 
 
-def make_plan(request: CreateResponse, checked: Checked, items: Sequence[Item], model: str) -> Plan:
+def make_plan(
+    request: CreateResponse,
+    checked: Checked,
+    items: Sequence[Item],
+    model: str,
+    *,
+    is_large: bool = False,
+) -> Plan:
     """Return what the model is asked. `items` is the whole context, `model` its name there."""
     text = request.text
     form = text.format if text else None
@@ -88,5 +97,6 @@ def make_plan(request: CreateResponse, checked: Checked, items: Sequence[Item], 
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
+        is_large=is_large,
         extra=request.extra,
     )

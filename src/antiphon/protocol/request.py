@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.errors import ContextTooLarge, InvalidRequest
 from antiphon.protocol.items import Item, check_item, item_type, shape_error
 from antiphon.protocol.schema import check_schema
 from antiphon.protocol.tools import Tool, check_shape, read_choice
@@ -29,6 +29,8 @@ __all__ = [
 
 _MAX_TOOLS: Final = 128
 _MAX_INPUT: Final = 10 * 1024 * 1024
+# Bytes of what a response repeats of its request: several events carry all of it.
+_MAX_ECHO: Final = 4 * 1024 * 1024
 _MAX_MANAGEMENT: Final = 16
 _MAX_NAMESPACE: Final = 1024
 
@@ -149,8 +151,11 @@ PARAMETERS: Final = _FIELDS | {
 """The names of all parameters that are read, those of inner objects with their path."""
 
 
-def read_request(body: object) -> CreateResponse:
-    """Check a body and return the request. Raise InvalidRequest with `param` otherwise."""
+def read_request(body: object, size: int = 0) -> CreateResponse:
+    """Check a body and return the request. Raise InvalidRequest with `param` otherwise.
+
+    `size` is how many bytes the body had, if that is known: a short one repeats little.
+    """
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_type")
     unknown = {} if _FIELDS.issuperset(body) else _unknown(body)
@@ -168,7 +173,21 @@ def read_request(body: object) -> CreateResponse:
         _check_tool(tool, f"tools[{index}]")
     _check_format(request.text)
     read_choice(request.tool_choice)
+    if size > _MAX_ECHO:
+        _check_echo(request)
     return request
+
+
+def _check_echo(request: CreateResponse) -> None:
+    """Raise ContextTooLarge if a response would have to repeat too much of its request."""
+    for name in ("instructions", "tools", "tool_choice", "text", "metadata"):
+        size = len(msgspec.json.encode(getattr(request, name)))
+        if size > _MAX_ECHO:
+            raise ContextTooLarge(
+                f"{name} has {size} bytes; at most {_MAX_ECHO} are taken. "
+                "Put long texts into the input.",
+                param=name,
+            )
 
 
 def _unknown(body: dict[str, Any]) -> dict[str, Any]:

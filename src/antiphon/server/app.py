@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import HttpVersion10, web
 
+from antiphon.engine.budget import Hold
 from antiphon.engine.engine import Engine
 from antiphon.engine.turn import Turn
 from antiphon.engine.webhooks import Webhooks
@@ -74,6 +75,8 @@ class Call:
         """What was sent, once it has been read."""
         self.is_invited = False
         """Whether a client that holds its body back was asked for it."""
+        self.hold: Hold | None = None
+        """The memory that is reserved for the request."""
 
     @property
     def dialect(self) -> Dialect:
@@ -99,6 +102,21 @@ class Call:
         answer.headers["Server"] = "antiphon"
         answer.headers["x-request-id"] = self.request_id
         answer.headers.update(self.app.origins.headers(self.request))
+
+    def reserve(self, size: int) -> None:
+        """Reserve at least so many bytes of memory until the request has been answered.
+
+        Raise Overloaded if they are not free. Streams need room for what is on its way.
+        """
+        size += self.app.limits.write_buffer_bytes
+        if self.hold is None:
+            self.hold = self.app.engine.budget.hold(self.owner, size)
+        elif size > self.hold.size:
+            self.hold.resize(size)
+
+    def give_hold(self) -> None:
+        """Leave the reserved memory to a turn that goes on after the request was answered."""
+        self.hold = None
 
     def json(self, data: bytes, status: int = 200) -> web.Response:
         """Return an answer of JSON."""
@@ -212,6 +230,9 @@ class App:
             if request.writer.output_size > 0:
                 # Half an answer is out: only a broken connection still tells the truth.
                 raise ConnectionError from error
+        finally:
+            if call.hold is not None:
+                call.hold.release()
         if not response.prepared:
             call.sign(response)
             if self.is_draining or (is_waiting(request) and not call.is_invited):

@@ -14,16 +14,19 @@ import msgspec
 from aiohttp import web
 
 from antiphon.engine import compact as compaction
+from antiphon.engine.context_size import ContextSize
 from antiphon.engine.count import count_tokens
 from antiphon.engine.history import conversation_of
 from antiphon.engine.seal import HOW_TO
+from antiphon.engine.turn import Turn
 from antiphon.engine.validate import refuse_degraded
 from antiphon.protocol.errors import InvalidRequest, NotBuilt, no_conversation
 from antiphon.protocol.items import item_type
-from antiphon.protocol.request import CreateResponse, read_request
+from antiphon.protocol.request import CreateResponse
 from antiphon.server.app import Call, Route, note_degraded
-from antiphon.server.body import read_json
+from antiphon.server.body import read_create, read_data
 from antiphon.server.pages import as_listed
+from antiphon.store.base import Size
 
 __all__ = ["ROUTES"]
 
@@ -37,7 +40,7 @@ async def compact(call: Call) -> web.StreamResponse:
     if engine.sealer is None:
         raise NotBuilt(f"nothing can be compacted here: {HOW_TO}")
     with call.app.room_for_turn():
-        turn = await engine.begin(request, call.owner, strict=call.is_strict)
+        turn = await _begin(call, request)
         route = await engine.catalog.route(request.model)
         with call.app.running(turn, call.key_id):
             try:
@@ -70,22 +73,40 @@ async def input_tokens(call: Call) -> web.StreamResponse:
     engine = call.app.engine
     request = await _read(call)
     with call.app.room_for_turn():
-        turn = await engine.begin(request, call.owner, strict=call.is_strict)
+        turn = await _begin(call, request)
         route = await engine.catalog.route(request.model)
         count = await count_tokens(route.backend, turn.plan)
     body: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": count.tokens}
     return _answer(call, body, turn.degraded, is_estimated=count.is_estimated)
 
 
+async def _begin(call: Call, request: CreateResponse) -> Turn:
+    return await call.app.engine.begin(
+        request,
+        call.owner,
+        strict=call.is_strict,
+        hold=call.hold,
+        body_bytes=len(await read_data(call)),
+    )
+
+
 async def _read(call: Call) -> CreateResponse:
     """Return the request as one that leaves no trace."""
-    request = read_request(await read_json(call))
+    request = await read_create(call)
     request.stream = request.background = request.generate = None
     name = conversation_of(request)
     if name is None or request.previous_response_id is not None:
         return request
     # A turn would become the writer of the conversation; for a look, its items are enough.
-    earlier = await call.app.engine.store.conversations.items(call.owner, name)
+    engine = call.app.engine
+    size = ContextSize(
+        engine.context_limits,
+        call.hold or engine.budget.hold(call.owner),
+        Size(len(request.items), len(await read_data(call))),
+    )
+    earlier = await engine.store.conversations.items(
+        call.owner, name, admit=size.admit_conversation
+    )
     if earlier is None:
         raise no_conversation(name, "conversation")
     known = {item.get("id") for item in earlier}

@@ -7,7 +7,6 @@ suspicion as a body over HTTP.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -18,6 +17,7 @@ from antiphon.protocol.errors import AntiphonError, CallerError, InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import shape_error
 from antiphon.protocol.request import CreateResponse, read_request
+from antiphon.transport.aside import aside_if
 
 __all__ = ["Envelope", "encode_error", "encode_frame", "open_frame", "read_create", "read_turn"]
 
@@ -44,8 +44,7 @@ _encode = msgspec.json.Encoder().encode
 async def open_frame(data: bytes, on_loop_bytes: int) -> Envelope:
     """Read the envelope of a frame. Raise CallerError if it asks for nothing we do."""
     try:
-        large = len(data) > on_loop_bytes
-        envelope = await asyncio.to_thread(_open, data) if large else _open(data)
+        envelope = await aside_if(len(data) > on_loop_bytes, _open, data)
     except msgspec.ValidationError as error:
         raise shape_error(error, "") from None
     except RecursionError:
@@ -61,10 +60,9 @@ async def open_frame(data: bytes, on_loop_bytes: int) -> Envelope:
     return envelope
 
 
-async def read_create(data: bytes, on_loop_bytes: int) -> Json:
+def read_create(data: bytes) -> Json:
     """Return the body of a `response.create`; some clients put it under `response`."""
-    large = len(data) > on_loop_bytes
-    frame = await asyncio.to_thread(decode_body, data) if large else decode_body(data)
+    frame = decode_body(data)
     assert isinstance(frame, dict)  # as its envelope has shown
     inner = frame.pop("response", None)
     body = frame | inner if isinstance(inner, dict) else frame
@@ -73,9 +71,9 @@ async def read_create(data: bytes, on_loop_bytes: int) -> Json:
     return body
 
 
-def read_turn(body: Json) -> CreateResponse:
+def read_turn(body: Json, size: int) -> CreateResponse:
     """Return the request for a turn on a WebSocket, which is always streamed."""
-    request = read_request(body)
+    request = read_request(body, size)
     if request.background:
         raise InvalidRequest(
             "background is not possible over a WebSocket; use POST /v1/responses",

@@ -49,9 +49,13 @@ class _Random:
             os.register_at_fork(after_in_child=self._empty)
 
     def take(self) -> str:
-        if not self._unused:
-            self._unused = os.urandom(_ID_BYTES * _IDS_AT_ONCE).hex(" ", _ID_BYTES).split()
-        return self._unused.pop()
+        try:
+            return self._unused.pop()
+        except IndexError:  # another thread may have taken the last one just now
+            words = os.urandom(_ID_BYTES * _IDS_AT_ONCE).hex(" ", _ID_BYTES).split()
+            word = words.pop()
+            self._unused = words
+            return word
 
     def _empty(self) -> None:
         self._unused = []

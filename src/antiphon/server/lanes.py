@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from antiphon.engine.budget import Hold
 from antiphon.engine.turn import Turn
 from antiphon.protocol.errors import AntiphonError, CallerError
 from antiphon.server.limits import ServerLimits
@@ -35,9 +36,17 @@ class Lane:
 
     def __init__(self, stream_id: str | None) -> None:
         self.stream_id = stream_id
-        self.waiting: deque[bytes] = deque()
+        self.waiting: deque[tuple[bytes, Hold]] = deque()
         self.turn: Turn | None = None
         self.task: asyncio.Task[None]
+
+    def drop_waiting(self) -> int:
+        """Drop the requests that have not begun; return how many there were."""
+        count = len(self.waiting)
+        for _, hold in self.waiting:
+            hold.release()
+        self.waiting.clear()
+        return count
 
 
 class Lanes:
@@ -47,7 +56,7 @@ class Lanes:
 
     def __init__(
         self,
-        answer: Callable[[Lane, bytes], Awaitable[None]],
+        answer: Callable[[Lane, bytes, Hold], Awaitable[None]],
         on_idle: Callable[[], None],
         limits: ServerLimits,
     ) -> None:
@@ -58,8 +67,11 @@ class Lanes:
         self._count = 0
         self._bytes = 0
 
-    def put(self, stream_id: str | None, data: bytes) -> None:
-        """Queue a request. Raise CallerError if there is no room for it."""
+    def put(self, stream_id: str | None, data: bytes, hold: Hold) -> None:
+        """Queue a request. Raise CallerError if there is no room for it.
+
+        `hold` is its memory, which is released when it has been answered or dropped.
+        """
         limits = self._limits
         lane = self._lanes.get(stream_id)
         if lane is None and len(self._lanes) >= limits.websocket_lanes:
@@ -75,7 +87,7 @@ class Lanes:
         if lane is None:
             lane = self._lanes[stream_id] = Lane(stream_id)
             lane.task = asyncio.create_task(self._run(lane))
-        lane.waiting.append(data)
+        lane.waiting.append((data, hold))
         self._count += 1
         self._bytes += len(data)
 
@@ -83,8 +95,7 @@ class Lanes:
         """Forget the requests that have not begun; return the lane of each."""
         dropped: list[str | None] = []
         for lane in self._lanes.values():
-            dropped.extend(lane.stream_id for _ in lane.waiting)
-            lane.waiting.clear()
+            dropped += [lane.stream_id] * lane.drop_waiting()
         self._count = self._bytes = 0
         return dropped
 
@@ -104,18 +115,22 @@ class Lanes:
     async def stop(self) -> None:
         """Stop what runs at once: nobody is there to hear it."""
         tasks = {lane.task for lane in self._lanes.values()}
-        for task in tasks:
-            task.cancel()
+        for lane in self._lanes.values():
+            lane.task.cancel()
+            lane.drop_waiting()
         if tasks:
             await asyncio.wait(tasks)
 
     async def _run(self, lane: Lane) -> None:
         try:
             while lane.waiting:
-                data = lane.waiting.popleft()
+                data, hold = lane.waiting.popleft()
                 self._count -= 1
                 self._bytes -= len(data)
-                await self._answer(lane, data)
+                try:
+                    await self._answer(lane, data, hold)
+                finally:
+                    hold.release()
         except ConnectionError:
             pass  # the peer has gone; whoever reads from it notices
         finally:

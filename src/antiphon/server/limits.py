@@ -16,7 +16,16 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     body_bytes: int = 32 * 1024 * 1024
     body_seconds: float = 30.0
     parse_on_loop_bytes: int = 256 * 1024
-    """Larger bodies are decoded in a thread, so that other requests do not wait."""
+    """Larger bodies are decoded beside the event loop, so that other requests do not wait."""
+    context_items: int = 20_000
+    """Items of a context, with those of earlier turns; more are answered 400."""
+    context_bytes: int = 64 * 1024 * 1024
+    """The same in bytes of JSON."""
+    memory_bytes: int | None = None
+    """What requests may take of memory together; above it they are answered 503.
+
+    Without a value: half of what this process may have (see `server.memory`).
+    """
     turns: int = 1000
     """Turns at once; one more is answered 503 with Retry-After."""
     background_turns: int = 100

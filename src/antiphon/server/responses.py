@@ -14,10 +14,10 @@ from antiphon.engine.turn import Turn
 from antiphon.protocol.codec import Dialect, encode_response
 from antiphon.protocol.errors import InvalidRequest, ResponseDeleted, no_response
 from antiphon.protocol.events import Event
-from antiphon.protocol.request import CreateResponse, read_request
+from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 from antiphon.server.app import Call, Route, note_degraded
-from antiphon.server.body import read_data, read_json
+from antiphon.server.body import read_create, read_data
 from antiphon.server.idempotency import First, Run
 from antiphon.server.pages import cut_page, read_page_query
 from antiphon.server.request_keys import REPLAYED
@@ -33,7 +33,7 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 async def create(call: Call) -> web.StreamResponse:
     """Run a turn; answer with its response, or with its events as they come."""
     dialect = call.dialect
-    request = read_request(await read_json(call))
+    request = await read_create(call)
     app, headers = call.app, call.request.headers
     async with await app.once.admit(call.owner, headers, await read_data(call), request) as run:
         if run.first is not None:
@@ -42,7 +42,12 @@ async def create(call: Call) -> web.StreamResponse:
             return await _create_in_background(call, request, run, dialect)
         with app.room_for_turn():
             turn = await app.engine.begin(
-                request, call.owner, strict=call.is_strict, response_id=run.response_id
+                request,
+                call.owner,
+                strict=call.is_strict,
+                response_id=run.response_id,
+                hold=call.hold,
+                body_bytes=len(await read_data(call)),
             )
             with app.running(turn, call.key_id), noting(call.entry, turn):
                 if request.stream:
@@ -94,13 +99,20 @@ async def _create_in_background(
 ) -> web.StreamResponse:
     background = call.app.engine.background
     with background.room():
+        data = await read_data(call)
         turn = await call.app.engine.begin(
-            request, call.owner, strict=call.is_strict, response_id=run.response_id
+            request,
+            call.owner,
+            strict=call.is_strict,
+            response_id=run.response_id,
+            hold=call.hold,
+            body_bytes=len(data),
         )
-        kept = keep_request(await read_data(call), is_strict=call.is_strict)
+        kept = keep_request(data, is_strict=call.is_strict)
         call.entry.note_turn(turn)
         response = await background.submit(turn, kept)
         call.entry.note_end(response)
+        call.give_hold()
     run.note_accepted()
     if request.stream:
         return await _stream_log(call, response.id, dialect, degraded=turn.degraded)
@@ -142,6 +154,7 @@ async def _stream_log(
     after: int = -1,
     degraded: tuple[str, ...] = (),
 ) -> web.StreamResponse:
+    call.reserve(0)
     answer = _event_stream(call, degraded)
     batches = call.app.engine.follow(call.owner, response_id, after)
     return await _write_events(call, answer, batches, dialect)

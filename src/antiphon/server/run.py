@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from antiphon.engine.catalog import Catalog
+from antiphon.engine.context_size import ContextLimits
 from antiphon.engine.engine import Engine
 from antiphon.engine.seal import open_sealer
 from antiphon.engine.webhooks import Endpoint, Webhooks
@@ -32,6 +33,7 @@ from antiphon.server.auth import Auth
 from antiphon.server.connection import GuardedServer
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
+from antiphon.server.memory import default_memory
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
@@ -63,6 +65,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     seal_keys: tuple[bytes, ...] = ()
     webhooks: tuple[Endpoint, ...] = ()
     worker: str = "0"
+    workers: int = 1
+    """How many processes share the memory of this machine."""
     id_mark: str = DEFAULT_MARK
     """What every id made here carries after its kind: see `server.ids`."""
     rerun_background: bool = False
@@ -92,6 +96,8 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         notify=webhooks.notices_for,
         background_turns=limits.background_turns,
         background_queue=limits.background_queue,
+        context_limits=ContextLimits(limits.context_items, limits.context_bytes),
+        memory_bytes=limits.memory_bytes or default_memory(settings.workers),
     )
     return App(
         engine,

@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
+from antiphon.engine.context_size import ContextSize
 from antiphon.protocol.items import Item
-from antiphon.store.base import History
+from antiphon.store.base import History, Size
 
 __all__ = ["Recall", "Shelf", "SocketCache"]
 
@@ -28,13 +29,16 @@ _Chunks = tuple[bytes, ...]
 class _Kept:
     """A turn on a shelf: the items of its whole chain, oldest first, in pieces of JSON."""
 
-    __slots__ = ("chunks", "response_id", "shelf", "status")
+    __slots__ = ("chunks", "count", "response_id", "shelf", "status")
 
-    def __init__(self, shelf: Shelf, response_id: str, status: str, chunks: _Chunks) -> None:
+    def __init__(
+        self, shelf: Shelf, response_id: str, status: str, chunks: _Chunks, count: int
+    ) -> None:
         self.shelf = shelf
         self.response_id = response_id
         self.status = status
         self.chunks = chunks
+        self.count = count
 
 
 class SocketCache:
@@ -91,12 +95,12 @@ class Shelf:
             self._cache.touch(kept)
         return kept
 
-    def keep(self, response_id: str, status: str, chunks: _Chunks) -> None:
-        """Keep a turn; the oldest give way."""
+    def keep(self, response_id: str, status: str, chunks: _Chunks, count: int = 0) -> None:
+        """Keep a turn of so many items; the oldest give way."""
         self.forget(response_id)
         if _size(chunks) > self._cache.shelf_bytes:
             return  # the client must send it all again, and will be told so
-        kept = _Kept(self, response_id, status, chunks)
+        kept = _Kept(self, response_id, status, chunks, count)
         self._turns[response_id] = kept
         while len(self._turns) > MAX_TURNS or self._used() > self._cache.shelf_bytes:
             self.forget(next(iter(self._turns)))
@@ -128,13 +132,17 @@ class Recall:
         self._given: list[Item] = []
         self._chunks: _Chunks = ()
 
-    def __call__(self, response_id: str) -> History | None:
-        """Return the history up to this response, if the socket remembers it."""
+    async def __call__(self, response_id: str, size: ContextSize) -> History | None:
+        """Return the history up to this response, if the socket remembers it.
+
+        Raise what `size` raises if it is too large.
+        """
         kept = self._shelf.find(response_id)
         if kept is None:
             return None
+        size.admit_chain(Size(kept.count, _size(kept.chunks)))
         self._chunks = kept.chunks
-        self._given = [item for chunk in kept.chunks for item in _decode(chunk)]
+        self._given = await size.run(_decode_all, kept.chunks)
         return History(list(self._given), kept.status)
 
     @property
@@ -142,12 +150,23 @@ class Recall:
         """Say whether the turn builds on what only this socket may know."""
         return bool(self._chunks)
 
-    def keep(self, response_id: str, status: str, items: list[Item]) -> None:
-        """Keep the whole context of a turn that has ended, and what it said."""
+    async def keep(
+        self, response_id: str, status: str, items: list[Item], size: ContextSize
+    ) -> None:
+        """Keep the whole context of a turn that has ended, and its output."""
+        chunks = await size.run(self._encode, items)
+        self._shelf.keep(response_id, status, chunks, len(items))
+
+    def _encode(self, items: list[Item]) -> _Chunks:
+        """Return the items as chunks; those that were recalled keep theirs."""
         count = len(self._given)
         if items[:count] != self._given:
             count, self._chunks = 0, ()
-        self._shelf.keep(response_id, status, (*self._chunks, _encode(items[count:])))
+        return (*self._chunks, _encode(items[count:]))
+
+
+def _decode_all(chunks: _Chunks) -> list[Item]:
+    return [item for chunk in chunks for item in _decode(chunk)]
 
 
 def _size(chunks: Iterable[bytes]) -> int:

@@ -21,6 +21,7 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.turn import Turn
 from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
 from antiphon.protocol.events import (
@@ -37,6 +38,7 @@ from antiphon.server.lanes import Lane, Lanes
 from antiphon.server.request_log import Entry, log_request, noting, start_entry
 from antiphon.server.socket_cache import Recall, Shelf
 from antiphon.server.sockets import LIMIT_REACHED
+from antiphon.transport.aside import aside_if
 
 __all__ = ["ROUTES"]
 
@@ -115,6 +117,7 @@ class _Socket:
         "_end",
         "_is_strict",
         "_lanes",
+        "_owner",
         "_request",
         "_request_id",
         "_shelf",
@@ -130,6 +133,7 @@ class _Socket:
             raise ConnectionResetError("the client has gone")
         self.opened_at = asyncio.get_running_loop().time()
         self._app = call.app
+        self._owner = call.owner
         self._request = call.request
         self._request_id = call.request_id
         self._dialect = call.dialect
@@ -201,19 +205,30 @@ class _Socket:
             if self._end is not None:
                 await self._refuse(self._end, stream_id)
                 return
-            self._lanes.put(stream_id, data)
+            self._put(stream_id, data)
             self._buffer_at_most(self._app.limits.write_buffer_bytes)
         except AntiphonError as error:
             await self._refuse(error, stream_id)
 
-    async def _answer(self, lane: Lane, data: bytes) -> None:
+    def _put(self, stream_id: str | None, data: bytes) -> None:
+        """Queue a request if there are memory and a place for it."""
+        size = len(data) * COPIES + self._app.limits.write_buffer_bytes
+        hold = self._app.engine.budget.hold(self._owner, size)
+        try:
+            self._lanes.put(stream_id, data, hold)
+        except BaseException:
+            hold.release()
+            raise
+
+    async def _answer(self, lane: Lane, data: bytes, hold: Hold) -> None:
         """Run the turn that a frame asks for; say what is wrong if there can be none."""
         previous: object = None
         entry = start_entry(self._request_id, "WEBSOCKET", _PATH)
         try:
-            body = await read_create(data, self._app.limits.parse_on_loop_bytes)
+            is_large = len(data) > self._app.limits.parse_on_loop_bytes
+            body = await aside_if(is_large, read_create, data)
             previous = body.get("previous_response_id")
-            request = read_turn(body)
+            request = await aside_if(is_large, read_turn, body, len(data))
             recall = Recall(self._shelf)
             caller = await self._app.caller_of(self._request)
             with self._app.room_for_turn():
@@ -223,6 +238,8 @@ class _Socket:
                     strict=self._is_strict,
                     recall=recall,
                     over_socket=True,
+                    hold=hold,
+                    body_bytes=len(data),
                 )
                 entry.key = caller.key_id or ""
                 with self._app.running(lane.turn, caller.key_id), noting(entry, lane.turn):
@@ -251,7 +268,7 @@ class _Socket:
                     case [*_, ResponseFailed()]:
                         self._forget(previous)
                     case [*_, ResponseCompleted() | ResponseIncomplete() as last] if recall:
-                        _keep(recall, turn, last.response)
+                        await _keep(recall, turn, last.response)
                 await self._tell(batch, lane.stream_id)
 
     async def _tell(self, events: list[Event], stream_id: str | None) -> None:
@@ -279,9 +296,9 @@ class _Socket:
             self._transport.set_write_buffer_limits(high=size)
 
 
-def _keep(recall: Recall, turn: Turn, response: Response) -> None:
+async def _keep(recall: Recall, turn: Turn, response: Response) -> None:
     if response.status in _CAN_GO_ON:
-        recall.keep(response.id, response.status, turn.transcript())
+        await recall.keep(response.id, response.status, turn.transcript(), turn.size)
 
 
 ROUTES: Final = [Route("GET", _PATH, converse)]

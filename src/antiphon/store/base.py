@@ -15,7 +15,7 @@ A store has facets, each with a contract of its own: `conversations`, `claims`, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from antiphon.protocol.response import Response
 
 __all__ = [
     "MAX_DEPTH",
+    "Admit",
     "Batch",
     "Claim",
     "ClaimRequest",
@@ -38,11 +39,26 @@ __all__ = [
     "Notice",
     "Notices",
     "Orphan",
+    "Size",
     "Store",
 ]
 
 # A chain is followed this far; what lies beyond is reported as missing.
 MAX_DEPTH: Final = 100_000
+
+
+class Size(NamedTuple):
+    """How many items there are, and how many bytes they are as JSON."""
+
+    items: int
+    bytes: int
+
+
+Admit = Callable[[Size], None]
+"""Receives the size of the items that are about to be read, perhaps in another thread.
+
+Raises an AntiphonError to refuse them: then none of them is read.
+"""
 
 
 class Batch(NamedTuple):
@@ -203,8 +219,13 @@ class Conversations(Protocol):
         """
         ...
 
-    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
-        """Return every item in order, None if there is no such conversation."""
+    async def items(
+        self, owner: str, conversation_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
+        """Return every item in order, None if there is no such conversation.
+
+        Raise what `admit` raises.
+        """
         ...
 
     async def page(
@@ -245,10 +266,13 @@ class Conversations(Protocol):
         """Remove one item for good; say whether there was one. Raise ConversationLocked."""
         ...
 
-    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+    async def lock(
+        self, owner: str, conversation_id: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Become the writer; return every item as it now is, None if there is no such one.
 
-        Durable on return. Raise ConversationLocked if another response holds it.
+        Durable on return. Raise ConversationLocked if another response holds it, and what
+        `admit` raises: in both cases this response does not hold the lock.
         """
         ...
 
@@ -408,8 +432,13 @@ class Store(Protocol):
         """
         ...
 
-    async def history(self, owner: str, response_id: str) -> History | None:
-        """Return input and output items of the whole chain that ends in this response."""
+    async def history(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> History | None:
+        """Return input and output items of the whole chain that ends in this response.
+
+        Raise what `admit` raises.
+        """
         ...
 
     async def removals(self) -> int:

@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from antiphon.protocol.codec import decode_response, encode_item
-from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.errors import AntiphonError, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import DONE_STATUSES, Response
-from antiphon.store.base import Batch
+from antiphon.store.base import Admit, Batch, Size
+from antiphon.transport.aside import aside_if
 
 __all__ = [
     "StoredItem",
@@ -27,6 +28,7 @@ __all__ = [
     "compress_log",
     "decode_item",
     "decode_turn",
+    "encode_aside",
     "encode_items",
     "encode_new_items",
     "encode_turn",
@@ -36,10 +38,13 @@ __all__ = [
     "lost_conversation",
     "names_of",
     "read_names",
+    "refusal_of",
 ]
 
 _EXTRA: Final = "$extra"
 _LEVEL: Final = 1
+# Encoding so many items takes a millisecond or two.
+_MANY: Final = 500
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Response).decode
@@ -81,6 +86,11 @@ def decode_turn(body: bytes, output: list[Item], status: str | None = None) -> R
 def encode_items(items: Iterable[Item]) -> list[StoredItem]:
     """Return the items in order, each with its id and its JSON."""
     return [StoredItem(_id_of(item), encode_item(item)) for item in items]
+
+
+async def encode_aside(items: Sequence[Item]) -> list[StoredItem]:
+    """Return the same; many items are encoded beside the event loop."""
+    return await aside_if(len(items) > _MANY, encode_items, items)
 
 
 def encode_new_items(items: Iterable[Item]) -> list[StoredItem]:
@@ -130,6 +140,20 @@ def compress_log(batches: Sequence[Batch]) -> bytes:
 def expand_log(body: bytes, after: int = -1) -> list[Batch]:
     """Return those batches of a compressed log that have an event behind this number."""
     return [batch for batch in _unpack(zlib.decompress(body)) if batch.last > after]
+
+
+def refusal_of(admit: Admit | None, items: int, size: int) -> AntiphonError | None:
+    """Return the error with which `admit` refuses items of this size, if it does.
+
+    Returned, not raised: in a transaction of many an error would undo the work of others.
+    """
+    if admit is None:
+        return None
+    try:
+        admit(Size(items, size))
+    except AntiphonError as refusal:
+        return refusal
+    return None
 
 
 def is_storable(name: str) -> bool:

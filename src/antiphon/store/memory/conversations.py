@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.protocol.errors import ConversationLocked, StoreUnavailable
 from antiphon.protocol.items import Item
-from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage, Size
 from antiphon.store.encoding import (
     StoredItem,
     decode_item,
@@ -99,11 +99,16 @@ class MemoryConversations:
         self._remove((owner, conversation_id))
         return True
 
-    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
+    async def items(
+        self, owner: str, conversation_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return every item in order."""
         self._check_open()
         talk = self._talks.get((owner, conversation_id))
-        return None if talk is None else _decode(talk)
+        if talk is None:
+            return None
+        _ask(admit, talk)
+        return _decode(talk)
 
     async def page(
         self,
@@ -164,7 +169,9 @@ class MemoryConversations:
         self._forget_place(owner, talk, item_id)
         return True
 
-    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+    async def lock(
+        self, owner: str, conversation_id: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Become the writer."""
         self._check_open()
         talk = self._talks.get((owner, conversation_id))
@@ -172,6 +179,7 @@ class MemoryConversations:
             return None
         if talk.lock not in {None, response_id}:
             raise ConversationLocked(conversation_id)
+        _ask(admit, talk)
         talk.lock = response_id
         self._locks[owner, response_id] = talk
         return _decode(talk)
@@ -248,6 +256,11 @@ class MemoryConversations:
             self._places[owner, item_id] = rest
         else:
             del self._places[owner, item_id]
+
+
+def _ask(admit: Admit | None, talk: _Talk) -> None:
+    if admit is not None:
+        admit(Size(len(talk.items), sum(map(len, talk.items.values()))))
 
 
 def _decode(talk: _Talk) -> list[Item]:

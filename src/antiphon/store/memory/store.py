@@ -17,13 +17,24 @@ import msgspec
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import MAX_DEPTH, Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base import (
+    MAX_DEPTH,
+    Admit,
+    Batch,
+    History,
+    KeyRecord,
+    Log,
+    Notice,
+    Orphan,
+    Size,
+)
 from antiphon.store.encoding import (
     StoredItem,
     check_final,
     compress_log,
     decode_item,
     decode_turn,
+    encode_aside,
     encode_items,
     encode_turn,
     end_log,
@@ -86,6 +97,7 @@ class MemoryStore:
     ) -> None:
         """Keep the turn; the oldest one makes room. A second begin of one id changes nothing."""
         self._check_open()
+        inputs = await encode_aside(items)
         if (owner, response.id) in self._turns:
             return
         turn = _Turn(
@@ -94,7 +106,7 @@ class MemoryStore:
             status=response.status,
             created_at=response.created_at,
             body=encode_turn(response),
-            inputs=encode_items(items),
+            inputs=inputs,
             log=[] if batch is None else [batch],
         )
         while len(self._turns) >= self._max_responses:
@@ -131,10 +143,10 @@ class MemoryStore:
     ) -> None:
         """Keep the final state and all that goes with it."""
         check_final(response)
+        added = await encode_aside(said)
         turn = self._open_turn(owner, response.id)
         if said and not self.conversations.is_locked_by(owner, response.id):
             raise lost_conversation(response.id)
-        added = encode_items(said)
         turn.body, turn.outputs = encode_turn(response), encode_items(response.output)
         turn.status, turn.is_open = response.status, False
         self._index(owner, turn, turn.outputs)
@@ -175,7 +187,9 @@ class MemoryStore:
         self._remove((owner, response_id))
         return True
 
-    async def history(self, owner: str, response_id: str) -> History | None:
+    async def history(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> History | None:
         """Return the items of the whole chain that ends in this response."""
         self._check_open()
         head = self._turns.get((owner, response_id))
@@ -184,6 +198,8 @@ class MemoryStore:
         chain, missing = self._walk(owner, head)
         stored = [item for turn in reversed(chain) for item in turn.items]
         weight = sum(len(item.body) for item in stored)
+        if admit is not None:
+            admit(Size(len(stored), weight))
         items = _decode(stored)
         return History(items, head.status, missing, weight, len(chain), self._removals)
 

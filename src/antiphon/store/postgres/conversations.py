@@ -14,11 +14,11 @@ import msgspec
 
 from antiphon.protocol.errors import ConversationLocked
 from antiphon.protocol.items import Item
-from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage, Size
 from antiphon.store.encoding import (
     StoredItem,
     decode_item,
-    encode_items,
+    encode_aside,
     encode_new_items,
     names_of,
 )
@@ -40,13 +40,11 @@ _IS_LOCKED: Final = """
 _ITEMS: Final = (
     "SELECT body FROM conversation_items WHERE conversation = $1 AND owner = $2 ORDER BY position"
 )
-_ALL_ITEMS: Final = """
-    SELECT ARRAY(
-        SELECT conversation_items.body FROM conversation_items
-        WHERE conversation = conversations.key AND conversation_items.owner = $1
-        ORDER BY position
-    ) FROM conversations WHERE owner = $1 AND id = $2
-"""
+_SIZE: Final = (
+    "SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM conversation_items"
+    " WHERE conversation = $1 AND owner = $2"
+)
+_KEY: Final = "SELECT key FROM conversations WHERE owner = $1 AND id = $2"
 _INSERT: Final = """
     INSERT INTO conversation_items (conversation, position, owner, id, body)
     SELECT $1, wanted.place + coalesce((
@@ -165,14 +163,18 @@ class PostgresConversations:
 
         return await self._change(owner, conversation_id, run) or False
 
-    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
+    async def items(
+        self, owner: str, conversation_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return every item in order."""
         if not is_text(conversation_id):
             return None
-        bodies = await self._database.ask(
-            lambda connection: connection.fetchval(_ALL_ITEMS, owner, conversation_id)
-        )
-        return None if bodies is None else [decode_item(body) for body in bodies]
+
+        async def run(connection: Connection) -> list[Item] | None:
+            key = await connection.fetchval(_KEY, owner, conversation_id)
+            return None if key is None else await _read(connection, owner, key, admit)
+
+        return await self._database.view(run)
 
     async def page(
         self,
@@ -188,11 +190,7 @@ class PostgresConversations:
             return None
 
         async def run(connection: Connection) -> ItemPage | None:
-            key = await connection.fetchval(
-                "SELECT key FROM conversations WHERE owner = $1 AND id = $2",
-                owner,
-                conversation_id,
-            )
+            key = await connection.fetchval(_KEY, owner, conversation_id)
             if key is None:
                 return None
             start = _START[is_descending]
@@ -261,7 +259,9 @@ class PostgresConversations:
 
         return await self._change(owner, conversation_id, run) or False
 
-    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+    async def lock(
+        self, owner: str, conversation_id: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Become the writer; return every item as it now is."""
         writer = await self._sign()
 
@@ -275,7 +275,7 @@ class PostgresConversations:
                 key,
                 owner,
             )
-            return [decode_item(body) for (body,) in await connection.fetch(_ITEMS, key, owner)]
+            return await _read(connection, owner, key, admit)
 
         return await self._change(owner, conversation_id, run, holder=response_id)
 
@@ -289,7 +289,7 @@ class PostgresConversations:
         """Add what was said and let go of the conversation, if this response holds it."""
         if not is_text(conversation_id):
             return False
-        stored = encode_items(said)
+        stored = await encode_aside(said)
 
         async def run(connection: Connection) -> bool:
             row = await connection.fetchrow(_HOLD, owner, conversation_id)
@@ -336,6 +336,14 @@ class PostgresConversations:
             return await run(connection, row["key"])
 
         return await self._database.change(change)
+
+
+async def _read(connection: Connection, owner: str, key: int, admit: Admit | None) -> list[Item]:
+    """Return every item of a conversation. Raise what `admit` raises, before any is read."""
+    if admit is not None:
+        count, size = await connection.fetchrow(_SIZE, key, owner)
+        admit(Size(count, int(size)))
+    return [decode_item(body) for (body,) in await connection.fetch(_ITEMS, key, owner)]
 
 
 async def _insert(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import MAX_DEPTH, Batch, History, Log, Orphan
+from antiphon.store.base import MAX_DEPTH, Admit, Batch, History, Log, Orphan, Size
 from antiphon.store.encoding import decode_item, decode_turn, expand_log
 from antiphon.store.postgres.database import Connection
 from antiphon.store.sqlite.log_statements import MAX_NUMBER
@@ -78,6 +78,12 @@ _ITEMS: Final = """
     SELECT items.body FROM unnest($2::bigint[]) WITH ORDINALITY AS turn (key, place)
     JOIN items ON items.response = turn.key AND items.owner = $1
     ORDER BY turn.place, items.kind, items.position
+"""
+# The length of a body is known without reading it from where long ones are kept.
+_SIZE: Final = """
+    SELECT count(*), coalesce(sum(octet_length(items.body)), 0)
+    FROM unnest($2::bigint[]) AS turn (key)
+    JOIN items ON items.response = turn.key AND items.owner = $1
 """
 _INPUT: Final = """
     SELECT ARRAY(
@@ -159,8 +165,10 @@ async def read_log(connection: Connection, owner: str, response_id: str, after: 
     return Log(_response(row), batches, is_kept=row["is_open"])
 
 
-async def history(connection: Connection, owner: str, response_id: str) -> History | None:
-    """Walk from the head to the root, then read the items the other way."""
+async def history(
+    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> History | None:
+    """Walk from the head to the root, then read the items the other way, if they are admitted."""
     status = await connection.fetchval(
         "SELECT status FROM responses WHERE owner = $1 AND id = $2", owner, response_id
     )
@@ -168,13 +176,15 @@ async def history(connection: Connection, owner: str, response_id: str) -> Histo
         return None
     chain = await connection.fetch(_WALK, owner, response_id)
     keys = [row["key"] for row in reversed(chain)]
+    count, weight = await connection.fetchrow(_SIZE, owner, keys)
+    if admit is not None:
+        admit(Size(count, int(weight)))
     bodies: list[bytes] = []
     for start in range(0, len(keys), _TURNS_AT_ONCE):
         some = keys[start : start + _TURNS_AT_ONCE]
         bodies += [body for (body,) in await connection.fetch(_ITEMS, owner, some)]
-    items, weight = list(map(decode_item, bodies)), sum(map(len, bodies))
-    missing = chain[-1]["parent"]
-    return History(items, status, missing, weight, len(keys), await removals(connection))
+    items, missing = list(map(decode_item, bodies)), chain[-1]["parent"]
+    return History(items, status, missing, int(weight), len(keys), await removals(connection))
 
 
 async def removals(connection: Connection) -> int:

@@ -18,10 +18,11 @@ from typing import Final, TypeVar
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base import Admit, Batch, History, KeyRecord, Log, Notice, Orphan
 from antiphon.store.encoding import (
     StoredItem,
     check_final,
+    encode_aside,
     encode_items,
     encode_turn,
 )
@@ -79,7 +80,7 @@ class PostgresStore:
             response.status,
             response.created_at,
             encode_turn(response),
-            encode_items(items),
+            await encode_aside(items),
             batch,
             request,
         )
@@ -124,7 +125,7 @@ class PostgresStore:
             encode_turn(response),
             encode_items(response.output),
             batch,
-            encode_items(said),
+            await encode_aside(said),
             tuple(notices),
         )
         size = _size(turn.body, [*turn.items, *turn.said], batch)
@@ -161,12 +162,14 @@ class PostgresStore:
         self._waiters.wake(response_id)
         return is_gone
 
-    async def history(self, owner: str, response_id: str) -> History | None:
+    async def history(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> History | None:
         """Return the items of the whole chain that ends in this response."""
         if not is_text(response_id):
             return None
         return await self._database.view(
-            lambda connection: reads.history(connection, owner, response_id)
+            lambda connection: reads.history(connection, owner, response_id, admit)
         )
 
     async def removals(self) -> int:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.protocol.errors import ConversationLocked
+from antiphon.protocol.errors import AntiphonError, ConversationLocked
 from antiphon.protocol.items import Item
-from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
-from antiphon.store.encoding import StoredItem, decode_item, names_of
+from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.encoding import StoredItem, decode_item, names_of, refusal_of
 from antiphon.store.sqlite.claim_statements import earlier_claim, note_once
 from antiphon.store.sqlite.erasure import mark
 
@@ -40,6 +40,10 @@ _IsAlive = Callable[[str], bool]
 
 _ITEMS: Final = (
     "SELECT body FROM conversation_items WHERE conversation = ? AND owner = ? ORDER BY position"
+)
+_SIZE: Final = (
+    "SELECT count(*), coalesce(sum(length(body)), 0) FROM conversation_items"
+    " WHERE conversation = ? AND owner = ?"
 )
 _INSERT: Final = """
     INSERT OR IGNORE INTO conversation_items (conversation, position, owner, id, body)
@@ -121,10 +125,18 @@ def delete(
     return True
 
 
-def items(connection: sqlite3.Connection, owner: str, conversation_id: str) -> list[Item] | None:
-    """Return every item in order."""
+def items(
+    connection: sqlite3.Connection,
+    owner: str,
+    conversation_id: str,
+    admit: Admit | None = None,
+) -> list[Item] | AntiphonError | None:
+    """Return every item in order, if they are admitted."""
     key = _key(connection, owner, conversation_id)
-    return None if key is None else _items(connection, _ITEMS, (key, owner))
+    if key is None:
+        return None
+    refusal = _refusal(connection, owner, key, admit)
+    return refusal or _items(connection, _ITEMS, (key, owner))
 
 
 def page(
@@ -220,13 +232,17 @@ def lock(
     response_id: str,
     writer: str,
     is_alive: _IsAlive,
-) -> list[Item] | ConversationLocked | None:
+    admit: Admit | None = None,
+) -> list[Item] | AntiphonError | None:
     """Let this response write to a conversation that nobody else writes to."""
     if _holder(connection, owner, conversation_id) == response_id:
         return items(connection, owner, conversation_id)
     key = _unlocked(connection, owner, conversation_id, is_alive)
     if not isinstance(key, int):
         return key
+    refusal = _refusal(connection, owner, key, admit)
+    if refusal is not None:
+        return refusal
     connection.execute(
         "UPDATE conversations SET locked_by = ?, writer = ? WHERE key = ? AND owner = ?",
         (response_id, writer, key, owner),
@@ -304,6 +320,13 @@ def _key(connection: sqlite3.Connection, owner: str, conversation_id: str) -> in
         "SELECT key FROM conversations WHERE owner = ? AND id = ?", (owner, conversation_id)
     ).fetchone()
     return None if row is None else int(row[0])
+
+
+def _refusal(
+    connection: sqlite3.Connection, owner: str, key: int, admit: Admit | None
+) -> AntiphonError | None:
+    count, size = connection.execute(_SIZE, (key, owner)).fetchone()
+    return refusal_of(admit, count, size)
 
 
 def _position(connection: sqlite3.Connection, owner: str, key: int, item_id: str) -> int | None:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from antiphon.protocol.items import Item
-from antiphon.store.base import Claim, ClaimRequest, Conversation, ItemPage
-from antiphon.store.encoding import encode_items, encode_new_items, is_storable
+from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.encoding import encode_aside, encode_new_items, is_storable
 from antiphon.store.sqlite import conversation_statements as statements
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.worker import Reader, Writer
@@ -75,11 +75,13 @@ class SqliteConversations:
         )
         return await self._writer.remove(run)
 
-    async def items(self, owner: str, conversation_id: str) -> list[Item] | None:
+    async def items(
+        self, owner: str, conversation_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return every item in order."""
         if not is_storable(conversation_id):
             return None
-        run = partial(statements.items, owner=owner, conversation_id=conversation_id)
+        run = partial(statements.items, owner=owner, conversation_id=conversation_id, admit=admit)
         return await self._reader.call(run)
 
     async def page(
@@ -150,7 +152,9 @@ class SqliteConversations:
         )
         return await self._writer.remove(run)
 
-    async def lock(self, owner: str, conversation_id: str, response_id: str) -> list[Item] | None:
+    async def lock(
+        self, owner: str, conversation_id: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Become the writer."""
         if not is_storable(conversation_id):
             return None
@@ -161,6 +165,7 @@ class SqliteConversations:
             response_id=response_id,
             writer=self._presence.name,
             is_alive=self._presence.is_alive,
+            admit=admit,
         )
         return await self._writer.call(run)
 
@@ -174,7 +179,7 @@ class SqliteConversations:
         """Add what was said and let go, if this response holds the lock; say whether it did."""
         if not is_storable(conversation_id):
             return False
-        rows = encode_items(said)
+        rows = await encode_aside(said)
         run = partial(
             statements.unlock,
             owner=owner,

@@ -16,11 +16,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.errors import AntiphonError, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import DONE_STATUSES, Response
-from antiphon.store.base import MAX_DEPTH, Batch, History, KeyRecord, Log, Notice
-from antiphon.store.encoding import StoredItem, decode_item, decode_turn, lost_conversation
+from antiphon.store.base import MAX_DEPTH, Admit, Batch, History, KeyRecord, Log, Notice
+from antiphon.store.encoding import (
+    StoredItem,
+    decode_item,
+    decode_turn,
+    lost_conversation,
+    refusal_of,
+)
 from antiphon.store.sqlite import claim_statements, conversation_statements, log_statements
 from antiphon.store.sqlite.connection import turns_of
 from antiphon.store.sqlite.erasure import mark
@@ -73,6 +79,11 @@ _ITEMS: Final = """
     SELECT items.body FROM json_each(?) AS turn
     CROSS JOIN items ON items.response = turn.value AND items.owner = ?
     ORDER BY turn.key, items.kind, items.position
+"""
+# The length of a body stands in front of it: no page of a long one is read for this.
+_SIZE: Final = """
+    SELECT count(*), coalesce(sum(length(items.body)), 0) FROM json_each(?) AS turn
+    CROSS JOIN items ON items.response = turn.value AND items.owner = ?
 """
 _ITEMS_OF_KIND: Final = (
     "SELECT body FROM items WHERE response = ? AND kind = ? AND owner = ? ORDER BY position"
@@ -208,8 +219,10 @@ def forget(connection: sqlite3.Connection, owner: str, writer: str, response_id:
         _take_out(connection, [(row[0], owner, response_id)])
 
 
-def history(connection: sqlite3.Connection, owner: str, response_id: str) -> History | None:
-    """Walk from the head to the root, then read the items the other way."""
+def history(
+    connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> History | AntiphonError | None:
+    """Walk from the head to the root, then read the items the other way, if they are admitted."""
     head = connection.execute(
         "SELECT status FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
     ).fetchone()
@@ -217,11 +230,16 @@ def history(connection: sqlite3.Connection, owner: str, response_id: str) -> His
         return None
     chain = connection.execute(_WALK, {"owner": owner, "id": response_id}).fetchall()
     keys = [key for key, _ in reversed(chain)]
-    bodies: list[bytes] = []
-    for start in range(0, len(keys), _TURNS_AT_ONCE):
-        some = json.dumps(keys[start : start + _TURNS_AT_ONCE])
-        bodies += (body for (body,) in connection.execute(_ITEMS, (some, owner)))
-    items, weight = list(map(decode_item, bodies)), sum(map(len, bodies))
+    steps = [
+        json.dumps(keys[start : start + _TURNS_AT_ONCE])
+        for start in range(0, len(keys), _TURNS_AT_ONCE)
+    ]
+    sizes = [connection.execute(_SIZE, (step, owner)).fetchone() for step in steps]
+    count, weight = map(sum, zip(*sizes, strict=True))
+    refusal = refusal_of(admit, count, weight)
+    if refusal is not None:
+        return refusal
+    items = [item for step in steps for item in _items(connection, _ITEMS, (step, owner))]
     return History(items, head[0], chain[-1][1], weight, len(keys), removals(connection))
 
 

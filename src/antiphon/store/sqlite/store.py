@@ -18,13 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.errors import AntiphonError, StoreUnavailable
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base import Admit, Batch, History, KeyRecord, Log, Notice, Orphan
 from antiphon.store.encoding import (
     StoredItem,
     check_final,
+    encode_aside,
     encode_items,
     encode_turn,
     is_storable,
@@ -99,7 +100,7 @@ class SqliteStore:
         request: bytes | None = None,
     ) -> None:
         """Queue the turn to be written. If writing failed last, wait: better a 503 now."""
-        body, rows = encode_turn(response), encode_items(items)
+        body, rows = encode_turn(response), await encode_aside(items)
         row = statements.Beginning(
             response.id,
             response.previous_response_id,
@@ -148,13 +149,14 @@ class SqliteStore:
     ) -> None:
         """Return when the final state and all that goes with it is on the disk."""
         check_final(response)
+        added = await encode_aside(said)
         ending = statements.Ending(
             response.id,
             response.status,
             encode_turn(response),
             encode_items(response.output),
             batch,
-            encode_items(said),
+            added,
             notices,
         )
         run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
@@ -187,9 +189,11 @@ class SqliteStore:
         self._waiters.wake(response_id)
         return found
 
-    async def history(self, owner: str, response_id: str) -> History | None:
+    async def history(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> History | None:
         """Return the items of the whole chain that ends in this response."""
-        return await self._read(statements.history, owner, response_id)
+        return await self._read(partial(statements.history, admit=admit), owner, response_id)
 
     async def removals(self) -> int:
         """Return how often something was removed from the file, by any process."""
@@ -322,12 +326,15 @@ class SqliteStore:
         return removed
 
     async def _read(
-        self, ask: Callable[[sqlite3.Connection, str, str], _T | None], owner: str, name: str
+        self,
+        ask: Callable[[sqlite3.Connection, str, str], _T | AntiphonError | None],
+        owner: str,
+        name: str,
     ) -> _T | None:
         if not is_storable(name):
             return None
 
-        def run(connection: sqlite3.Connection) -> _T | None:
+        def run(connection: sqlite3.Connection) -> _T | AntiphonError | None:
             return ask(connection, owner, name)
 
         # Asked first: what was queued may be written while we read, and still be missed.

@@ -1,0 +1,102 @@
+"""How much memory may the requests of this process take together, and one owner of it?
+
+Every request, context and stream reserves what it is going to take before it takes it. What
+does not fit is refused with 503 and `Retry-After`, so the process never needs more than its
+budget. The rule that keeps it fair: an owner may hold at most four times what would then still be
+free. Alone, an owner can have four fifths; the more owners there are, the smaller the shares,
+and there is always something left for the next one.
+
+Sizes are estimates: bytes on the wire times the number of copies that are made of them.
+Reserving is safe in any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from antiphon.protocol.errors import BodyTooLarge, Overloaded
+
+__all__ = ["COPIES", "Budget", "Hold"]
+
+COPIES: Final = 4
+"""Copies of the bytes of a request while its turn begins, as measured.
+
+As they came, decoded, as the upstream gets them, and as the store gets them.
+"""
+
+_SHARE: Final = 4
+
+
+class Budget:
+    """The bytes that may be held at once. One per process."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._used = 0
+        self._owners: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> int:
+        """How many bytes are held."""
+        return self._used
+
+    @property
+    def largest(self) -> int:
+        """How many bytes one owner can hold who is alone here."""
+        return self.total * _SHARE // (_SHARE + 1)
+
+    def hold(self, owner: str, size: int = 0) -> Hold:
+        """Reserve so many bytes for an owner. Raise Overloaded if they are not free.
+
+        Raise BodyTooLarge if they never will be.
+        """
+        hold = Hold(self, owner)
+        if size:
+            hold.resize(size)
+        return hold
+
+    def _change(self, owner: str, before: int, size: int) -> None:
+        """Let one hold have this size."""
+        if size > self.largest:
+            raise BodyTooLarge(
+                f"this needs about {size} bytes of memory, and one request may have "
+                f"{self.largest} here (memory_bytes)"
+            )
+        with self._lock:
+            used = self._used - before + size
+            held = self._owners.get(owner, 0) - before + size
+            if size > before and held > _SHARE * (self.total - used):
+                raise Overloaded("the memory for requests is in use; try again in a moment")
+            self._used = used
+            if held:
+                self._owners[owner] = held
+            else:
+                self._owners.pop(owner, None)
+
+
+class Hold:
+    """What one request has reserved. It is released once, by whoever ends the request."""
+
+    __slots__ = ("_budget", "_owner", "_size")
+
+    def __init__(self, budget: Budget, owner: str) -> None:
+        self._budget = budget
+        self._owner = owner
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes are reserved."""
+        return self._size
+
+    def resize(self, size: int) -> None:
+        """Hold so many bytes instead. Raise Overloaded if they are not free; then keep the rest."""
+        if size != self._size:
+            self._budget._change(self._owner, self._size, size)
+            self._size = size
+
+    def release(self) -> None:
+        """Give everything back. Doing it twice is fine."""
+        self.resize(0)

@@ -1,0 +1,165 @@
+"""Memory for requests: reserved before a body is read, refused with 503, given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.server.limits import ServerLimits
+from antiphon.server.memory import default_memory
+from antiphon.server.run import ServerSettings
+from antiphon.testing.gateway import Gateway, serve_gateway
+from tests.asking import ask, request
+
+MIB = 1024 * 1024
+LIMITS = ServerLimits(memory_bytes=10 * MIB)
+
+
+@asynccontextmanager
+async def served(limits: ServerLimits = LIMITS) -> AsyncIterator[Gateway]:
+    settings = ServerSettings(limits=limits)
+    async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def announced(gateway: Gateway, length: int) -> AsyncIterator[asyncio.StreamWriter]:
+    """Announce a body, send its first byte, and wait until memory is reserved for it."""
+    _, writer = await asyncio.open_connection(*gateway.address)
+    writer.write(
+        b"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n{" % length
+    )
+    before = gateway.app.engine.budget.used
+    async with asyncio.timeout(30):
+        while gateway.app.engine.budget.used == before:  # noqa: ASYNC110 # nothing says when
+            await asyncio.sleep(0.001)
+    yield writer
+    writer.close()
+    async with asyncio.timeout(30):
+        while gateway.app.engine.budget.used != before:  # noqa: ASYNC110 # nothing says when
+            await asyncio.sleep(0.001)
+
+
+async def test_a_body_that_does_not_fit_now_is_refused_with_503_unread() -> None:
+    async with served() as gateway:
+        async with announced(gateway, 3 * MIB // 2):
+            refused = await ask(gateway, input="x" * (MIB // 2))
+            small = await ask(gateway)
+        fits = await ask(gateway, input="x" * (MIB // 2))
+
+    assert refused.status == 503
+    assert refused.error["code"] == "server_overloaded"
+    assert refused.headers["Retry-After"] == "1"
+    assert small.status == 200
+    assert fits.status == 200
+
+
+async def test_a_body_that_never_fits_is_refused_for_good() -> None:
+    async with served() as gateway:
+        refused = await ask(gateway, input="x" * (3 * MIB))
+
+    assert refused.status == 413
+    assert "memory_bytes" in refused.error["message"]
+
+
+async def test_a_body_without_a_length_is_counted_as_it_arrives() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"input": "'
+        for _ in range(48):
+            yield b"x" * 65_536
+        yield b'"}'
+
+    async with (
+        served() as gateway,
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"{gateway.base_url}/responses",
+            data=pieces(),
+            headers={"Content-Type": "application/json"},
+        ) as answer,
+    ):
+        assert answer.status == 413
+
+
+async def test_memory_is_given_back_when_a_request_ends_however_it_ends() -> None:
+    async with served() as gateway:
+        used = gateway.app.engine.budget
+        await ask(gateway, input="x" * MIB)
+        assert used.used == 0
+        await ask(gateway, input="x" * MIB, stream=True)
+        assert used.used == 0
+        await ask(gateway, input=[7] * 90_000)
+        assert used.used == 0
+
+
+async def test_a_background_turn_keeps_its_memory_until_it_has_ended() -> None:
+    async with served() as gateway:
+        answer = await ask(gateway, input="x" * MIB, background=True)
+        budget = gateway.app.engine.budget
+        path = f"/responses/{answer.json['id']}?stream=true"
+        await request(gateway, "GET", path)
+        async with asyncio.timeout(30):
+            while budget.used:  # noqa: ASYNC110 # nothing says when
+                await asyncio.sleep(0.001)
+    assert answer.status == 200
+
+
+async def test_a_history_reserves_memory_before_it_is_read() -> None:
+    limits = ServerLimits(memory_bytes=24 * MIB)
+    async with served(limits) as gateway:
+        first = await ask(gateway, input="x" * MIB)
+        previous = first.json["id"]
+        async with announced(gateway, 7 * MIB // 2):
+            refused = await ask(gateway, previous_response_id=previous)
+        again = await ask(gateway, previous_response_id=previous)
+
+    assert refused.status == 503
+    assert again.status == 200
+
+
+async def test_frames_of_a_websocket_count_too() -> None:
+    async with (
+        served() as gateway,
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"{gateway.base_url}/responses") as wire,
+    ):
+        await wire.send_json({"type": "response.create", "input": "x" * (3 * MIB)})
+        refused = await wire.receive_json()
+        assert gateway.app.engine.budget.used == 0
+
+    assert refused["type"] == "error"
+    assert refused["status"] == 413
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"memory.max": "1000000\n"}, 500_000),
+        ({"memory.max": "max\n"}, None),
+        ({"memory/memory.limit_in_bytes": "2000000\n"}, 1_000_000),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        ({"memory.max": "max", "a/b/memory.max": "600000", "a/memory.max": "400000"}, 200_000),
+    ],
+)
+def test_the_budget_is_half_of_what_the_container_may_have(
+    tmp_path: Path, files: dict[str, str], expected: int | None
+) -> None:
+    groups = tmp_path / "groups"
+    groups.write_text("0::/a/b\n")
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = default_memory(root=tmp_path, cgroups=groups)
+    if expected is None:
+        assert found > 100 * MIB
+    else:
+        assert found == expected
+    assert default_memory(2, root=tmp_path, cgroups=groups) == found // 2
