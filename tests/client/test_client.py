@@ -631,7 +631,7 @@ async def test_further_answers_of_a_chat_server_are_reported(kind: str) -> None:
         made = await caller.create(model="m", input="x")
     assert made.output_text == "<0>"
     assert made.antiphon
-    assert made.antiphon.degraded[0].startswith("n: choices beyond the first are not told")
+    assert made.antiphon.degraded[0].startswith("n: choices beyond the first are not returned")
 
 
 async def test_a_server_that_closed_an_idle_connection_costs_no_attempt(kind: str) -> None:
