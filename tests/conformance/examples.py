@@ -21,6 +21,9 @@ from antiphon.protocol.events import (
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
     KnownEvent,
     OutputItemAdded,
     OutputItemDone,
@@ -273,6 +276,9 @@ EXAMPLES: Final[dict[type[KnownEvent], st.SearchStrategy[KnownEvent]]] = {
     ArgumentsDone: _events(ArgumentsDone, arguments=_text, name=_name, **_in_item),
     CustomInputDelta: _events(CustomInputDelta, delta=_text, obfuscation=_padding, **_in_item),
     CustomInputDone: _events(CustomInputDone, input=_text, **_in_item),
+    ImageInProgress: _events(ImageInProgress, **_in_item),
+    ImageGenerating: _events(ImageGenerating, **_in_item),
+    ImageCompleted: _events(ImageCompleted, **_in_item),
     ErrorEvent: _events(
         ErrorEvent, message=_text, code=st.none() | _name, param=st.none() | _name, kind=_name
     ),

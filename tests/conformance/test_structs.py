@@ -29,8 +29,14 @@ from tests.conformance.judges import (
 )
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
-# OpenAI's own: in Open Responses there are no custom tools.
-NOT_IN_OPEN = {"response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"}
+# OpenAI's own: in Open Responses there are no custom tools and no images.
+NOT_IN_OPEN = {
+    "response.custom_tool_call_input.delta",
+    "response.custom_tool_call_input.done",
+    "response.image_generation_call.in_progress",
+    "response.image_generation_call.generating",
+    "response.image_generation_call.completed",
+}
 
 few = settings(
     max_examples=25,
