@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import Answer, ask, ask_stream, request, terminal
 
-PAGE = Path(__file__).parents[2] / "docs/howto/conversations-api.md"
 HELLO: Item = {"role": "user", "content": "hello"}
 NOWHERE = "/conversations/conv_0"
 
@@ -512,18 +510,6 @@ async def test_the_sdk_talks_in_a_conversation(client: openai.AsyncOpenAI) -> No
     assert first.conversation is not None
     assert first.conversation.id == conversation.id
     assert second.output[0].id in [item.id async for item in items]
-
-
-async def test_the_example_in_the_docs_prints_what_its_page_says() -> None:
-    page = await asyncio.to_thread(PAGE.read_text)
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (expected,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
-    printed: list[str] = []
-    async with serve_gateway(ScriptedBackend(models=["smollm2-135m"])) as gateway:
-        local = program.replace("http://127.0.0.1:4680/v1", gateway.base_url)
-        await asyncio.to_thread(exec, local, {"print": printed.append})
-
-    assert "".join(f"{line}\n" for line in printed) == expected
 
 
 async def test_calls_of_every_family_are_listed_with_a_status(gateway: Gateway) -> None:
