@@ -76,7 +76,10 @@ def test_settings_for_many_callers_do_not_hinder_one(
     runner: CliRunner, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DIALECT", "open-responses")
-    config = 'require_keys = true\nworkers = 4\nhost = "0.0.0.0"\nport = 1\n' + ECHO
+    config = (
+        'require_keys = true\nallowed_origins = ["*"]\nworkers = 4\nhost = "0.0.0.0"\nport = 1\n'
+        + ECHO
+    )
     assert _run(runner, "ask", "hello", config=config).exit_code == 0
     assert capfd.readouterr().out.splitlines()[1] == "hello"
 

@@ -186,9 +186,13 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         text = environ.get(variable(key), "")
         if text:
             is_list = get_origin(types[key]) is tuple
-            value = [word.strip() for word in text.split(",")] if is_list else text
+            value = _words(text) if is_list else text
             found[key] = _convert(value, types[key], variable(key), strict=False)
     return found
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:

@@ -30,6 +30,13 @@ _LISTING_SECONDS: Final = 30.0
 _PASSED_ON: Final = ("upstream", "upstream_key_env", "profile", "config")
 # What would make a gateway for one client on this machine into another: it is set here.
 _FIXED: Final = ("--host", "127.0.0.1", "--port", "0", "--workers", "1", "--dialect", "openai")
+_FIXED_VARIABLES: Final = {
+    "ANTIPHON_REQUIRE_KEYS": "false",
+    # A comma alone is an empty list; an empty variable would leave what the file sets.
+    "ANTIPHON_ALLOWED_ORIGINS": ",",
+    # A line for each request would make every log look as if there were trouble.
+    "ANTIPHON_LOG_LEVEL": "warning",
+}
 
 
 class _Model(msgspec.Struct, frozen=True):
@@ -91,8 +98,7 @@ def open_gateway(flags: Mapping[str, Any], log: Path) -> Iterator[Gateway]:
             stdout=subprocess.PIPE,
             stderr=sink,
             text=True,
-            # A line for each request would make every log look as if there were trouble.
-            env=os.environ | {"ANTIPHON_REQUIRE_KEYS": "false", "ANTIPHON_LOG_LEVEL": "warning"},
+            env=os.environ | _FIXED_VARIABLES,
             **_apart(),
         )
     try:
