@@ -298,6 +298,15 @@ async def test_a_turn_that_is_itself_too_long_keeps_its_last_calls() -> None:
     assert answer == ["task", "SUM", "function_call:c4", "function_call_output:c4"]
 
 
+async def test_a_call_stays_with_an_output_that_came_after_a_later_message() -> None:
+    backend = ScriptedBackend(summing)
+    items = [said("user", "x" * 4000), call("a"), said("user", "quick"), output("a")]
+    deltas = await streamed(items, backend, **threshold(900))
+    assert len(passed(deltas)) == 1
+    answer = texts(list(backend.plans[-1].items))
+    assert answer == ["SUM", "function_call:a", "quick", "function_call_output:a"]
+
+
 async def test_what_the_user_said_last_always_stays() -> None:
     backend = ScriptedBackend(summing)
     items = [*LONG[:3], said("user", "ask" + "y" * 4000)]

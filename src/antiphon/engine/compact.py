@@ -252,7 +252,7 @@ def _divide_for_answer(items: Sequence[Item], budget: int, newest_budget: int) -
         if start is not None and estimate_tokens(list(items[start:])) <= newest_budget:
             behind |= set(range(start, len(items)))
             break
-    return _divide(items, behind, budget, always=user)
+    return _divide(items, behind | _calls_of(items, behind), budget, always=user)
 
 
 def _divide(
@@ -292,6 +292,18 @@ def _open_calls(items: Sequence[Item]) -> set[int]:
         for index, item in enumerate(items)
         if is_call(item) and outputs.isdisjoint({answers(item), item.get("id")})
     }
+
+
+def _calls_of(items: Sequence[Item], places: set[int]) -> set[int]:
+    """Return the places of the calls whose outputs stand at these places."""
+    newest: dict[object, int] = {}
+    found: set[int] = set()
+    for index, item in enumerate(items):
+        if is_call(item):
+            newest |= dict.fromkeys((answers(item), item.get("id")), index)
+        elif index in places and is_output(item) and answers(item) in newest:
+            found.add(newest[answers(item)])
+    return found
 
 
 def _last_user(items: Sequence[Item]) -> int | None:
