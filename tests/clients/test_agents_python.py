@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from antiphon.testing import Call, Script
+from antiphon.testing import Call, Cut, Script
 from tests.clients.stage import Performance, Scripts, calling, perform, roles, tool_messages
 
 ROME: Final = '{"city": "Rome"}'
@@ -20,6 +20,7 @@ SCRIPTS: Final[Scripts] = {
         Script(text="Sun in both."),
     ],
     "streaming": [ASK_ROME, Script(text="Sun in Rome.")],
+    "cut-off": [Script(text="one two three four", faults=[Cut(after=3)])],
     "handoff": [
         Script(calls=[Call("transfer_to_poet", "{}", "call_poet")]),
         Script(text="The sea, the sea."),
@@ -92,6 +93,13 @@ def test_a_streamed_run_tells_of_items_and_text(played: Performance) -> None:
     assert seen["items"] == ["tool_called", "tool_output", "message_output_created"]
     _, second = played.bodies("streaming")
     assert tool_messages(second) == {"call_rome": "sun in Rome"}
+
+
+def test_a_streamed_run_that_is_cut_off_raises_with_the_response_id(played: Performance) -> None:
+    seen = played.seen("cut-off")
+    assert "".join(seen["pieces"]) == "one two"
+    assert seen["code"] == "upstream_closed"
+    assert "GET /v1/responses/resp_" in seen["message"]
 
 
 @pytest.mark.turn("agents", "handoff to another agent", transport="http")

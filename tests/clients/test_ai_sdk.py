@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from antiphon.testing import Call, Script, Status
+from antiphon.testing import Call, Cut, Script, Status
 from tests.clients.stage import Performance, Scripts, calling, perform, roles, tool_messages
 
 ADA: Final = '{"name": "Ada", "age": 36}'
@@ -19,6 +19,7 @@ THINKING: Final = (Script(reasoning="Look it up.", calls=ASK_ROME.calls), SUN)
 BOTH: Final[Scripts] = {
     "generate-text": [Script(text="Hello there.")],
     "stream-text": [Script(text=["one", " two", " three"])],
+    "cut-off": [Script(text="one two three four", faults=[Cut(after=3)])],
     "tool-loop": [
         Script(calls=[Call("weather", ROME, "call_rome"), Call("weather", '{"city": "Oslo"}')]),
         Script(text="Sun in both."),
@@ -93,6 +94,14 @@ def _check_stream(played: Performance, provider: str) -> None:
     seen = played.seen(f"{provider}-stream-text")
     assert seen["pieces"] == ["one", " two", " three"]
     assert (seen["text"], seen["finishReason"]) == ("one two three", "stop")
+
+
+@pytest.mark.parametrize("provider", ["openai", "open"])
+def test_an_answer_that_is_cut_off_is_an_error(played: Performance, provider: str) -> None:
+    seen = played.seen(f"{provider}-cut-off")
+    assert "".join(seen["pieces"]) == "one two"
+    assert "upstream_closed" in json.dumps(seen["errors"])
+    assert seen["finishReason"] == "error"
 
 
 def _check_tool_loop(played: Performance, provider: str) -> None:

@@ -7,13 +7,14 @@ from typing import Final
 
 import pytest
 
-from antiphon.testing import Call, Script
+from antiphon.testing import Call, Cut, Script
 from tests.clients.stage import Performance, Scripts, calling, perform, tool_messages
 
 ADA: Final = '{"name": "Ada", "age": 36}'
 SCRIPTS: Final[Scripts] = {
     "create": [Script(text="Hello there.")],
     "create-stream": [Script(text="one two", reasoning="They greet me.")],
+    "cut-off": [Script(text="one two three four", faults=[Cut(after=3)])],
     "stream": [Script(text=["one", " two", " three"])],
     "stream-again": [Script(text="one two three")],
     "parse": [Script(text=ADA)],
@@ -100,6 +101,16 @@ def test_a_stream_carries_every_event_of_reasoning_and_text(played: Performance)
     kinds = [item["type"] for item in seen["last"]["response"]["output"]]
     assert kinds == ["reasoning", "message"]
     assert played.bodies("create-stream")[0]["stream"] is True
+
+
+def test_an_answer_that_is_cut_off_is_an_error_and_what_was_produced_is_kept(
+    played: Performance,
+) -> None:
+    seen = played.seen("cut-off")
+    assert (seen["error"]["name"], seen["error"]["code"]) == ("APIError", "upstream_closed")
+    assert "GET /v1/responses/resp_" in seen["error"]["message"]
+    assert seen["types"][-1] == "response.output_item.done"
+    assert seen["kept"] == "one two"
 
 
 @pytest.mark.turn("openai-node", "responses.stream", transport="http")

@@ -23,7 +23,7 @@ from agents import (  # type: ignore[import-not-found]  # it has an environment 
     set_tracing_disabled,
     tool_namespace,
 )
-from openai import AsyncOpenAI
+from openai import APIError, AsyncOpenAI
 from pydantic import BaseModel
 from report import tell, turn  # type: ignore[import-not-found]  # it lies beside this file
 
@@ -79,6 +79,18 @@ async def streaming(model: str) -> Any:
         if event.type == "run_item_stream_event":
             items.append(event.name)
     return {"text": result.final_output, "pieces": pieces, "items": items}
+
+
+async def cut_off(model: str) -> Any:
+    result = Runner.run_streamed(Agent(name="Clerk", model=model), "The weather in Rome?")
+    pieces = []
+    try:
+        async for event in result.stream_events():
+            if event.type == "raw_response_event" and event.data.type.endswith("text.delta"):
+                pieces.append(event.data.delta)
+    except APIError as error:
+        return {"pieces": pieces, "code": error.code, "message": error.message}
+    return {"pieces": pieces, "code": None, "message": ""}
 
 
 async def handing_off(model: str) -> Any:
@@ -238,6 +250,7 @@ async def main() -> None:
     )
     await turn("tool-loop", tool_loop)
     await turn("streaming", streaming)
+    await turn("cut-off", cut_off)
     await turn("handoff", handing_off)
     await turn("output-type", output_type)
     await turn("previous-response", previous_response)

@@ -48,6 +48,14 @@ async function both(prefix, provider) {
     return { pieces, text: await result.text, finishReason: await result.finishReason };
   });
 
+  await turn(`${prefix}-cut-off`, async (model) => {
+    const errors = [];
+    const onError = ({ error }) => errors.push(error);
+    const result = streamText({ ...once, model: provider(model), prompt: 'Say hello.', onError });
+    const pieces = await all(result.textStream);
+    return { pieces, errors, finishReason: await result.finishReason };
+  });
+
   await turn(`${prefix}-tool-loop`, async (model) => {
     const result = await generateText({
       ...steps,

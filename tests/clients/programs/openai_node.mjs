@@ -38,6 +38,21 @@ await turn('create-stream', async (model) => {
   return { types: events.map((event) => event.type), last: events.at(-1) };
 });
 
+await turn('cut-off', async (model) => {
+  const types = [];
+  const error = { name: null };
+  let id = null;
+  try {
+    for await (const event of await client.responses.create({ model, input: 'Hello.', stream: true })) {
+      id ??= event.response?.id;
+      types.push(event.type);
+    }
+  } catch (thrown) {
+    Object.assign(error, { name: thrown.constructor.name, code: thrown.code, message: thrown.message });
+  }
+  return { types, error, kept: (await client.responses.retrieve(id)).output_text };
+});
+
 await turn('stream', async (model) => {
   const pieces = [];
   const stream = client.responses.stream({ model, input: 'Hello.' });
