@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
 
 from antiphon.cli.remote import Remote, Server
 from antiphon.server.workers import MAX_DEATHS, restart_pause
-from tests.cli.processes import WATCHDOG_SECONDS, environment, serve
+from tests.cli.processes import ECHO, WATCHDOG_SECONDS, environment, serve
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
@@ -146,3 +149,34 @@ def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
     said = program.process.stdout.read().splitlines()
     program.end()
     assert said == ["bye", "bye"]
+
+
+async def test_two_workers_serve_the_sum_of_their_metrics_on_a_port_of_their_own(
+    tmp_path: Path,
+) -> None:
+    config = f"metrics_port = 0\n{ECHO}"
+    with serve("--workers", "2", home=tmp_path, config=config) as served:
+        assert served.process.stdout is not None
+        lines = iter(served.process.stdout.readline, "")
+        url = next(line.split()[1] for line in lines if line.split()[:1] == ["metrics"])
+        async with aiohttp.ClientSession() as session:
+            for _ in range(20):  # a connection each: the kernel shares them out
+                async with aiohttp.ClientSession() as other:
+                    body = {"input": "hi"}
+                    async with other.post(f"{served.base_url}/responses", json=body) as answer:
+                        assert answer.status == 200
+            async with asyncio.timeout(60):
+                # A worker shares its counts once a second, and nothing reports that it did.
+                while await _completed(session, url) < 20:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+            for _ in range(6):
+                assert await _completed(session, url) == 20
+            async with session.get(url.replace("/metrics", "/v1/models")) as other_path:
+                assert other_path.status == 404
+
+
+async def _completed(session: aiohttp.ClientSession, url: str) -> float:
+    async with session.get(url, headers={"Connection": "close"}) as answer:
+        text = await answer.text()
+    found = re.search(r'antiphon_responses_total\{status="completed"\} (\S+)', text)
+    return float(found[1]) if found else 0.0

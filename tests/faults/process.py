@@ -157,7 +157,7 @@ async def _read_url(process: asyncio.subprocess.Process) -> str:
         line = (await process.stdout.readline()).decode()
         url = line.split()[-1]
         assert url.startswith("http://"), line
-        health = url.replace("/v1", "/readyz")
+        health = url.replace("/v1", "/healthz")
         async with aiohttp.ClientSession() as session, session.get(health) as answer:
             assert answer.status == 200, await answer.read()
     return url

@@ -249,9 +249,9 @@ async def test_health_readiness_and_metrics_tell_the_truth() -> None:
         metrics = (await request(gateway, "GET", "/../metrics")).body.decode()
 
     assert (health.status, ready.status) == (200, 200)
-    assert 'antiphon_responses_total{status="completed",worker="0"} 1.0' in metrics
-    assert 'antiphon_tokens_total{kind="output",worker="0"} 2.0' in metrics
-    assert 'antiphon_turns{worker="0"} 0.0' in metrics
+    assert 'antiphon_responses_total{status="completed"} 1.0' in metrics
+    assert 'antiphon_tokens_total{kind="output"} 2.0' in metrics
+    assert "antiphon_turns 0.0" in metrics
 
 
 async def test_the_api_describes_itself() -> None:

@@ -26,6 +26,7 @@ def banner(
     models: Sequence[str],
     config: Path | None,
     needs_key: bool,
+    metrics: str | None = None,
 ) -> str:
     """Return the lines to print. `models` is empty if they could not be learnt in time."""
     lines = [f"antiphon {__version__} serves {base_url}"]
@@ -36,6 +37,8 @@ def banner(
     lines.append(f"  store   {store}")
     if config is not None:
         lines.append(f"  config  {config}")
+    if metrics is not None:
+        lines.append(f"  metrics {metrics}")
     if needs_key:
         lines.append("  keys    required; `antiphon keys create` makes one")
     command = curl(base_url, models[0] if models else None, needs_key=needs_key)

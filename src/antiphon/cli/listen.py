@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.cli.errors import BadSettings, CliError
 
-__all__ = ["Address", "bind", "resolve", "url_of"]
+__all__ = ["Address", "bind", "metrics_url", "resolve", "url_of"]
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -67,6 +67,15 @@ def bind(address: Address) -> socket.socket:
 
 def url_of(sock: socket.socket) -> str:
     """Return the base URL under which this machine reaches the socket."""
+    return f"{_root_of(sock)}/v1"
+
+
+def metrics_url(sock: socket.socket) -> str:
+    """Return the URL under which this machine reaches the metrics' own port."""
+    return f"{_root_of(sock)}/metrics"
+
+
+def _root_of(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -12,9 +12,11 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,13 +29,14 @@ from antiphon.cli.banner import banner
 from antiphon.cli.config import Settings, load
 from antiphon.cli.endpoints import read_endpoints
 from antiphon.cli.errors import BadSettings
-from antiphon.cli.listen import bind, resolve, url_of
+from antiphon.cli.listen import bind, metrics_url, resolve, url_of
 from antiphon.cli.places import default_store, open_named_store, speaking_of
 from antiphon.cli.providers import Source, build, read_sources
 from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
 from antiphon.server.log_lines import LineWriter, formatter_for
+from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import ANY_ORIGIN, is_origin
 from antiphon.server.run import ServerSettings, make_app, serve
 from antiphon.server.workers import run_workers
@@ -60,7 +63,7 @@ def start(flags: Mapping[str, Any]) -> int:
     _log_to(logging.StreamHandler(), settings)
     _check_workers(settings)
     _check_origins(settings)
-    with bind(address) as sock:
+    with bind(address) as sock, _metrics_socket(settings) as metrics_sock:
         has_keys = asyncio.run(_look_for_keys(settings))
         if not has_keys:
             _check_keyless(settings, is_exposed=not address.is_loopback)
@@ -72,9 +75,20 @@ def start(flags: Mapping[str, Any]) -> int:
                 models=_model_names(settings, sources),
                 config=path,
                 needs_key=settings.require_keys,
+                metrics=None if metrics_sock is None else metrics_url(metrics_sock),
             )
         )
-        return _run(settings, sources, sock)
+        return _run(settings, sources, sock, metrics_sock)
+
+
+@contextmanager
+def _metrics_socket(settings: Settings) -> Iterator[socket.socket | None]:
+    """Yield the socket of the metrics' own port, if one is set."""
+    if settings.metrics_port is None:
+        yield None
+        return
+    with bind(resolve(settings.metrics_host, settings.metrics_port)) as sock:
+        yield sock
 
 
 def _check_origins(settings: Settings) -> None:
@@ -126,7 +140,7 @@ def _model_names(settings: Settings, sources: Sequence[Source]) -> list[str]:
     )
     asking.start()
     asking.join(_LISTING_SECONDS + 0.1)
-    listing = found[0] if found else _Listing([], {"upstream": "no answer in time"})
+    listing = found[0] if found else _Listing([], {s.name: "no answer in time" for s in sources})
     for name, problem in listing.problems.items():
         click.echo(f"Provider {name} does not answer: {problem}.", err=True)
     default = settings.default_model
@@ -157,20 +171,30 @@ async def _list_models(settings: Settings, sources: Sequence[Source]) -> _Listin
         await catalog.close()
 
 
-def _run(settings: Settings, sources: Sequence[Source], sock: socket.socket) -> int:
-    def work(index: int) -> None:
+def _run(
+    settings: Settings,
+    sources: Sequence[Source],
+    sock: socket.socket,
+    metrics_sock: socket.socket | None,
+) -> int:
+    def work(index: int, board: MetricsBoard | None = None) -> None:
         # Not in the parent of several workers: it forks, so it must not have a thread.
         _log_to(LineWriter(sys.stderr), settings)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(_serve(settings, sources, sock, index))
+                runner.run(_serve(settings, sources, sock, metrics_sock, board))
         finally:
             _log_to(logging.StreamHandler(), settings)  # closes the writer
 
     if settings.workers == 1:
         work(0)
         return 0
-    return run_workers(settings.workers, work, drain_seconds=settings.limits.drain_seconds)
+    with tempfile.TemporaryDirectory(prefix="antiphon-metrics-") as directory:
+        return run_workers(
+            settings.workers,
+            lambda index: work(index, MetricsBoard(Path(directory), str(index))),
+            drain_seconds=settings.limits.drain_seconds,
+        )
 
 
 def _log_to(handler: logging.Handler, settings: Settings) -> None:
@@ -179,7 +203,11 @@ def _log_to(handler: logging.Handler, settings: Settings) -> None:
 
 
 async def _serve(
-    settings: Settings, sources: Sequence[Source], sock: socket.socket, index: int
+    settings: Settings,
+    sources: Sequence[Source],
+    sock: socket.socket,
+    metrics_sock: socket.socket | None,
+    board: MetricsBoard | None,
 ) -> None:
     store = open_named_store(_store_of(settings))
     app = await make_app(
@@ -194,13 +222,13 @@ async def _serve(
             limits=settings.limits,
             seal_keys=read_seal_keys(settings, os.environ),
             webhooks=tuple(read_endpoints(settings, os.environ)),
-            worker=str(index),
             workers=settings.workers,
+            board=board,
             id_mark=settings.id_mark,
             rerun_background=settings.rerun_background,
         ),
     )
-    await serve(app, sock, lambda: None)
+    await serve(app, sock, lambda: None, metrics_sock)
 
 
 def _catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:

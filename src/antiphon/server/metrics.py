@@ -1,7 +1,8 @@
 """What the server counts, for Prometheus.
 
-Counting is a dict lookup and an addition, so it can stand on the hot road. The Prometheus
-library is imported when somebody asks.
+Counting is a dict lookup and an addition, so that it can be done for every request. The
+Prometheus library is imported when the counts are asked for. Where several workers share a port,
+the answer is the sum over all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from antiphon.protocol.response import Response
+from antiphon.server.metrics_board import Counts, MetricsBoard, add_up
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -22,16 +24,21 @@ _BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0)
 
 
 class Metrics:
-    """Counts of one process. `worker` labels them where several share a port."""
+    """The counts of this process. `board` is where other workers leave theirs, if there are any."""
 
-    def __init__(self, worker: str = "0") -> None:
-        self._worker = worker
+    def __init__(self, board: MetricsBoard | None = None) -> None:
+        self._board = board
+        # A worker that takes the place of a dead one goes on from there: counters never fall.
+        before = board.read_own() if board else Counts()
         self._requests: dict[tuple[str, int], int] = defaultdict(int)
-        self._responses: dict[str, int] = defaultdict(int)
-        self._tokens: dict[str, int] = defaultdict(int)
-        self._degraded = 0
-        self._buckets = [0] * (len(_BUCKETS) + 1)
-        self._seconds = 0.0
+        for name, count in before.requests.items():
+            route, _, status = name.rpartition(" ")
+            self._requests[route, int(status)] = count
+        self._responses: dict[str, int] = defaultdict(int, before.responses)
+        self._tokens: dict[str, int] = defaultdict(int, before.tokens)
+        self._degraded = before.degraded
+        self._buckets = before.buckets or [0] * (len(_BUCKETS) + 1)
+        self._seconds = before.seconds
         self.turns = 0
         """Turns that run right now, and background ones that run or wait."""
         self.background = 0
@@ -56,8 +63,13 @@ class Metrics:
         tokens["output"] += usage.output_tokens
         tokens["reasoning"] += usage.output_tokens_details.reasoning_tokens
 
+    def share(self) -> None:
+        """Leave the counts where the other workers find them."""
+        if self._board is not None:
+            self._board.write(self._counts())
+
     def render(self) -> bytes:
-        """Return everything in Prometheus' text format."""
+        """Return the counts of all workers in Prometheus' text format."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
@@ -72,52 +84,66 @@ class Metrics:
             HistogramMetricFamily,
         )
 
-        mine = [self._worker]
+        total = self._total()
         requests = CounterMetricFamily(
-            "antiphon_requests", "HTTP requests answered.", labels=["worker", "route", "status"]
+            "antiphon_requests", "HTTP requests answered.", labels=["route", "status"]
         )
-        for (route, status), count in self._requests.items():
-            requests.add_metric([*mine, route, str(status)], count)
+        for name, count in total.requests.items():
+            requests.add_metric(name.rpartition(" ")[::2], count)
         yield requests
         responses = CounterMetricFamily(
-            "antiphon_responses", "Responses by how they ended.", labels=["worker", "status"]
+            "antiphon_responses", "Responses by how they ended.", labels=["status"]
         )
-        for ending, count in self._responses.items():
-            responses.add_metric([*mine, ending], count)
+        for ending, count in total.responses.items():
+            responses.add_metric([ending], count)
         yield responses
         tokens = CounterMetricFamily(
-            "antiphon_tokens", "Tokens by kind, estimates included.", labels=["worker", "kind"]
+            "antiphon_tokens", "Tokens by kind, estimates included.", labels=["kind"]
         )
-        for kind, count in self._tokens.items():
-            tokens.add_metric([*mine, kind], count)
+        for kind, count in total.tokens.items():
+            tokens.add_metric([kind], count)
         yield tokens
-        degraded = CounterMetricFamily(
-            "antiphon_degraded", "Responses that could not honour everything.", labels=["worker"]
+        yield CounterMetricFamily(
+            "antiphon_degraded",
+            "Responses that could not honour everything.",
+            value=total.degraded,
         )
-        degraded.add_metric(mine, self._degraded)
-        yield degraded
-        turns = GaugeMetricFamily("antiphon_turns", "Turns that run now.", labels=["worker"])
-        turns.add_metric(mine, self.turns)
-        yield turns
-        background = GaugeMetricFamily(
+        yield GaugeMetricFamily("antiphon_turns", "Turns that run now.", value=total.turns)
+        yield GaugeMetricFamily(
             "antiphon_background_turns",
             "Background turns that run or wait now.",
-            labels=["worker"],
+            value=total.background,
         )
-        background.add_metric(mine, self.background)
-        yield background
-        seconds = HistogramMetricFamily(
+        yield HistogramMetricFamily(
             "antiphon_request_seconds",
             "Time from request to the end of the answer.",
-            labels=["worker"],
+            buckets=_cumulated(total.buckets),
+            sum_value=total.seconds,
         )
-        seconds.add_metric(mine, self._cumulated(), self._seconds)
-        yield seconds
 
-    def _cumulated(self) -> list[tuple[str, float]]:
-        total = 0
-        buckets: list[tuple[str, float]] = []
-        for edge, count in zip((*map(str, _BUCKETS), "+Inf"), self._buckets, strict=True):
-            total += count
-            buckets.append((edge, total))
-        return buckets
+    def _counts(self) -> Counts:
+        return Counts(
+            requests={f"{route} {status}": n for (route, status), n in self._requests.items()},
+            responses=dict(self._responses),
+            tokens=dict(self._tokens),
+            degraded=self._degraded,
+            buckets=self._buckets,
+            seconds=self._seconds,
+            turns=self.turns,
+            background=self.background,
+        )
+
+    def _total(self) -> Counts:
+        if self._board is None:
+            return self._counts()
+        self.share()  # so that what was shown once is not lost with this process
+        return add_up([self._counts(), *self._board.read_others()])
+
+
+def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
+    total = 0
+    cumulated: list[tuple[str, float]] = []
+    for edge, count in zip((*map(str, _BUCKETS), "+Inf"), buckets, strict=True):
+        total += count
+        cumulated.append((edge, total))
+    return cumulated

@@ -75,14 +75,14 @@ class OriginPolicy:
 
     def __init__(self, allowed: Sequence[str] = (), *, is_keyless: bool) -> None:
         self._allowed = frozenset(allowed)
-        self._is_keyless = is_keyless
+        self.is_keyless = is_keyless
 
     def check(self, request: web.BaseRequest, *, is_open: bool) -> None:
         """Raise Forbidden if the request does not come from a place that may ask.
 
         `is_open` is for routes that show nothing of anyone: there only proxies are refused.
         """
-        if not self._is_keyless:
+        if not self.is_keyless:
             return
         if request.rel_url.raw_path not in _PROBES:
             _refuse_proxy(request)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import default_memory
 from antiphon.server.metrics import Metrics
+from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.server.upkeep import upkeep
@@ -45,6 +47,7 @@ __all__ = ["ServerSettings", "make_app", "running", "serve", "start_listener"]
 _BACKLOG: Final = 1024
 _YOUNG_OBJECTS: Final = 20_000
 _SWITCH_SECONDS: Final = 0.0005
+_SHARE_SECONDS: Final = 1.0
 _ROUTES: Final = [
     route
     for resource in (responses, compact, conversations, websocket, models, health)
@@ -64,9 +67,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: ServerLimits = ServerLimits()
     seal_keys: tuple[bytes, ...] = ()
     webhooks: tuple[Endpoint, ...] = ()
-    worker: str = "0"
     workers: int = 1
     """How many processes share the memory of this machine."""
+    board: MetricsBoard | None = None
+    """Where the workers of this gateway leave their counts for each other."""
     id_mark: str = DEFAULT_MARK
     """What every id made here carries after its kind: see `server.ids`."""
     rerun_background: bool = False
@@ -75,7 +79,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
-    metrics = Metrics(settings.worker)
+    metrics = Metrics(settings.board)
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
     limits = settings.limits
@@ -136,11 +140,19 @@ async def running(app: App, sock: socket.socket) -> AsyncIterator[None]:
         await app.engine.catalog.close()
 
 
-async def serve(app: App, sock: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until a signal says to stop, then drain and close everything."""
+async def serve(
+    app: App,
+    sock: socket.socket,
+    on_ready: Callable[[], None],
+    metrics_sock: socket.socket | None = None,
+) -> None:
+    """Serve until a signal says to stop, then drain and close everything.
+
+    On `metrics_sock` only the counts are served, without a key.
+    """
     stop = _Stop()
     try:
-        async with running(app, sock):
+        async with running(app, sock), _serving_metrics(app, metrics_sock):
             _settle_interpreter()
             on_ready()
             await stop.asked.wait()
@@ -151,6 +163,32 @@ async def serve(app: App, sock: socket.socket, on_ready: Callable[[], None]) -> 
             hurry.cancel()
     finally:
         await app.engine.store.close()
+
+
+@asynccontextmanager
+async def _serving_metrics(app: App, sock: socket.socket | None) -> AsyncIterator[None]:
+    """Share the counts with the other workers, and answer scrapes on a port of their own."""
+    sharing = asyncio.create_task(_share_counts(app))
+    listening: tuple[asyncio.Server, GuardedServer] | None = None
+    if sock is not None:
+        server = GuardedServer(partial(health.answer_scrape, app), app.limits)
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(server, sock=sock, backlog=_BACKLOG), server
+    try:
+        yield
+    finally:
+        sharing.cancel()
+        app.metrics.share()
+        if listening is not None:
+            listening[0].close()
+            await listening[1].shutdown(1.0)
+
+
+async def _share_counts(app: App) -> None:
+    while True:
+        await asyncio.sleep(_SHARE_SECONDS)
+        app.metrics.background = app.engine.background.count
+        app.metrics.share()
 
 
 def _settle_interpreter() -> None:

@@ -1,0 +1,77 @@
+"""Where the workers of one gateway leave their counts for each other.
+
+Each worker keeps a file in a directory that all of them share, and writes its counts there once a
+second and before it answers a scrape. Whoever is scraped adds them up, so two scrapes agree
+whichever worker answers. A worker that takes the place of a dead one goes on from its counters.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Counts", "MetricsBoard", "add_up"]
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """What one worker has counted. Names are joined with a space where there are several."""
+
+    requests: dict[str, int] = {}
+    responses: dict[str, int] = {}
+    tokens: dict[str, int] = {}
+    degraded: int = 0
+    buckets: list[int] = []
+    seconds: float = 0.0
+    turns: int = 0
+    background: int = 0
+
+
+class MetricsBoard:
+    """The shared directory, as one worker sees it."""
+
+    def __init__(self, directory: Path, worker: str) -> None:
+        self._directory = directory
+        self._own = directory / f"worker-{worker}"
+
+    def write(self, counts: Counts) -> None:
+        """Replace what this worker has left."""
+        draft = self._own.with_suffix(".new")
+        draft.write_bytes(msgspec.msgpack.encode(counts))
+        draft.replace(self._own)
+
+    def read_own(self) -> Counts:
+        """Return what was left in this worker's place."""
+        return _read(self._own)
+
+    def read_others(self) -> list[Counts]:
+        """Return what the other workers have left."""
+        found = sorted(self._directory.glob("worker-*"))
+        return [_read(path) for path in found if path != self._own and not path.suffix]
+
+
+def _read(path: Path) -> Counts:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Counts)
+    except FileNotFoundError:
+        return Counts()
+
+
+def add_up(parts: list[Counts]) -> Counts:
+    """Return the sum of all counts."""
+    total = Counts(buckets=[0] * max(len(part.buckets) for part in parts))
+    for part in parts:
+        for mine, its in (
+            (total.requests, part.requests),
+            (total.responses, part.responses),
+            (total.tokens, part.tokens),
+        ):
+            for name, count in its.items():
+                mine[name] = mine.get(name, 0) + count
+        for index, count in enumerate(part.buckets):
+            total.buckets[index] += count
+        total.degraded += part.degraded
+        total.seconds += part.seconds
+        total.turns += part.turns
+        total.background += part.background
+    return total
