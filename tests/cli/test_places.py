@@ -51,6 +51,6 @@ def test_a_database_server_that_fails_is_named_without_user_and_password() -> No
         raise StoreUnavailable("it is away")
 
 
-def test_of_a_file_that_fails_nothing_more_is_said() -> None:
-    with pytest.raises(StoreUnavailable, match=r"^it is locked$"), speaking_of("sqlite:a.db"):
+def test_a_file_that_fails_is_named() -> None:
+    with pytest.raises(CliError, match=r"^a.db: it is locked$"), speaking_of("sqlite:a.db"):
         raise StoreUnavailable("it is locked")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -102,6 +105,97 @@ def test_a_database_that_refuses_a_command_is_named(
     refused = runner.invoke(main, [*arguments, "--store", missing])
     assert refused.exit_code == 1
     assert f"Error: {servers_of(postgres)}: the database server has no database" in refused.stderr
+
+
+COMMANDS = (
+    ["keys", "list"],
+    ["keys", "create"],
+    ["serve", "--upstream", "http://127.0.0.1:9/v1", "--port", "0"],
+)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_full_disk_is_one_sentence_at_the_start(runner: CliRunner, arguments: list[str]) -> None:
+    refused = runner.invoke(main, [*arguments, "--store", "sqlite:/dev/full"])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("Error: /dev/full: there is no room left on the disk")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a directory that nobody can write")
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_read_only_place_is_one_sentence_at_the_start(
+    runner: CliRunner, arguments: list[str]
+) -> None:
+    refused = runner.invoke(main, [*arguments, "--store", "sqlite:/sys/antiphon.db"])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("Error: /sys/antiphon.db: the database is read-only")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_store_that_cannot_be_written_stops_the_gateway_before_it_begins(
+    runner: CliRunner, source: str
+) -> None:
+    path = source.removeprefix("sqlite:")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        refused = runner.invoke(main, [*COMMANDS[2], "--store", source])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"Error: {path}: the database is locked by another process")
+    assert refused.stdout == ""
+
+
+def test_info_without_a_url_is_about_the_configured_store(
+    runner: CliRunner, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "antiphon.toml").write_text(f'store = "{source}"\n')
+    other = tmp_path / "other.toml"
+    other.write_text('store = "sqlite:missing.db"\n')
+    named = _store(runner, "info", source)
+    found = _store(runner, "info")
+    assert (found.exit_code, found.stdout) == (0, named.stdout)
+    assert found.stderr == f"{source}\n"
+    assert "missing.db" in _store(runner, "info", "--config", str(other)).stderr
+    monkeypatch.setenv("ANTIPHON_STORE", "sqlite:missing.db")
+    assert _store(runner, "info").exit_code == 2
+
+
+def test_info_without_a_url_and_without_settings_is_about_the_default_store(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    runner.invoke(main, ["keys", "create"])
+    found = _store(runner, "info")
+    assert _figures(found.stdout)["keys"] == 1
+
+
+def test_a_store_is_read_from_a_variable_only_when_it_is_named(
+    runner: CliRunner, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("DATABASE_URL", source)
+    alone = runner.invoke(main, ["keys", "create"])
+    named = runner.invoke(main, ["keys", "create", "--store", "env:DATABASE_URL"])
+    assert (alone.exit_code, named.exit_code) == (0, 0)
+    (tmp_path / "antiphon.toml").write_text('store = "env:DATABASE_URL"\n')
+    assert _figures(_store(runner, "info").stdout)["keys"] == 1
+    copied = _store(runner, "copy", "env:DATABASE_URL", f"sqlite:{tmp_path / 'copy.db'}")
+    assert copied.exit_code == 0, copied.stderr
+
+
+@pytest.mark.parametrize("value", ["", "env:OTHER"])
+def test_a_variable_without_a_store_is_refused_by_name(
+    runner: CliRunner, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", value)
+    for arguments in COMMANDS:
+        refused = runner.invoke(main, [*arguments, "--store", "env:DATABASE_URL"])
+        assert refused.exit_code == 2
+        assert "the environment variable DATABASE_URL must hold" in refused.stderr
 
 
 def test_a_terminal_sees_how_far_it_is(

@@ -23,6 +23,7 @@ from tests.faults.house import PATIENCE, open_house, stored, until
 from tests.faults.process import serve_process
 
 BIG = "x" * 40_000
+TROUBLE = "antiphon.store.trouble"
 
 
 @asynccontextmanager
@@ -171,3 +172,59 @@ async def test_a_disk_of_the_system_that_is_full_is_a_503_and_then_forgotten(
     assert (full.status, full.error["code"]) == (503, "store_unavailable")
     assert ready.status == 503
     assert (kept.status, after.status) == (200, 200)
+
+
+async def test_a_full_disk_is_named_to_the_caller_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "antiphon.db"
+    async with gateway_on(SqliteStore(path, max_bytes=600_000)) as gateway:
+        names, refused = await fill(gateway)
+        again = await ask(gateway, input=BIG)
+        full = [record.getMessage() for record in caplog.records if record.name == TROUBLE]
+        for name in names:
+            await request(gateway, "DELETE", f"/responses/{name}")
+        assert (await ask(gateway, input=BIG)).status == 200
+
+    for answer in (refused, again):
+        assert "there is no room left on the disk" in answer.error["message"]
+        assert str(tmp_path) not in answer.error["message"]
+    assert len(full) == 1 and full[0].startswith(f"{path}: there is no room left on the disk")
+    after = [r.getMessage() for r in caplog.records if r.name == TROUBLE][1:]
+    assert after[-1] == f"{path}: the store works again"
+
+
+async def test_a_database_file_that_is_moved_while_it_is_used_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, other = tmp_path / "antiphon.db", tmp_path / "elsewhere.db"
+    async with gateway_on(SqliteStore(path)) as gateway:
+        first = (await ask(gateway)).json["id"]
+        path.rename(other)
+        plain = await ask(gateway)
+        streamed = await ask(gateway, stream=True)
+        read = await request(gateway, "GET", f"/responses/{first}")
+        ready = await request(gateway, "GET", "/../readyz")
+        assert not path.exists()
+        other.rename(path)
+        after = await ask(gateway, previous_response_id=first)
+        ready_again = await request(gateway, "GET", "/../readyz")
+
+    for answer in (plain, streamed, read):
+        assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
+        assert "the database file was moved, replaced or deleted" in answer.error["message"]
+    assert ready.status == 503
+    assert (after.status, ready_again.status) == (200, 200)
+    assert f"{path}: the database file was moved" in caplog.text
+
+
+async def test_a_database_file_that_is_replaced_is_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.db"
+    async with gateway_on(SqliteStore(path)) as gateway:
+        await ask(gateway)
+        path.rename(tmp_path / "elsewhere.db")
+        path.write_bytes(b"")
+        refused = await ask(gateway)
+        size = path.stat().st_size
+
+    assert (refused.status, size) == (503, 0)

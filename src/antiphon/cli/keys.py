@@ -155,10 +155,10 @@ def _with_store(
     import asyncio
 
     from antiphon.cli.config import load
-    from antiphon.cli.places import default_store, open_named_store, speaking_of
+    from antiphon.cli.places import open_named_store, speaking_of, store_url
 
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
-    url = settings.store or default_store()
+    url = store_url(settings.store)
     if url.startswith("memory:"):
         raise BadSettings("memory: forgets its keys at once; pass --store sqlite:PATH")
 

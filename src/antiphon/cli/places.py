@@ -14,7 +14,7 @@ from antiphon.cli.errors import BadSettings, CliError
 if TYPE_CHECKING:
     from antiphon.store import Store
 
-__all__ = ["data_directory", "default_store", "open_named_store", "speaking_of"]
+__all__ = ["data_directory", "default_store", "open_named_store", "speaking_of", "store_url"]
 
 
 def data_directory(
@@ -38,8 +38,34 @@ def data_directory(
 def default_store() -> str:
     """Return the URL of the store that is used when none is named; make room for it."""
     directory = data_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CliError(
+            f"{directory} cannot be made for the store ({error.strerror});"
+            " name another place with --store"
+        ) from None
     return f"sqlite:{directory / 'antiphon.db'}"
+
+
+def store_url(named: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the store that was named, or of the default one.
+
+    `env:NAME` stands for what is in that variable, which is read for this reason only. Raise
+    BadSettings if there is nothing in it.
+    """
+    if not named:
+        return default_store()
+    scheme, _, name = named.partition(":")
+    if scheme != "env":
+        return named
+    url = environ.get(name, "").strip()
+    if not url or url.startswith("env:"):
+        raise BadSettings(
+            f"--store {named}: the environment variable {name or 'NAME'} must hold the URL of a"
+            " store, as in postgresql://USER@HOST/DATABASE"
+        )
+    return url
 
 
 def open_named_store(url: str) -> Store:
@@ -54,13 +80,14 @@ def open_named_store(url: str) -> Store:
 
 @contextmanager
 def speaking_of(url: str) -> Iterator[None]:
-    """Say of a database server that fails where it is: callers are never told, people may be."""
+    """Name the store that fails: callers over HTTP never see where it is, users here do."""
     from antiphon.protocol.errors import StoreUnavailable
     from antiphon.store.open import is_postgres, servers_of
+    from antiphon.store.trouble import unlogged
 
     try:
-        yield
+        with unlogged():
+            yield
     except StoreUnavailable as error:
-        if not is_postgres(url):
-            raise
-        raise CliError(f"{servers_of(url)}: {error.message}") from error
+        place = servers_of(url) if is_postgres(url) else url.partition(":")[2]
+        raise CliError(f"{place}: {error.message}") from error

@@ -30,7 +30,7 @@ from antiphon.cli.config import Settings, load
 from antiphon.cli.endpoints import read_endpoints
 from antiphon.cli.errors import BadSettings
 from antiphon.cli.listen import bind, metrics_url, resolve, url_of
-from antiphon.cli.places import default_store, open_named_store, speaking_of
+from antiphon.cli.places import open_named_store, speaking_of, store_url
 from antiphon.cli.providers import Source, build, read_sources
 from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
@@ -57,7 +57,7 @@ def start(flags: Mapping[str, Any]) -> int:
     address = resolve(settings.host, settings.port)
     settings = msgspec.structs.replace(
         settings,
-        store=settings.store or default_store(),
+        store=store_url(settings.store),
         require_keys=settings.require_keys or not address.is_loopback,
     )
     _log_to(logging.StreamHandler(), settings)
@@ -119,10 +119,14 @@ def _check_workers(settings: Settings) -> None:
 
 
 async def _look_for_keys(settings: Settings) -> bool:
-    """Say whether a key is in force. The store is opened and closed, so a bad one is told now."""
+    """Return whether a key is in force.
+
+    The store is opened, written to and closed: one that is full or read-only is reported now.
+    """
     store = open_named_store(_store_of(settings))
     try:
         with speaking_of(_store_of(settings)):
+            await store.ping()
             return any(map(_is_in_force, await store.list_keys()))
     finally:
         await store.close()

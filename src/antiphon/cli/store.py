@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -23,8 +25,9 @@ _T = TypeVar("_T")
 def command() -> None:
     """Look into the store of a gateway, or copy it to another place.
 
-    URLs are those of `antiphon serve --store`: sqlite:PATH or postgresql://USER@HOST/DATABASE.
-    A password is better kept in PGPASSWORD or ~/.pgpass than in the URL.
+    URLs are those of `antiphon serve --store`: sqlite:PATH, postgresql://USER@HOST/DATABASE, or
+    env:NAME for the URL in an environment variable. A password is better kept in PGPASSWORD or
+    ~/.pgpass than in the URL.
     """
 
 
@@ -37,17 +40,20 @@ def command() -> None:
 @click.option(
     "--while-running",
     is_flag=True,
-    help="Copy what there is now, also if a gateway runs on SRC.",
+    help="Copy what there is now, also if a gateway runs on SRC: for a backup.",
 )
 def copy(source: str, target: str, while_running: bool) -> None:
     """Copy everything in SRC to DST, which must be empty, and check the copy.
 
     DST holds the whole copy or nothing. SRC is left as it is. Stop the gateways of SRC first:
-    what they store later is not in the copy.
+    what they store later is not in the copy. With --while-running the copy is SRC at one moment,
+    and gateways go on meanwhile.
     """
+    from antiphon.cli.places import store_url
     from antiphon.store.copy import copy_store
     from antiphon.store.open import public_url
 
+    source, target = store_url(source), store_url(target)
     counts = _run(copy_store(source, target, _progress, while_running=while_running))
     for table, count in counts.items():
         click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
@@ -57,11 +63,23 @@ def copy(source: str, target: str, while_running: bool) -> None:
 
 
 @command.command("info", epilog="Example:  antiphon store info sqlite:antiphon.db")
-@click.argument("url", metavar="URL")
-def info(url: str) -> None:
-    """Show how much is in a store."""
-    from antiphon.store.copy import read_info
+@click.argument("url", metavar="[URL]", required=False)
+@click.option("--config", metavar="FILE", help="The file that names the store, as for serve.")
+def info(url: str | None, config: str | None) -> None:
+    """Show how much is in a store.
 
+    Without a URL it is the store that `antiphon serve` would use here: of ANTIPHON_STORE, of the
+    configuration file, or antiphon.db in the user's data directory.
+    """
+    from antiphon.cli.config import load
+    from antiphon.cli.places import store_url
+    from antiphon.store.copy import read_info
+    from antiphon.store.open import public_url
+
+    if url is None:
+        url = store_url(load({"config": config}, os.environ, Path.cwd()).settings.store)
+        click.echo(public_url(url), err=True)
+    url = store_url(url)
     found = _run(read_info(url))
     for table, count in found.counts.items():
         click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")

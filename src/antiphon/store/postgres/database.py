@@ -23,6 +23,7 @@ import asyncpg
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres.errors import FAULTS, is_away, is_broken, unavailable
 from antiphon.store.postgres.schema import is_newest, migrate
+from antiphon.store.trouble import Trouble
 
 __all__ = ["LANES", "Connection", "Database", "UncertainCommit", "connect", "in_transaction"]
 
@@ -66,6 +67,7 @@ class Database:
         self._changes = asyncio.Semaphore(_CHANGES)
         self._lanes = asyncio.Semaphore(LANES)
         self._away_since: float | None = None
+        self._trouble = Trouble("the PostgreSQL store")
 
     async def ask(self, use: _Use[_T]) -> _T:
         """Return the answer to one statement that changes nothing, or may run twice."""
@@ -144,10 +146,13 @@ class Database:
                         await asyncio.sleep(_RETRY_PAUSE)
                     else:
                         self._away_since = None
+                        self._trouble.end()
                         return result
         except FAULTS as error:
             # Why it was tried again says more than that the time was over.
-            raise unavailable(away or error) from error
+            fault = unavailable(away or error)
+            self._trouble.report(fault.message)
+            raise fault from error
 
     def _is_long_away(self, now: float) -> bool:
         self._away_since = self._away_since or now

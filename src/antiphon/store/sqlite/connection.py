@@ -7,6 +7,7 @@ Error texts go to callers over HTTP, so they name what to do and never a path.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from contextlib import suppress
@@ -18,16 +19,39 @@ from antiphon.store.sqlite.migrations import is_newest, migrate
 from antiphon.store.sqlite.open_turns import OpenTurns
 from antiphon.store.sqlite.queue import queued
 
-__all__ = ["Connection", "Look", "connect", "create_file", "is_locked", "turns_of", "unavailable"]
+__all__ = [
+    "Connection",
+    "Look",
+    "SameFile",
+    "connect",
+    "create_file",
+    "is_locked",
+    "refuse_read_only",
+    "turns_of",
+    "unavailable",
+]
 
+_FULL: Final = "there is no room left on the disk of the database; nothing was stored: free some"
+_READ_ONLY: Final = (
+    "the database is read-only: its file, its directory or its disk cannot be written;"
+    " nothing was stored"
+)
+_NO_PLACE: Final = "the database file cannot be opened: its directory is not there, or is a file"
 _SENTENCES: Final = {
     sqlite3.SQLITE_BUSY: "the database is locked by another process; nothing was stored, try again",
     sqlite3.SQLITE_LOCKED: "the database is locked; nothing was stored, try again",
-    sqlite3.SQLITE_FULL: "there is no room left for the database; nothing was stored",
-    sqlite3.SQLITE_READONLY: "the database cannot be written; nothing was stored",
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_IOERR: "the disk of the database fails; nothing was stored",
     sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
     sqlite3.SQLITE_CORRUPT: "the database file is damaged",
     sqlite3.SQLITE_NOTADB: "the database file is not a database",
+}
+_SYSTEM_SENTENCES: Final = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _READ_ONLY),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST), _NO_PLACE),
 }
 
 
@@ -38,6 +62,33 @@ class Connection(sqlite3.Connection):
         super().__init__(*args, **more)
         self.turns = OpenTurns()
         self.looks: dict[int, Look] = {}
+
+
+class SameFile:
+    """Makes sure that the file at a path is still the one that was opened there.
+
+    SQLite goes on with a file that was renamed, and a new connection would make an empty one
+    in its place: what was stored would seem to be gone, and what comes be split over two files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = self._look()
+
+    def check(self) -> None:
+        """Raise StoreUnavailable if another file is there, or none."""
+        if self._look() != self._identity:
+            raise StoreUnavailable(
+                "the database file was moved, replaced or deleted while it was in use; nothing was"
+                " stored: put it back, or restart the gateway"
+            )
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 class Look(NamedTuple):
@@ -88,10 +139,21 @@ def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sql
         if max_bytes is not None:
             page_size = connection.execute("PRAGMA page_size").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        refuse_read_only(error, path)
         raise
     return connection
+
+
+def refuse_read_only(error: BaseException, path: Path) -> None:
+    """Raise OSError if SQLite failed because the directory cannot be written.
+
+    Its own error is only that something cannot be opened: the journal, which is beside the file.
+    """
+    is_closed = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN
+    if is_closed and not os.access(path.parent, os.W_OK):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS)) from error
 
 
 def turns_of(connection: sqlite3.Connection) -> OpenTurns:
@@ -108,8 +170,12 @@ def unavailable(error: Exception) -> StoreUnavailable:
     """Return what a caller is told about this error, with the error as its cause."""
     if isinstance(error, StoreUnavailable):
         fault = StoreUnavailable(error.message)
+    elif getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        fault = StoreUnavailable(_FULL)  # the index of the journal cannot grow
     elif (sentence := _SENTENCES.get(_code(error))) is not None:
         fault = StoreUnavailable(sentence)
+    elif isinstance(error, OSError) and error.errno in _SYSTEM_SENTENCES:
+        fault = StoreUnavailable(_SYSTEM_SENTENCES[error.errno])
     else:
         fault = StoreUnavailable(
             f"the store failed with {type(error).__name__}; nothing was stored"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from antiphon.store.copy_tables import Row, Table
-from antiphon.store.sqlite.connection import connect
+from antiphon.store.sqlite.connection import connect, refuse_read_only
 from antiphon.store.sqlite.log_statements import CLOSED
 from antiphon.store.sqlite.migrations import check_version
 from antiphon.store.sqlite.presence import Presence, count_alive
@@ -117,7 +117,8 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA query_only = ON")
         check_version(connection)
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        refuse_read_only(error, path)
         raise
     return connection

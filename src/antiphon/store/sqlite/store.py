@@ -34,12 +34,13 @@ from antiphon.store.promise import Promise
 from antiphon.store.sqlite import claim_statements, log_statements, statements
 from antiphon.store.sqlite.backlog import Run
 from antiphon.store.sqlite.claims import SqliteClaims, SqliteNotices
-from antiphon.store.sqlite.connection import connect, unavailable
+from antiphon.store.sqlite.connection import SameFile, connect, unavailable
 from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.erasure import Eraser
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.sqlite.worker import Reader, Writer
+from antiphon.store.trouble import Trouble
 from antiphon.store.waiting import Waiters
 
 __all__ = ["SqliteStore"]
@@ -72,6 +73,7 @@ class SqliteStore:
             self._presence = Presence(self.path)
             self._presence.clean()
             self._eraser = Eraser(self.path)
+            check, trouble = SameFile(self.path).check, Trouble(str(self.path))
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise StoreUnavailable(f"{self.path}: {unavailable(error).message}") from error
         lock_wait = min(_LOCK_WAIT, patience)
@@ -80,8 +82,12 @@ class SqliteStore:
             patience,
             self._eraser,
             WriteQueue(self.path),
+            check,
+            trouble,
         )
-        self._reader = Reader(partial(connect, self.path, patience=patience), patience)
+        self._reader = Reader(
+            partial(connect, self.path, patience=patience), patience, check, trouble
+        )
         self._waiters = Waiters()
         # How many logs are closed, and lie in the file once more, row by row.
         self._closed = 0

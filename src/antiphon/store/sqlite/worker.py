@@ -35,6 +35,7 @@ from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, de
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
 from antiphon.store.sqlite.queue import ALONE, Turns
+from antiphon.store.trouble import Trouble
 
 __all__ = ["Reader", "Writer"]
 
@@ -66,9 +67,17 @@ _T = TypeVar("_T")
 class _Worker:
     """A thread with a connection of its own."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], patience: float) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        patience: float,
+        check: Callable[[], None] | None = None,
+        trouble: Trouble | None = None,
+    ) -> None:
         self._connect = connect
         self._patience = patience
+        self._check = check
+        self._trouble = trouble or Trouble("the database")
         self._open: sqlite3.Connection | None = None
         self._backlog = Backlog()
         self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
@@ -126,6 +135,9 @@ class _Worker:
         raise NotImplementedError
 
     def _connection(self) -> sqlite3.Connection:
+        """Return the open connection, or a new one. Raise if it is not to be used any longer."""
+        if self._check is not None:
+            self._check()
         if self._open is None:
             self._open = self._connect()
         return self._open
@@ -146,7 +158,8 @@ class Reader(_Worker):
                 job.outcome = self._read(job)
             except Exception as error:  # noqa: BLE001 # outermost frame of the thread
                 self._drop()
-                job.outcome = unavailable(error)
+                job.outcome = fault = unavailable(error)
+                self._trouble.report(fault.message)
             deliver([job])
 
     def _read(self, job: Job) -> object:
@@ -174,6 +187,8 @@ class Writer(_Worker):
         patience: float,
         eraser: _Eraser | None = None,
         queue: Turns = ALONE,
+        check: Callable[[], None] | None = None,
+        trouble: Trouble | None = None,
     ) -> None:
         self.is_ailing = False
         self._queue = queue
@@ -189,7 +204,7 @@ class Writer(_Worker):
         self._next_step = 0.0
         self._spent = 0.0
         self._nap = 0.0
-        super().__init__(connect, patience)
+        super().__init__(connect, patience, check, trouble)
 
     @property
     def is_busy(self) -> bool:
@@ -269,6 +284,7 @@ class Writer(_Worker):
         else:
             self._queue.leave()
             self.is_ailing = False
+            self._trouble.end()
             if self._eraser is not None:
                 jobs = self._keep_removals(jobs)
             deliver(jobs)
@@ -367,6 +383,8 @@ class Writer(_Worker):
         self.is_ailing = True
         for job in jobs:
             job.outcome = unavailable(error)
+        if jobs:
+            self._trouble.report(unavailable(error).message)
         deliver(jobs)
 
 
