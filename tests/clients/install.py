@@ -4,7 +4,8 @@ From npm and PyPI, at exactly the versions of the lock files, once, into the cac
 `tests/clients/node/package-lock.json` is installed with the Node.js of the test environment. Each
 lock file `requirements/clients*.txt` gets a Python environment of its own, since some clients need
 an older OpenAI SDK than others. Workers that run side by side wait for the one that installs.
-Nothing of a client runs while it is installed.
+Nothing of a client runs while it is installed, with one exception: two packages that Semantic
+Kernel needs (pybars4, PyMeta3) exist only as source, so pip runs their `setup.py`.
 
     python -m tests.clients.install           what scripts/test runs
     python -m tests.clients.install --more    the large clients that scripts/test-more runs
