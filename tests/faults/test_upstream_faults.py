@@ -314,25 +314,33 @@ async def test_a_models_list_that_fails_does_not_stop_a_turn() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
 async def test_without_a_file_descriptor_left_the_gateway_takes_the_blame(tmp_path: Path) -> None:
+    def script(body: dict[str, Any]) -> Script:
+        is_held = "hold" in str(body["messages"])
+        return Script(text="hi", faults=[Stall(after=1)] if is_held else [])
+
     async with (
-        ScriptedUpstream() as upstream,
+        ScriptedUpstream(script) as upstream,
         serve_process(tmp_path, upstream.base_url) as process,
         aiohttp.ClientSession() as session,
     ):
 
-        async def ask_over_one_connection() -> tuple[int, Any]:
-            body = {"input": "hello", "store": False}
+        async def post(text: str) -> tuple[int, Any]:
+            body = {"input": text, "store": False}
             async with session.post(f"{process.base_url}/responses", json=body) as answer:
                 return answer.status, await answer.json()
 
-        # Open the client's connection while that is still possible.
+        # Every connection to the upstream that the gateway kept is busy.
+        held = [asyncio.create_task(post("hold")) for _ in range(4)]
+        await upstream.received(4)
+        # The client's connection opens while that is still possible.
         async with session.get(f"{process.base_url}/responses/resp_none") as answer:
             await answer.read()
         process.limit_open_files()
-        status, body = await ask_over_one_connection()
+        status, body = await post("hello")
         process.allow_open_files()
-        later, _ = await ask_over_one_connection()
+        upstream.release()
+        later, _ = await post("hello")
+        await asyncio.gather(*held)
 
     assert (status, body["error"]["code"]) == (503, "out_of_file_descriptors")
     assert later == 200
-    assert upstream.requests[0].json["messages"]

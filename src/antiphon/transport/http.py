@@ -351,7 +351,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name is not known"
     if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno).lower()  # asyncio puts an address into `strerror`
+        said = error.strerror or ""
+        # asyncio puts an address there; what else stands there may be the egress guard's.
+        is_plain = said and not said.startswith("Connect call failed")
+        return (said if is_plain else os.strerror(error.errno)).lower()
     return {
         aiohttp.ServerDisconnectedError: "it hung up",
         aiohttp.ClientPayloadError: "its answer is cut off",
