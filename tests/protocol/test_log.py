@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antiphon.protocol.builder import ResponseBuilder
-from antiphon.protocol.codec import encode_sse
+from antiphon.protocol.codec import encode_event, encode_sse
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -27,6 +27,7 @@ from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
     CustomInputDelta,
     CustomInputDone,
+    ErrorEvent,
     Event,
     OutputItemAdded,
     OutputTextDelta,
@@ -242,6 +243,22 @@ def test_a_failure_comes_back_with_its_error() -> None:
     assert terminal(unpack_events(pack_events(events), terminal(events))).error == Failure(
         "upstream_closed", "the model broke off"
     )
+
+
+def test_a_log_from_before_the_nested_error_opens() -> None:
+    error = {"type": "error", "sequence_number": 2, "message": "m", "code": "c", "param": None}
+    old = [1, [["event", error | {"kind": "server_error"}]]]
+    (event,) = unpack_events(json.dumps(old).encode(), Response(id="r"))
+    assert event == ErrorEvent(sequence_number=2, message="m", code="c", kind="server_error")
+    assert json.loads(encode_event(event))["error"]["message"] == "m"
+
+
+def test_a_log_from_before_cancelled_lost_its_reason_opens() -> None:
+    changes = {"status": "cancelled", "incomplete_details": {"reason": "cancelled"}}
+    old = [1, [["state", "incomplete", 2, changes]]]
+    (event,) = unpack_events(json.dumps(old).encode(), Response(id="r"))
+    assert isinstance(event, ResponseIncomplete)
+    assert event.response.status == "cancelled"
 
 
 @pytest.mark.parametrize("logprobs", [[], None, [{"token": "a", "logprob": -0.5}]])
