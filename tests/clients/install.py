@@ -58,7 +58,8 @@ SEMANTIC_KERNEL_LOCK: Final = Path("requirements/clients-semantic-kernel.txt")
 CREWAI_LOCK: Final = Path("requirements/clients-crewai.txt")
 TEST_LOCK: Final = Path("requirements/test.txt")
 
-_PATIENCE: Final = 900
+# The large clients take five minutes on a busy machine.
+_PATIENCE: Final = 1800
 _FLAGS: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
 _HINT: Final = "the registry must be reachable the first time; after that the cache is used"
 
