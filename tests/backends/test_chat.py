@@ -312,6 +312,19 @@ async def test_too_long_a_context_is_known() -> None:
     assert isinstance(error, ContextOverflow)
 
 
+async def test_an_upstream_that_wants_a_key_names_the_flag_for_it() -> None:
+    answer = reply(refusal("Missing bearer"), status="401 No")
+    async with raw_server(Answers(answer)) as server:
+        _, without = await ask(backend_for(server))
+    async with raw_server(Answers(answer)) as server:
+        _, refused = await ask(backend_for(server, key=Secret("sk-1")))
+    assert without is not None
+    assert refused is not None
+    assert "--upstream-key-env NAME" in without.message
+    assert "--upstream-key-env" not in refused.message
+    assert without.code == refused.code == "upstream_auth"
+
+
 async def test_a_key_in_a_message_is_cut_out() -> None:
     answer = reply(refusal("key sk-secret may not do that"), status="400 No")
     async with raw_server(Answers(answer)) as server:
@@ -465,6 +478,7 @@ async def test_models_may_be_refused() -> None:
             await backend.models()
         await backend.close()
     assert caught.value.code == "upstream_auth"
+    assert "--upstream-key-env NAME" in caught.value.message
 
 
 def test_a_base_url_must_be_one() -> None:

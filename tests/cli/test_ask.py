@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,7 @@ from antiphon.protocol.deltas import ReasoningGrew, RefusalGrew, Stopped, TextGr
 from antiphon.protocol.events import Event
 from tests.building import COUNTED, STOP, build
 from tests.cli.canned import Canned, Json, canned_server, hello_events, hello_response, sse
-from tests.cli.processes import Served, closed_port, environment
+from tests.cli.processes import WATCHDOG_SECONDS, Served, closed_port, environment
 
 
 def _ask(runner: CliRunner, base_url: str, *arguments: str, stdin: str = "") -> Result:
@@ -212,6 +214,66 @@ def test_an_empty_question_is_refused(runner: CliRunner, echo: Served) -> None:
     result = _ask(runner, echo.base_url, stdin=" \n")
     assert result.exit_code == 2
     assert "the question is empty" in result.stderr
+
+
+def _run_bytes(
+    tmp_path: Path, *arguments: str | bytes, stdin: bytes = b"", locale: str = "C.UTF-8"
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "antiphon", *arguments],
+        env=environment(tmp_path, {"LC_ALL": locale}),
+        input=stdin,
+        capture_output=True,
+        timeout=WATCHDOG_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are not bytes there")
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "complaint"),
+    [
+        (
+            [],
+            b"one\ntwo \xff",
+            "the question on standard input is not valid UTF-8 (byte 0xff in line 2)",
+        ),
+        ([b"caf\xe9"], b"", "the question is not valid UTF-8 (byte 0xe9)"),
+        (["x", "-i", b"caf\xe9"], b"", "--instructions is not valid UTF-8 (byte 0xe9)"),
+        (["x", "-m", b"caf\xe9"], b"", "--model is not valid UTF-8 (byte 0xe9)"),
+    ],
+)
+def test_input_that_is_not_utf8_is_refused_in_one_sentence(
+    tmp_path: Path, arguments: list[str | bytes], stdin: bytes, complaint: str
+) -> None:
+    # Python decodes strictly in the one locale and leniently in the other.
+    for locale in ("C.UTF-8", "C"):
+        done = _run_bytes(tmp_path, "ask", *arguments, stdin=stdin, locale=locale)
+        assert done.returncode == 2
+        assert done.stdout == b""
+        assert done.stderr.decode() == f"Error: {complaint}; convert it first\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent in another way there")
+@pytest.mark.parametrize("mode", [[], ["--no-stream"]])
+def test_ctrl_c_ends_it_with_130_and_without_a_word(tmp_path: Path, mode: list[str]) -> None:
+    asked = threading.Event()
+
+    def answer(method: str, path: str, body: Json) -> Canned:
+        asked.set()
+        return Canned(200, b"", {"Content-Type": "text/event-stream"}, stall=True)
+
+    with canned_server(answer) as base_url:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "antiphon", "ask", "hi", "--base-url", base_url, *mode],
+            env=environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert asked.wait(WATCHDOG_SECONDS)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=WATCHDOG_SECONDS)
+    assert (process.returncode, stdout, stderr) == (130, b"", b"")
 
 
 def test_the_address_comes_from_the_environment(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,7 @@ from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from tests.building import COUNTED
 from tests.cli.canned import Answer, Canned, Json, canned_server, hello_events, sse
 from tests.cli.chatting import END, calling, canned_stream, chat, chat_with, heard, saying
-from tests.cli.processes import Served, closed_port
+from tests.cli.processes import WATCHDOG_SECONDS, Served, closed_port, environment
 
 _LOOK = '{"type": "function", "name": "look", "parameters": {"type": "object"}}'
 
@@ -409,11 +411,6 @@ async def test_a_refusal_is_an_answer() -> None:
     assert (result.exit_code, result.stdout) == (0, "I will not.\n")
 
 
-def test_bytes_that_are_no_text_are_no_reason_to_stop(runner: CliRunner, echo: Served) -> None:
-    result = runner.invoke(main, ["chat", "--base-url", echo.base_url], input=b"a \xff b\nc\n")
-    assert result.stdout.splitlines() == ["a \N{REPLACEMENT CHARACTER} b", "c"]
-
-
 def test_every_error_of_the_client_has_a_sentence() -> None:
     from antiphon.cli.remote import Server, explain
 
@@ -427,3 +424,19 @@ def _without_models(answer: Answer) -> Answer:
         return Canned(404, b"{}") if method == "GET" else answer(method, path, body)
 
     return wrapped
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_a_line_that_is_not_utf8_is_refused_and_the_others_are_asked(
+    echo: Served, tmp_path: Path, locale: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon", "chat", "--base-url", echo.base_url],
+        env=environment(tmp_path, {"LC_ALL": locale}),
+        input=b"one\ncaf\xe9\nthree\n",
+        capture_output=True,
+        timeout=WATCHDOG_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, b"one\nthree\n")
+    assert b"Error: the line is not valid UTF-8 (byte 0xe9); convert it first\n" in done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.chat_keyboard import HISTORY_LENGTH, History, Keyboard, Typed
+from antiphon.cli.errors import BadSettings
 
 pytest.importorskip("readline", reason="this Python edits no lines")
 
@@ -113,8 +114,9 @@ def test_without_a_terminal_an_interrupt_within_a_block_is_one() -> None:
         Keyboard(is_terminal=False, read=read).read("> ")
 
 
-def test_bytes_that_were_no_text_are_replaced() -> None:
-    assert _typed("a\udcffb") == Typed("a?b")
+def test_a_line_with_bytes_that_are_not_utf8_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"the line is not valid UTF-8 \(byte 0xff\)"):
+        _typed("a\udcffb")
 
 
 @pytest.mark.parametrize(("answer", "is_yes"), [("y", True), (" Yes", True), ("", False)])

@@ -323,3 +323,30 @@ def test_the_reference_lists_the_cases_and_the_rules() -> None:
     code = (_SOURCE / "check_rules.py").read_text() + (_SOURCE / "check_run.py").read_text()
     own = set(re.findall(r'Finding\(\s*"(\w+)"', code))
     assert {rule for rule in own - set(RULES) if f"`{rule}`" not in text} == set()
+
+
+@pytest.mark.parametrize("refusal", [Canned(404, b"<h1>404</h1>"), Canned(405, _ERROR)])
+def test_a_server_of_chat_completions_is_reported_in_one_sentence(
+    runner: CliRunner, refusal: Canned
+) -> None:
+    def answer(method: str, path: str, body: Json) -> Canned:
+        if path == "/models":
+            return Canned(200, b'{"data": [{"id": "m"}]}')
+        return refusal
+
+    with canned_server(answer) as base_url:
+        result = _check(runner, base_url)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"Error: {base_url} has no /responses (HTTP {refusal.status}), so there is nothing to "
+        f"check; if it speaks chat completions, `antiphon serve --upstream {base_url}` gives it "
+        "the Responses API\n"
+    )
+
+
+def test_an_unknown_model_is_not_taken_for_a_missing_api(runner: CliRunner) -> None:
+    refusal = Canned(404, b'{"error": {"message": "The model `m` does not exist"}}')
+    with canned_server(lambda *_: refusal) as base_url:
+        code, report = _report(runner, base_url, "--only", "text")
+    assert (code, report["failed"]) == (1, 1)

@@ -152,7 +152,12 @@ class ChatBackend:
         """Return what the server offers. Raise BackendError if it does not say."""
         reply = await self._client.fetch("GET", f"{self._base}/models")
         if reply.head.status != 200:
-            error = fault_from_body(reply.head.status, reply.body, _retry_after(reply.head))
+            error = fault_from_body(
+                reply.head.status,
+                reply.body,
+                _retry_after(reply.head),
+                has_key=self._key is not None,
+            )
             self._redact(error)
             raise error
         return read_models(reply.body)
@@ -172,7 +177,7 @@ class ChatBackend:
             patience=None if plan.stream else self._client.limits.idle,
         )
         try:
-            await _check_status(wire)
+            await _check_status(wire, has_key=self._key is not None)
         except BaseException:
             wire.close()
             raise
@@ -287,7 +292,7 @@ async def _read_events(
         raise reader.fault
 
 
-async def _check_status(wire: ByteStream) -> None:
+async def _check_status(wire: ByteStream, *, has_key: bool) -> None:
     """Raise what the server's refusal amounts to, if it refuses."""
     status = wire.head.status
     if 200 <= status < 300:
@@ -296,7 +301,7 @@ async def _check_status(wire: ByteStream) -> None:
         body = await wire.read_all(_MAX_ERROR)
     except BackendError:
         body = b""
-    raise fault_from_body(status, body, _retry_after(wire.head))
+    raise fault_from_body(status, body, _retry_after(wire.head), has_key=has_key)
 
 
 def _is_event_stream(head: Head, is_streamed: bool) -> bool:

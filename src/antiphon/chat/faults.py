@@ -80,6 +80,10 @@ _STATUS_OF: Final = {
     "overloaded_error": 503,
     "unavailable": 503,
 }
+_NO_KEY: Final = (
+    "the upstream wants a key (HTTP 401) and none is configured; name the environment variable "
+    "that holds it with --upstream-key-env NAME, or with env_key in the provider's table"
+)
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -99,8 +103,15 @@ def has_error(value: object) -> bool:
     return bool(value.get("error")) or value.get("object") == "error"
 
 
-def fault_from_body(status: int, body: bytes, retry_after: float | None = None) -> BackendError:
-    """Return the error that an HTTP answer with this status and body amounts to."""
+def fault_from_body(
+    status: int, body: bytes, retry_after: float | None = None, *, has_key: bool = True
+) -> BackendError:
+    """Return the error that an HTTP answer with this status and body amounts to.
+
+    `has_key` is False if the request was sent without a key, because none is configured.
+    """
+    if status == 401 and not has_key:
+        return BackendError(_NO_KEY, code="upstream_auth")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

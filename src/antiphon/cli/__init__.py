@@ -8,6 +8,7 @@ stderr; with ANTIPHON_DEBUG=1 it is a traceback instead.
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ _COMMANDS: Final = (
     "store",
     "bench",
 )
+_INTERRUPTED: Final = 130
 
 
 class _Root(click.Group):
@@ -51,6 +53,8 @@ class _Root(click.Group):
             return super().invoke(ctx)
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _interrupted() from None
         except AntiphonError as error:
             raise CliError(error.message) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -60,6 +64,13 @@ class _Root(click.Group):
                 f"antiphon broke ({type(error).__name__}: {error}); "
                 "this is a bug, and ANTIPHON_DEBUG=1 shows where"
             ) from error
+
+
+def _interrupted() -> click.exceptions.Exit:
+    """Return the end of a program that was stopped with Ctrl-C: 128 + SIGINT, as shells have it."""
+    if sys.stderr.isatty():
+        click.echo(err=True)  # the terminal shows ^C in the line
+    return click.exceptions.Exit(_INTERRUPTED)
 
 
 @click.group(

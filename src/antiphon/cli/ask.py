@@ -6,6 +6,7 @@ goes to stderr. An answer that is not whole is an error, whatever was printed be
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ __all__ = ["command"]
     epilog='Example:  antiphon ask "Why is the sky blue?" --instructions "Answer in one line."',
     context_settings=options.OLD_NAMES,
 )
-@click.argument("prompt", required=False)
+@options.prompt
 @options.base_url
 @options.model
 @options.instructions
@@ -82,11 +83,16 @@ def command(
 def _read_prompt(prompt: str | None) -> str:
     if prompt is None and sys.stdin.isatty():
         raise BadSettings('there is no question; write it: antiphon ask "Why is the sky blue?"')
-    text = sys.stdin.read() if prompt in (None, "-") else prompt
-    assert text is not None
+    text = _read_stdin() if prompt is None or prompt == "-" else prompt
     if not text.strip():
         raise BadSettings("the question is empty")
     return text
+
+
+def _read_stdin() -> str:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return options.check_text(sys.stdin.read(), "the question on standard input")
 
 
 async def _run(

@@ -176,7 +176,7 @@ def _open_keyboard(screen: Screen, no_history: bool) -> Keyboard:
     from antiphon.cli.places import data_directory
 
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
+        sys.stdin.reconfigure(errors="surrogateescape")
     history = None if no_history else History(data_directory() / _HISTORY, screen.complain)
     # Whoever sends the answers elsewhere (`| tee log`) still reads what is on stderr.
     is_seen = sys.stdout.isatty() or sys.stderr.isatty()

@@ -20,6 +20,8 @@ from typing import Final
 import click
 import msgspec
 
+from antiphon.cli.options import check_text
+
 __all__ = ["HISTORY_LENGTH", "Cleared", "History", "Keyboard", "Typed"]
 
 HISTORY_LENGTH: Final = 1000
@@ -125,6 +127,8 @@ class Keyboard:
     def read_once(self, prompt: str, offer: str = "") -> Typed:
         """Return a message that is not remembered. Raise EOFError when there are no more.
 
+        A line that is not valid text in its encoding raises BadSettings.
+
         At a terminal, Ctrl-C within a text of several lines raises Cleared.
         """
         line = self._read_line(prompt, offer)
@@ -173,8 +177,7 @@ class Keyboard:
             if self.is_terminal:
                 click.echo(err=self._prompts_on_stderr)
             raise
-        # Bytes that are no text in the terminal's encoding cannot be sent.
-        return line.encode("utf-8", "replace").decode()
+        return check_text(line, "the line")
 
     def _ask(self, prompt: str, offer: str) -> str:
         if self._readline is not None and offer:

@@ -49,6 +49,9 @@ class Chat:
                 if not self._stays():
                     return self._went_well
                 continue
+            except CliError as error:
+                self._complain(error.message)
+                continue
             self._interrupts, self._offer = 0, ""
             try:
                 self._hear(typed)

@@ -53,7 +53,7 @@ def command(
     Every stream goes before a referee who knows the whole grammar of events; a failure shows
     the rule that was broken and the event that broke it. Judged is the protocol, never the
     model's wit. What the server says it does not do is skipped. Exit code 1: a case failed;
-    2: the server cannot be reached.
+    2: the server cannot be reached, or does not have the Responses API.
     """
     import asyncio
 
@@ -104,6 +104,7 @@ async def _run(
     results = []
     async with remote:
         listed = await _first_listed(remote.server, timeout)
+        await _require_responses(remote, timeout)
         model = model or listed
         if not as_json:
             _print(f"Checking {remote.server.base_url}{f' with {model}' if model else ''}")
@@ -132,6 +133,29 @@ async def _first_listed(server: Server, timeout: float) -> str | None:
     except TimeoutError:
         raise NoServer(f"{server.base_url} did not answer within {timeout:g} s") from None
     return names[0] if names else None
+
+
+async def _require_responses(remote: Remote, timeout: float) -> None:
+    """Raise NoServer if the server does not have the path of the Responses API at all.
+
+    The request is empty, so every server that has the path refuses it for another reason.
+    """
+    import asyncio
+
+    from antiphon.cli.remote import ServerFault, lacks_path
+    from antiphon.client.errors import error_from_answer
+
+    try:
+        async with asyncio.timeout(timeout):
+            reply = await remote.fetch("POST", "/responses", b"{}")
+    except (ServerFault, TimeoutError):
+        return  # the cases report it
+    status, url = reply.head.status, remote.server.base_url
+    if status == 405 or lacks_path(error_from_answer(status, reply.body, {})):
+        raise NoServer(
+            f"{url} has no /responses (HTTP {status}), so there is nothing to check; if it speaks "
+            f"chat completions, `antiphon serve --upstream {url}` gives it the Responses API"
+        )
 
 
 def _may_be_checked(error: ClientError) -> bool:

@@ -1,25 +1,50 @@
 """Options that several commands have, so that they read and behave the same in all of them.
 
-Imported with every command, and so it imports nothing but click.
+Imported with every command, and so it imports nothing large but click.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import click
+
+from antiphon.cli.errors import BadSettings
 
 __all__ = [
     "DEFAULT_URL",
     "OLD_NAMES",
     "base_url",
+    "check_text",
     "instructions",
     "model",
     "previous",
+    "prompt",
     "show_thinking",
 ]
 
 DEFAULT_URL: Final = "http://127.0.0.1:4680/v1"
+_BYTES: Final = re.compile("[\udc80-\udcff]")
+
+
+def check_text(text: str, what: str) -> str:
+    """Return the text. Raise BadSettings if it holds bytes that are not in its encoding.
+
+    Python carries such a byte as half a surrogate pair (PEP 383), which cannot be sent as JSON.
+    """
+    found = _BYTES.search(text)
+    if found is None:
+        return text
+    byte, line = ord(found[0]) - 0xDC00, text.count("\n", 0, found.start()) + 1
+    where = f" in line {line}" if "\n" in text else ""
+    raise BadSettings(f"{what} is not valid UTF-8 (byte 0x{byte:02x}{where}); convert it first")
+
+
+def _check_value(_: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    what = parameter.opts[0] if isinstance(parameter, click.Option) else "the question"
+    return value if value is None else check_text(value, what)
+
 
 base_url: Final = click.option(
     "--base-url",
@@ -30,11 +55,19 @@ base_url: Final = click.option(
     show_envvar=True,
     help="Where the server is.",
 )
-model: Final = click.option("--model", "-m", help="Which model; the server's default if left out.")
-instructions: Final = click.option(
-    "--instructions", "-i", help="What the model is to keep in mind."
+model: Final = click.option(
+    "--model",
+    "-m",
+    callback=_check_value,
+    help="Which model; the server's default if left out.",
 )
-previous: Final = click.option("--previous", "-p", metavar="ID", help="Go on from this response.")
+instructions: Final = click.option(
+    "--instructions", "-i", callback=_check_value, help="What the model is to keep in mind."
+)
+previous: Final = click.option(
+    "--previous", "-p", metavar="ID", callback=_check_value, help="Go on from this response."
+)
+prompt: Final = click.argument("prompt", required=False, callback=_check_value)
 show_thinking: Final = click.option(
     "--show-thinking", is_flag=True, help="Show the model's thinking on stderr."
 )
