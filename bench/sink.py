@@ -27,7 +27,9 @@ __all__ = ["serve"]
 _AT_ONCE: Final = 64
 _MODEL: Final = re.compile(rb'"model": ?"([a-z]+)(?:-(\d+))?"')
 _LENGTH: Final = re.compile(rb"(?i)content-length: *(\d+)")
-_MODELS: Final = json_answer({"object": "list", "data": [{"id": "short"}, {"id": "endless"}]})
+_MODELS: Final = json_answer(
+    {"object": "list", "data": [{"id": name} for name in ("short", "endless", "deltas-1000000")]}
+)
 _SHORT: Final = json_answer(
     {
         "id": "chatcmpl-bench",

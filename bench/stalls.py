@@ -182,8 +182,8 @@ async def _long(port: int, deltas: int, *, stored: bool) -> list[Answer]:
     while piece := await reader.read(_MIB):
         tail = (tail + piece)[-4096:]
     writer.close()
-    word = "whole" if b"[DONE]" in tail else "cut off"
-    return [Answer(200, word, time.monotonic() - began)]
+    is_whole = b"[DONE]" in tail
+    return [Answer(200 if is_whole else 0, f"cut off: {tail[-200:]!r}", time.monotonic() - began)]
 
 
 Attack = Callable[[int], Awaitable[list[Answer]]]
@@ -267,7 +267,7 @@ async def _run(name: str, process: Process, attack: Attack) -> dict[str, Any]:
         peak = _peak(process)
         await asyncio.sleep(_SETTLE_SECONDS)
         after = process.memory
-    except OSError:
+    except (OSError, IndexError):  # it is gone, or a zombie without memory
         return {"name": name, "dead": True, "answers": _show(answers)}
     return {
         "name": name,
@@ -305,7 +305,7 @@ async def _main(options: argparse.Namespace) -> None:
     with script("sink.py") as sink:
         for name in chosen:
             with scratch() as directory:
-                flags = ["--upstream", f"http://127.0.0.1:{sink.port}/v1"]
+                flags = ["--log-level", "error", "--upstream", f"http://127.0.0.1:{sink.port}/v1"]
                 if options.config:
                     flags += ["--config", options.config]
                 with _gateway(flags, directory / "store.db", options) as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,11 +12,12 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.limits import ServerLimits
-from antiphon.server.memory import default_memory
+from antiphon.server.memory import default_memory, limit_kernel_buffer
 from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import Gateway, serve_gateway
-from tests.asking import ask, request
+from tests.asking import ask, ask_stream, request, terminal
 
 MIB = 1024 * 1024
 LIMITS = ServerLimits(memory_bytes=10 * MIB)
@@ -163,3 +165,36 @@ def test_the_budget_is_half_of_what_the_container_may_have(
     else:
         assert found == expected
     assert default_memory(2, root=tmp_path, cgroups=groups) == found // 2
+
+
+async def test_the_end_of_a_long_answer_arrives_whole_although_it_is_sent_in_parts() -> None:
+    text = "word " * 40_000
+    async with serve_gateway(ScriptedBackend([[TextGrew(text), Stopped("stop")]])) as gateway:
+        events = await ask_stream(gateway)
+
+    assert terminal(events).output[0]["content"][0]["text"] == text
+
+
+async def test_the_kernel_keeps_little_for_a_reader_of_a_stream() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, sock=here
+        )
+        limit_kernel_buffer(transport, 8192)
+        sock = transport.get_extra_info("socket")
+        # Linux doubles what it is given, for its own overhead.
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * 8192
+        transport.close()
+
+
+async def test_a_stream_sets_the_limit_of_its_kernel_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limited: list[int] = []
+    monkeypatch.setattr(
+        "antiphon.server.sse.limit_kernel_buffer", lambda _, size: limited.append(size)
+    )
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        await ask_stream(gateway)
+    assert limited == [ServerLimits().write_buffer_bytes]

@@ -31,6 +31,8 @@ Show = Callable[[list[Event]], bool]
 
 # Batches that may wait while another is written. Each is what one read of the model brought.
 _MOST_POSTS: Final = 64
+# Events that may wait so: they are written to the reader together, and may be many bytes.
+_MOST_EVENTS: Final = 512
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,7 @@ class Record:
         return (
             self._is_read
             and self._posts <= _MOST_POSTS
+            and len(self._unshown) <= _MOST_EVENTS
             and self._trouble is None
             and not self.is_cancelled
         )

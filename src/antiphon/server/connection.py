@@ -9,7 +9,7 @@ is closing: here it is cut when nothing has left the buffer for the write-stall 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -19,6 +19,10 @@ from antiphon.server.errors import error_response
 from antiphon.server.limits import ServerLimits
 
 __all__ = ["GuardedServer"]
+
+# A body that was refused unread is read and dropped for so long: a client that is cut off while
+# it sends may never see the answer.
+_LINGER_SECONDS: Final = 10.0
 
 
 class _NoHttp(CallerError):
@@ -123,7 +127,7 @@ class GuardedServer(web.Server):
             max_field_size=limits.header_bytes,
             max_headers=limits.header_count,
             auto_decompress=False,
-            lingering_time=2.0,
+            lingering_time=_LINGER_SECONDS,
         )
         self._limits = limits
 

@@ -34,7 +34,7 @@ from antiphon.server.auth import Auth
 from antiphon.server.connection import GuardedServer
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
-from antiphon.server.memory import default_memory
+from antiphon.server.memory import default_memory, return_large_blocks
 from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
@@ -198,6 +198,7 @@ def _settle_interpreter() -> None:
     any cycles behind, and looking through them all was a twentieth of a stream. A thread that
     waits for the interpreter gets it sooner: the one that writes has many streams waiting for it.
     """
+    return_large_blocks()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)
     sys.setswitchinterval(_SWITCH_SECONDS)

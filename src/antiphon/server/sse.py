@@ -7,18 +7,21 @@ upstream) until its connection is cut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
 
 from antiphon.protocol.codec import DONE, Dialect, encode_all_sse
-from antiphon.protocol.events import Event
+from antiphon.protocol.events import Event, TerminalEvent
+from antiphon.protocol.items import Item
 from antiphon.server.limits import ServerLimits
+from antiphon.server.memory import limit_kernel_buffer
 
 __all__ = ["SseWriter"]
 
 _COMMENT: Final = b": keepalive\n\n"
+_LONG: Final = 64 * 1024
 _EVENT: Final = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
 
 
@@ -51,6 +54,7 @@ class SseWriter:
         self._is_chunked = self._response.headers.get("Transfer-Encoding") == "chunked"
         self._transport = self._request.transport
         self._buffer_at_most(self._limits.write_buffer_bytes)
+        limit_kernel_buffer(self._transport, self._limits.write_buffer_bytes)
         self._watch()
         return self
 
@@ -61,8 +65,15 @@ class SseWriter:
         self._buffer_at_most(0)
 
     async def write(self, events: list[Event]) -> None:
-        """Send a batch of events in one write; wait while the client is behind."""
-        if events:
+        """Send a batch of events in one write; wait while the client is behind.
+
+        The last events of a long answer repeat all of it, each of them: they go one by one, so
+        that one of them is in memory at a time.
+        """
+        if events and _is_long_end(events):
+            for event in events:
+                await self._send(self._encode([event]))
+        elif events:
             await self._send(self._encode(events))
         elif self._is_gone:
             raise ConnectionResetError("the client has gone")
@@ -108,7 +119,10 @@ class SseWriter:
     def _write_chunk(self, data: bytes) -> None:
         """Write a chunk as HTTP has it: the library's own way there is four times as long."""
         assert self._transport is not None
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if len(data) > _LONG:
+            self._transport.writelines([b"%x\r\n" % len(data), data, b"\r\n"])  # not copied
+        else:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def _catch_up(self) -> None:
         if self._protocol.writing_paused:
@@ -134,6 +148,21 @@ class SseWriter:
         self._beats.discard(task)
         if not task.cancelled():
             task.exception()  # a client that has gone is noticed by its handler
+
+
+def _is_long_end(events: Sequence[Event]) -> bool:
+    last = events[-1]
+    if len(events) == 1 or not isinstance(last, TerminalEvent):
+        return False
+    return any(_length(item) > _LONG for item in last.response.output)
+
+
+def _length(item: Item) -> int:
+    """Return how many characters the texts of an item have, about."""
+    parts = item.get("content")
+    texts = [part.get("text") for part in parts] if isinstance(parts, list) else []
+    texts += [item.get("arguments"), item.get("input")]
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def _counts_only_events(request: web.BaseRequest, dialect: Dialect) -> bool:

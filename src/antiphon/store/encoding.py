@@ -134,7 +134,16 @@ def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:
 def compress_log(batches: Sequence[Batch]) -> bytes:
     """Return a whole log as few bytes."""
     # Packed events are short and alike: a higher level takes longer and gains little.
-    return zlib.compress(_pack(batches), _LEVEL)
+    compressor = zlib.compressobj(_LEVEL)
+    # Batch by batch, as one list: a long log need not be in memory once more.
+    pieces = [compressor.compress(_list_head(len(batches)))]
+    pieces += [compressor.compress(_pack(batch)) for batch in batches]
+    return b"".join([*pieces, compressor.flush()])
+
+
+def _list_head(count: int) -> bytes:
+    """Return the bytes with which a list of so many values begins in MessagePack."""
+    return b"\xdd" + count.to_bytes(4, "big")
 
 
 def expand_log(body: bytes, after: int = -1) -> list[Batch]:
