@@ -671,3 +671,20 @@ async def test_a_listener_that_refuses_ends_the_stream_there() -> None:
                     asyncio.get_running_loop().call_soon(paced.gates[1].set)
         await backend.close()
     assert TextGrew("<thi") not in said
+
+
+async def test_proxy_variables_of_the_environment_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with ScriptedUpstream(Script(text="direct")) as upstream:
+        listing = ChatBackend(upstream.base_url)
+        assert await listing.models()
+        await listing.close()
+        for stream in (True, False):
+            said, error = await ask(ChatBackend(upstream.base_url), stream=stream)
+            assert error is None
+            assert "".join(one.text for one in said if isinstance(one, TextGrew)) == "direct"

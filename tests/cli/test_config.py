@@ -56,7 +56,7 @@ def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
     _file(
         tmp_path,
         "[limits]\nturns = 7\n[upstream_limits]\nidle = 1\n"
-        '[providers.a]\nbase_url = "http://x/v1"\nenv_key = "A_KEY"\nprofile = "vllm"\n'
+        '[providers.a]\nbase_url = "http://x/v1"\nkey_env = "A_KEY"\nprofile = "vllm"\n'
         '[providers.b]\nwire_api = "local"\nthreads = 1\ncontext = 2048\npath = "x.gguf"\n',
     )
     settings = load({}, {}, tmp_path).settings
@@ -65,6 +65,12 @@ def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
     assert settings.upstream_limits.connect == Limits().connect
     assert list(settings.providers) == ["a", "b"]
     assert settings.providers["b"].threads == 1
+    assert settings.providers["a"].key_env == "A_KEY"
+
+
+def test_the_old_name_of_a_providers_key_variable_is_accepted(tmp_path: Path) -> None:
+    _file(tmp_path, '[providers.a]\nbase_url = "http://x/v1"\nenv_key = "A_KEY"\n')
+    assert load({}, {}, tmp_path).settings.providers["a"].key_env == "A_KEY"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +90,11 @@ def test_tables_become_limits_and_providers(tmp_path: Path) -> None:
         ("allowed_origins = 'x'", "allowed_origins must be a list of words, not 'x'"),
         ("[limits]\nturns = 0", "[limits]: turns must be above 0, not 0"),
         ("[upstream_limits]\nidle = nan", "idle must be above 0, not nan"),
+        (
+            "[providers.a]\nkey_env = 'A'\nenv_key = 'A'",
+            "[providers.a]: env_key is the old name of key_env; set only key_env",
+        ),
+        ("[providers]\na = 1", "[providers.a] must be a table"),
         ("limits = 1", "[limits] must be a table"),
         ("providers = 1", "[providers] must be a table"),
         ("models = 1", "[models] must be a table"),
@@ -192,3 +203,10 @@ def test_the_mark_of_ids_is_set_and_checked(tmp_path: Path) -> None:
     assert load({}, {"ANTIPHON_ID_MARK": "eu-1"}, tmp_path).settings.id_mark == "eu-1"
     with pytest.raises(BadSettings, match="id_mark must be 1 to 8 letters, digits or hyphens"):
         load({}, {}, _file(tmp_path, 'id_mark = "two_words"').parent)
+
+
+def test_variables_of_other_tools_set_nothing_by_themselves(tmp_path: Path) -> None:
+    table = _REFERENCE.read_text().partition("## Names that other tools use")[2]
+    elsewhere = set(re.findall(r"`([A-Z_]+)`", "".join(re.findall(r"^\|(.+?)\|", table, re.M))))
+    assert {"OPENAI_API_KEY", "DATABASE_URL", "PORT", "HTTPS_PROXY"} <= elsewhere
+    assert load({}, dict.fromkeys(elsewhere, "1"), tmp_path).settings == Settings()

@@ -52,6 +52,8 @@ _PLAIN: Final = {
     " | null": "",
 }
 
+_OLD_PROVIDER_KEYS: Final = {"env_key": "key_env"}
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -64,7 +66,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     wire_api: Literal["chat", "local", "scripted"] = "chat"
     base_url: str | None = None
-    env_key: str | None = None
+    key_env: str | None = None
     """The name of the environment variable that holds the key, never the key itself."""
     profile: str | None = None
     path: str | None = None
@@ -176,8 +178,23 @@ def _read_file(path: Path) -> dict[str, Any]:
         table = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path} is not TOML: {error}") from None
+    _rename_old_keys(table, str(path))
     _check_table(table, Settings, str(path))
     return table
+
+
+def _rename_old_keys(table: Mapping[str, Any], where: str) -> None:
+    """Give the keys of providers their present names. Raise BadSettings if both are there."""
+    providers = table.get("providers")
+    for name, provider in providers.items() if isinstance(providers, dict) else ():
+        for old, new in _OLD_PROVIDER_KEYS.items():
+            if not isinstance(provider, dict) or old not in provider:
+                continue
+            if new in provider:
+                raise BadSettings(
+                    f"{where}, [providers.{name}]: {old} is the old name of {new}; set only {new}"
+                )
+            provider[new] = provider.pop(old)
 
 
 def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:

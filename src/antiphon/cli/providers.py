@@ -26,7 +26,7 @@ __all__ = ["Source", "build", "read_sources"]
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
-_CHAT_ONLY: Final = ("base_url", "env_key", "profile")
+_CHAT_ONLY: Final = ("base_url", "key_env", "profile")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
     if settings.upstream:
         provider = Provider(
             base_url=settings.upstream,
-            env_key=settings.upstream_key_env,
+            key_env=settings.upstream_key_env,
             profile=settings.profile,
         )
         sources.append(_read_chat(_UPSTREAM, provider, environ, "--upstream"))
@@ -110,7 +110,7 @@ def _read_chat(name: str, provider: Provider, environ: Mapping[str, str], what: 
         about=f"{name}, {base_url}",
         provider=provider,
         base_url=base_url,
-        key=_read_key(provider.env_key, environ, what),
+        key=_read_key(provider.key_env, environ, what),
     )
 
 
