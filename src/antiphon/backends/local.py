@@ -161,8 +161,8 @@ class LocalBackend:
         return await count_prompt(self._http, server.listening_address, body, _PROFILE)
 
     async def models(self) -> Sequence[ModelInfo]:
-        """Return the one model."""
-        return [ModelInfo(self._model, context_length=self._context)]
+        """Return the one model. It cannot choose tools by itself: see `toolless`."""
+        return [ModelInfo(self._model, context_length=self._context, supports_tools=False)]
 
     async def close(self) -> None:
         """Stop what runs, then let go of the threads and the weights."""

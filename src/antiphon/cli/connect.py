@@ -28,6 +28,10 @@ __all__ = ["command"]
 _KEY: Final = "ANTIPHON_API_KEY"
 _NO_MODEL: Final = "MODEL"
 _SHOWN_MODELS: Final = 10
+_NO_CHOICE: Final = (
+    "an agent that expects tool calls will not get far with it. A request can still require one "
+    "(tool_choice), and the embedded model calls a tool that the message names."
+)
 
 
 class _Options(NamedTuple):
@@ -272,6 +276,9 @@ def _connect(recipe: Recipe, path: Path, asked: _Options, profile: str | None) -
     from antiphon.cli.connect_piece import CannotMerge
 
     target = _target(asked)
+    for model in target.models:
+        if model.calls_tools is False:
+            _note(f"{model.id} does not choose tools by itself: {_NO_CHOICE}")
     piece = recipe.piece(target)
     if not asked.writes:
         _print(recipe, target, piece, path)

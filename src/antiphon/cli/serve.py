@@ -29,6 +29,11 @@ __all__ = ["command"]
 )
 @click.option("--profile", metavar="NAME", help="What the upstream is known to do differently.")
 @click.option(
+    "--local-model",
+    metavar="FILE",
+    help="A GGUF file to serve here: a path, or hf:OWNER/REPO/FILE.gguf, which is fetched once.",
+)
+@click.option(
     "--store",
     metavar="URL",
     help="memory:, sqlite:PATH or postgresql://USER@HOST/DATABASE.  "

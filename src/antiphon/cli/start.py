@@ -31,7 +31,7 @@ from antiphon.cli.endpoints import read_endpoints
 from antiphon.cli.errors import BadSettings
 from antiphon.cli.listen import bind, metrics_url, resolve, url_of
 from antiphon.cli.places import open_named_store, speaking_of, store_url
-from antiphon.cli.providers import Source, build, read_sources
+from antiphon.cli.providers import Source, build, file_of, read_sources
 from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
@@ -51,6 +51,8 @@ _LISTING_SECONDS: Final = 0.5
 def start(flags: Mapping[str, Any]) -> int:
     """Serve until told to stop; return the exit code. Raise CliError if it cannot begin."""
     settings, path = load(flags, os.environ, Path.cwd())
+    if settings.local_model and not file_of(settings.local_model).exists():
+        _fetch(settings.local_model)
     sources = read_sources(settings, os.environ)
     read_endpoints(settings, os.environ)  # what is wrong with one is told now
     read_seal_keys(settings, os.environ)
@@ -89,6 +91,15 @@ def _metrics_socket(settings: Settings) -> Iterator[socket.socket | None]:
         return
     with bind(resolve(settings.metrics_host, settings.metrics_port)) as sock:
         yield sock
+
+
+def _fetch(local_model: str) -> None:
+    """Fetch the file to serve if it is one of the hub."""
+    from antiphon.backends.hub import PREFIX
+    from antiphon.cli.models import fetch_weights
+
+    if local_model.startswith(PREFIX):
+        fetch_weights(local_model)
 
 
 def _check_origins(settings: Settings) -> None:
