@@ -15,7 +15,7 @@ import msgspec
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.protocol.errors import ContextTooLarge
 from antiphon.store.base import Size
-from antiphon.transport.aside import aside_if
+from antiphon.transport.aside import aside
 
 __all__ = ["ContextLimits", "ContextSize"]
 
@@ -35,6 +35,9 @@ class ContextLimits(msgspec.Struct, frozen=True):
     bytes: int = 64 * 1024 * 1024
 
 
+_NOTHING: Final = Size(0, 0)
+
+
 class ContextSize:
     """The size of one context, as it becomes known."""
 
@@ -43,7 +46,9 @@ class ContextSize:
         self._hold = hold
         self._body = hold.size
         self._own = own
-        self._earlier = Size(0, 0)
+        self._earlier = _NOTHING
+        self.is_large = False
+        """Whether the event loop should not work on it."""
         self._check("input")
 
     @property
@@ -51,15 +56,11 @@ class ContextSize:
         """Whether the turn's own items alone are large: then they are not kept in memory."""
         return self._own.items > _LARGE_ITEMS or self._own.bytes > _MUCH_BYTES
 
-    @property
-    def is_large(self) -> bool:
-        """Whether the event loop should not work on it."""
-        total = self._total()
-        return total.items > _LARGE_ITEMS or total.bytes > _LARGE_BYTES
-
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Return what `work` makes of the context; a large one is worked on beside the loop."""
-        return await aside_if(self.is_large, work, *args, **kwargs)
+        if self.is_large:
+            return await aside(work, *args, **kwargs)
+        return work(*args, **kwargs)
 
     def admit_chain(self, size: Size) -> None:
         """Take the size of the chain that the turn continues. Raise if it is too large."""
@@ -80,23 +81,19 @@ class ContextSize:
         self._check(param)
 
     def _check(self, param: str) -> None:
-        total, limits = self._total(), self._limits
-        if total.items > limits.items:
-            raise ContextTooLarge(
-                f"the context has {total.items} items; at most {limits.items} are taken. "
-                "Compact it, or begin a new conversation.",
-                param=param,
-            )
-        if total.bytes > limits.bytes:
-            raise ContextTooLarge(
-                f"the context has {total.bytes} bytes; at most {limits.bytes} are taken. "
-                "Compact it, or begin a new conversation.",
-                param=param,
-            )
-        more = total.bytes * COPIES
-        if more > _LARGE_BYTES:
-            self._hold.resize(max(self._body, more))
+        items = self._own.items + self._earlier.items
+        size = self._own.bytes + self._earlier.bytes
+        self.is_large = items > _LARGE_ITEMS or size > _LARGE_BYTES
+        limits = self._limits
+        if items > limits.items:
+            raise _too_large(f"{items} items; at most {limits.items} are taken", param)
+        if size > limits.bytes:
+            raise _too_large(f"{size} bytes; at most {limits.bytes} are taken", param)
+        if size * COPIES > self._hold.size:
+            self._hold.resize(max(self._body, size * COPIES))
 
-    def _total(self) -> Size:
-        own, earlier = self._own, self._earlier
-        return Size(own.items + earlier.items, own.bytes + earlier.bytes)
+
+def _too_large(what: str, param: str) -> ContextTooLarge:
+    return ContextTooLarge(
+        f"the context has {what}. Compact it, or begin a new conversation.", param=param
+    )

@@ -29,9 +29,7 @@ __all__ = ["Record", "Show", "Terms"]
 Show = Callable[[list[Event]], bool]
 """Shows events to the reader at once; says whether the reader keeps up."""
 
-# Batches that may wait while another is written. Each is what one read of the model brought.
-_MOST_POSTS: Final = 64
-# Events that may wait so: they are written to the reader together, and may be many bytes.
+# Events that may wait while others are written: the reader gets them together.
 _MOST_EVENTS: Final = 512
 
 
@@ -66,7 +64,7 @@ class Record:
         self._writing: Promise[bool] | asyncio.Future[bool] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._written = 0  # how many of the unshown that is about
-        self._posts = 0  # how many batches came since
+        self._posts = 0  # how many events came since
         self._trouble: Exception | None = None
         self._is_ending = False
         self._channel: Channel | None = None
@@ -139,8 +137,7 @@ class Record:
         """
         return (
             self._is_read
-            and self._posts <= _MOST_POSTS
-            and len(self._unshown) <= _MOST_EVENTS
+            and self._posts <= _MOST_EVENTS
             and self._trouble is None
             and not self.is_cancelled
         )
@@ -159,7 +156,7 @@ class Record:
         elif self._writing is None:
             self._write_down()
         else:
-            self._posts += 1
+            self._posts += len(events)
 
     async def settle(self) -> None:
         """Return when all that was posted has been shown. Raise StoreUnavailable if it cannot."""
