@@ -72,7 +72,7 @@ class SameFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = str(path)  # asked at every commit, and a Path takes longer
         self._identity = self._look()
 
     def check(self) -> None:
@@ -85,7 +85,7 @@ class SameFile:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = self._path.stat()
+            found = os.stat(self._path)  # noqa: PTH116 # see above
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino

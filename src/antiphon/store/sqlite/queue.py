@@ -68,7 +68,8 @@ class WriteQueue:
     def __init__(self, database: Path) -> None:
         self._paths = [database.with_name(f"{database.name}-{word}") for word in ("next", "turn")]
         self._files: list[int] = []
-        self._changed = threading.Condition()
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
         self._state = _FREE if sys.platform != "win32" else _BROKEN
         self._is_wanted = False
         self._is_closed = False
@@ -85,7 +86,7 @@ class WriteQueue:
         A writer that gives up keeps its place until it is there, and then leaves, unless
         it has come back.
         """
-        with self._changed:
+        with self._guard:
             if self._state == _FREE:
                 self._try()
             if self._state != _WAITING:
@@ -98,20 +99,20 @@ class WriteQueue:
 
     def leave(self) -> None:
         """Let the next one write, if it is our turn."""
-        with self._changed:
+        with self._guard:
             if self._state == _OURS:
-                self._unlock()
+                fcntl.flock(self._files[1], fcntl.LOCK_UN)
                 self._state = _FREE
 
     def close(self) -> None:
         """Leave the queue for good. A thread that still waits cleans up when it is woken."""
-        with self._changed:
+        with self._guard:
             self._is_closed = True
             self._changed.notify_all()
             if self._state != _WAITING:
                 self._clean_up()
 
-    # Called with `_changed` held.
+    # Called with `_guard` held.
 
     def _try(self) -> None:
         """Take the turn if it is free; else become the next one, or wait for that."""
@@ -167,8 +168,9 @@ class WriteQueue:
                     fcntl.flock(file, fcntl.LOCK_EX | how)
             except BlockingIOError:
                 return False
-            if all(os.fstat(file).st_nlink for file in self._files):
-                fcntl.flock(self._files[0], fcntl.LOCK_UN)
+            first, last = self._files
+            if os.fstat(first).st_nlink and os.fstat(last).st_nlink:
+                fcntl.flock(first, fcntl.LOCK_UN)
                 return True
             self._close_files()
 
@@ -176,7 +178,7 @@ class WriteQueue:
 
     def _live(self) -> None:
         while True:
-            with self._changed:
+            with self._guard:
                 self._changed.wait_for(lambda: self._is_closed or self._state == _WAITING)
                 if self._state != _WAITING:
                     return
@@ -188,7 +190,7 @@ class WriteQueue:
             self._lock()
         except OSError:
             is_broken = True
-        with self._changed:
+        with self._guard:
             if is_broken:
                 self._break()
             else:

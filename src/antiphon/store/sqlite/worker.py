@@ -256,9 +256,7 @@ class Writer(_Worker):
         return jobs + self._backlog.take_more()
 
     def _do(self, jobs: list[Job]) -> None:
-        while jobs:
-            # Without the turn, SQLite's own lock decides.
-            self._queue.enter(_time_left(jobs))
+        while jobs:  # without our turn, SQLite's own lock decides
             try:
                 connection = self._connection()
                 connection.execute("BEGIN IMMEDIATE")
@@ -279,8 +277,9 @@ class Writer(_Worker):
                 self._queue.leave()
                 self._fail(jobs, error)
             else:
-                self._do(jobs[: len(jobs) // 2])
-                self._do(jobs[len(jobs) // 2 :])
+                for half in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
+                    self._queue.enter(_time_left(half))
+                    self._do(half)
         else:
             self._queue.leave()
             self.is_ailing = False
