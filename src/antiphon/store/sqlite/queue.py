@@ -117,7 +117,7 @@ class WriteQueue:
     def _try(self) -> None:
         """Take the turn if it is free; else become the next one, or wait for that."""
         try:
-            self._state = _OURS if self._lock(fcntl.LOCK_NB) else _WAITING
+            self._state = _OURS if self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB) else _WAITING
         except OSError:
             self._break()
 
@@ -146,7 +146,7 @@ class WriteQueue:
         """Close the files; remove them if no other writer is in the queue."""
         if self._state in (_FREE, _OURS) and self._files:
             with suppress(OSError):
-                if self._lock(fcntl.LOCK_NB):
+                if self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
                     for path in self._paths:
                         path.unlink(missing_ok=True)
         self._close_files()
@@ -154,7 +154,7 @@ class WriteQueue:
 
     # Called by either thread, while the other does nothing with the files.
 
-    def _lock(self, how: int = 0) -> bool:
+    def _lock(self, how: int) -> bool:
         """Lock both files, one after the other, and let go of the first; return False if busy.
 
         A file that the last writer before us has removed is made again.
@@ -163,13 +163,13 @@ class WriteQueue:
             if not self._files:
                 flags = os.O_RDWR | os.O_CREAT
                 self._files += [os.open(path, flags, 0o600) for path in self._paths]
+            first, last = self._files
             try:
-                for file in self._files:
-                    fcntl.flock(file, fcntl.LOCK_EX | how)
+                fcntl.flock(first, how)
+                fcntl.flock(last, how)
             except BlockingIOError:
                 return False
-            first, last = self._files
-            if os.fstat(first).st_nlink and os.fstat(last).st_nlink:
+            if os.fstat(first).st_nlink:  # both are removed together, under both locks
                 fcntl.flock(first, fcntl.LOCK_UN)
                 return True
             self._close_files()
@@ -187,7 +187,7 @@ class WriteQueue:
     def _wait(self) -> None:
         is_broken = False
         try:
-            self._lock()
+            self._lock(fcntl.LOCK_EX)
         except OSError:
             is_broken = True
         with self._guard:
