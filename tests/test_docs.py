@@ -25,9 +25,45 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
-    missing = [link for link in links if not (page.parent / link).exists()]
+    missing = [link for link in _links(page) if not _leads_somewhere(page, *link)]
     assert missing == []
+
+
+def test_the_index_lists_every_page() -> None:
+    """The pages of clients are listed by the page that is made with them."""
+    index, clients = ROOT / "docs/README.md", ROOT / "docs/clients/README.md"
+    listed = {
+        (page.parent / link).resolve() for page in (index, clients) for link, _ in _links(page)
+    }
+    pages = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".toml")}
+    assert pages - listed == {index}
+    assert len(re.findall(r"^- \[.+?\]\(.+?\): .+\.$", index.read_text(), re.MULTILINE)) == len(
+        re.findall(r"^- ", index.read_text(), re.MULTILINE)
+    )
+
+
+def _links(page: Path) -> list[tuple[str, str]]:
+    """Return the links of a page to files here, each with the heading that it names."""
+    found = re.findall(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)", _without_code(page))
+    return [(file, heading) for file, heading in found if file or heading]
+
+
+def _leads_somewhere(page: Path, file: str, heading: str) -> bool:
+    target = page.parent / file if file else page
+    if not target.exists():
+        return False
+    titles = re.findall(r"^#+ (.+)$", _without_code(target), re.MULTILINE) if heading else []
+    return not heading or heading in map(_anchor, titles)
+
+
+def _without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def _anchor(title: str) -> str:
+    """Return the name by which a link reaches a heading, as code hosts make it."""
+    text = re.sub(r"\[(.+?)\]\(.+?\)", r"\1", title).lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 async def test_what_the_readme_says_to_paste_works() -> None:

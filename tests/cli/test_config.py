@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from antiphon.cli.config import SCALARS, TABLES, Model, Settings, load, variable
+from antiphon.cli.endpoints import read_endpoints
 from antiphon.cli.errors import BadSettings
+from antiphon.cli.providers import read_sources
 from antiphon.server.limits import ServerLimits
 from antiphon.transport.http import Limits
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
+_WHOLE_FILE = _REFERENCE.with_name("antiphon.toml")
 
 
 def _file(tmp_path: Path, text: str) -> Path:
@@ -210,3 +217,45 @@ def test_variables_of_other_tools_set_nothing_by_themselves(tmp_path: Path) -> N
     elsewhere = set(re.findall(r"`([A-Z_]+)`", "".join(re.findall(r"^\|(.+?)\|", table, re.M))))
     assert {"OPENAI_API_KEY", "DATABASE_URL", "PORT", "HTTPS_PROXY"} <= elsewhere
     assert load({}, dict.fromkeys(elsewhere, "1"), tmp_path).settings == Settings()
+
+
+def test_the_whole_file_of_the_reference_sets_the_defaults(tmp_path: Path) -> None:
+    settings = load({"config": str(_WHOLE_FILE)}, {}, tmp_path).settings
+    assert settings == Settings()
+    assert set(tomllib.loads(_WHOLE_FILE.read_text())) >= {"host", "limits", "upstream_limits"}
+
+
+def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
+    table = tomllib.loads(_uncommented())
+    assert set(table) == {*SCALARS, *TABLES}
+    found = {
+        "limits": set(table["limits"]),
+        "upstream_limits": set(table["upstream_limits"]),
+        "providers": _keys_in(table["providers"]),
+        "models": _keys_in(table["models"]),
+        "webhooks": set(table["webhooks"][0]),
+    }
+    assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}
+
+
+def test_a_file_with_every_key_set_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())  # the extra `local`
+    monkeypatch.chdir(tmp_path)
+    Path("model.gguf").touch()
+    _file(tmp_path, _uncommented())
+    environ = {"UPSTREAM_KEY": "k", "VENDOR_API_KEY": "k", "WEBHOOK_SECRET": f"whsec_{'A' * 32}"}
+    settings = load({}, environ, tmp_path).settings
+    names = [source.name for source in read_sources(settings, environ)]
+    assert names == ["upstream", "local", "vendor", "small"]
+    assert len(read_endpoints(settings, environ)) == 1
+
+
+def _uncommented() -> str:
+    """Return the whole file with the settings that have no default."""
+    return re.sub(r"^#(?=\S)", "", _WHOLE_FILE.read_text(), flags=re.MULTILINE)
+
+
+def _keys_in(tables: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    return {key for table in tables.values() for key in table}
