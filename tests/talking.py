@@ -14,7 +14,7 @@ __all__ = ["PATIENCE", "Talk", "kinds", "said", "talk"]
 
 Json = dict[str, Any]
 
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 _LAST: Final = ("error", "response.completed", "response.failed", "response.incomplete")
 
 

@@ -404,7 +404,7 @@ async def test_cancelling_hangs_up_at_once(stream: bool, begun: bool) -> None:
         task = asyncio.create_task(ask(backend, stream=stream))
         await asked.wait()
         task.cancel()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -420,7 +420,7 @@ async def test_closing_the_generator_hangs_up_at_once() -> None:
         batches = backend.stream(plan())
         assert list(await anext(batches)) == [TextGrew("Hi")]
         await batches.aclose()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
         await backend.close()
 
 
@@ -432,7 +432,7 @@ async def test_a_peer_that_goes_on_after_the_end_mark_is_hung_up_on() -> None:
 
     async with raw_server(go_on) as server:
         assert await ask(backend_for(server)) == (SAID, None)
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
 
 
 # Models.

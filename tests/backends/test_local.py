@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,28 +116,38 @@ async def test_the_limit_of_the_caller_ends_the_answer_for_length(backend: Local
     assert usage_in(deltas).output_tokens == 16
 
 
+async def _seconds(work: Awaitable[object]) -> float:
+    """Return how long it took."""
+    before = time.monotonic()
+    await work
+    return time.monotonic() - before
+
+
 @pytest.mark.slow
 async def test_closing_stops_the_model(backend: LocalBackend) -> None:
+    short = await _seconds(said(backend, plan_of("Hi", max_output_tokens=1)))
     stream = backend.stream(plan_of("Tell me a long story.", max_output_tokens=900))
     await anext(stream)
-    before = time.monotonic()
-    await stream.aclose()
-    assert time.monotonic() - before < 0.1
+    # Compared with a short answer in the same run: a busy machine is slow at both.
+    assert await _seconds(stream.aclose()) < 0.1 + 10 * short
     await said(backend, plan_of("Hi", max_output_tokens=1))
-    await asyncio.wait_for(backend.close(), 1)
+    await asyncio.wait_for(backend.close(), 60)
 
 
 @pytest.mark.slow
 async def test_cancelling_stops_it_in_the_middle_of_a_long_prompt() -> None:
     backend = LocalBackend(threads=1, parallel=1)
-    await said(backend, plan_of("Hi", max_output_tokens=1))
+    await said(backend, plan_of("Hi", max_output_tokens=1))  # loads the weights
+    short = await _seconds(said(backend, plan_of("Hi", max_output_tokens=1)))
     long = asyncio.ensure_future(said(backend, plan_of("Tell me more about that. " * 1000)))
     await asyncio.sleep(0.5)
     long.cancel()
     with pytest.raises(asyncio.CancelledError):
         await long
-    # The only slot is free again long before the prompt could have been read.
-    await asyncio.wait_for(said(backend, plan_of("Hi", max_output_tokens=1)), 3)
+    # The only slot is free again long before the prompt could have been read: that takes some
+    # hundred times as long as a short answer.
+    again = await _seconds(said(backend, plan_of("Hi", max_output_tokens=1)))
+    assert again < 1.0 + 30 * short
     await backend.close()
 
 

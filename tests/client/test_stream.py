@@ -251,7 +251,7 @@ async def test_the_end_is_the_end_though_something_follows_on_an_open_line() -> 
         client_of(server.base_url) as client,
         client.stream(model="m", input="x") as stream,
     ):
-        assert (await asyncio.wait_for(stream.final_response(), 10)).output_text == "Hello"
+        assert (await asyncio.wait_for(stream.final_response(), 60)).output_text == "Hello"
 
 
 async def test_streams_made_first_and_run_later_know_what_came_between() -> None:

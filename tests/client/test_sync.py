@@ -34,7 +34,7 @@ async def test_it_works_inside_a_running_loop() -> None:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert started.wait(10)
+        assert started.wait(60)
         with Client(base_url=address[0], environ={}) as client:
             assert "hi" in client.create(model="echo", input="hi").output_text
             with client.stream(model="echo", input="hi") as stream:
@@ -110,7 +110,7 @@ async def test_who_is_interrupted_hangs_up_and_goes_on() -> None:
         assert await program.stdout.readline() == b"begun\n"
         program.send_signal(signal.SIGINT)
         assert await program.stdout.readline() == b"interrupted\n"
-        await asyncio.wait_for(server.raw.closed.wait(), 10)
+        await asyncio.wait_for(server.raw.closed.wait(), 60)
         assert await program.wait() == 0
 
 
@@ -128,10 +128,10 @@ async def test_closing_tells_whoever_waits() -> None:
         reading = asyncio.create_task(asyncio.to_thread(read))
         await asyncio.to_thread(waiting.wait, 10)
         closers = [asyncio.to_thread(client.close) for _ in range(4)]
-        await asyncio.wait_for(asyncio.gather(*closers), 10)
+        await asyncio.wait_for(asyncio.gather(*closers), 60)
         with pytest.raises(RuntimeError, match="the client is closed"):
-            await asyncio.wait_for(reading, 10)
-        await asyncio.wait_for(server.raw.closed.wait(), 10)
+            await asyncio.wait_for(reading, 60)
+        await asyncio.wait_for(server.raw.closed.wait(), 60)
 
 
 async def test_a_client_that_nobody_keeps_ends_its_thread() -> None:

@@ -21,7 +21,7 @@ from tests.clients.house import Json, Turn
 __all__ = ["MODEL", "PATIENCE", "PIXEL", "Scene", "open_scene"]
 
 MODEL: Final = "echo"
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="
 
 

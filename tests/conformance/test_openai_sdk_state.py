@@ -24,7 +24,7 @@ from tests.conformance.house import House, open_house, sdk
 from tests.conformance.model import MODEL
 from tests.transport.raw import Connection, Request, raw_server, reply
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 ESSAY = "Write an essay."
 Json = dict[str, Any]
 

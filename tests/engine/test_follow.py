@@ -80,7 +80,7 @@ async def test_a_response_that_is_deleted_takes_its_readers_with_it(
             await anext(batches)
             await request(gateway, "DELETE", f"/responses/{queued['id']}")
             with pytest.raises(NotFound):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     async for _ in batches:
                         pass
     await store.close()

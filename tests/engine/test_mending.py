@@ -521,5 +521,5 @@ async def test_who_leaves_while_the_model_is_asked_again_stops_it() -> None:
         async with session.post(f"{gateway.base_url}/responses", json=body) as answer:
             while b"Well" not in await answer.content.readline():
                 pass
-        await asyncio.wait_for(backend.stopped.wait(), 5)
+        await asyncio.wait_for(backend.stopped.wait(), 60)
         assert len(backend.plans) == 2

@@ -37,7 +37,7 @@ class GatewayProcess:
     async def request(self, method: str, path: str, body: object = None) -> Answer:
         """Ask for any path below /v1."""
         data = None if body is None else msgspec.json.encode(body)
-        timeout = aiohttp.ClientTimeout(total=3 * PATIENCE)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
         headers = {} if data is None else {"Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
@@ -55,7 +55,7 @@ class GatewayProcess:
 
     async def ended(self) -> int:
         """Wait for the end of the process; return its exit code."""
-        async with asyncio.timeout(3 * PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             return await self._process.wait()
 
     async def kill(self) -> None:
@@ -153,7 +153,7 @@ def _table(name: str, values: Mapping[str, float]) -> str:
 async def _read_url(process: asyncio.subprocess.Process) -> str:
     """Return the URL that the process says it serves, once it answers there."""
     assert process.stdout is not None
-    async with asyncio.timeout(3 * PATIENCE):
+    async with asyncio.timeout(PATIENCE):
         line = (await process.stdout.readline()).decode()
         url = line.split()[-1]
         assert url.startswith("http://"), line

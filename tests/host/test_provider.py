@@ -233,7 +233,7 @@ async def cancel_in_mid_answer(host: Provider, server: NativeServer) -> TurnCanc
     cancel = asyncio.Event()
     with pytest.raises(TurnCancelled) as caught:
         await host.respond("m", HELLO, progress=lambda part: cancel.set(), cancel=cancel)
-    await asyncio.wait_for(server.raw.closed.wait(), 10)
+    await asyncio.wait_for(server.raw.closed.wait(), 60)
     return caught.value
 
 
@@ -297,7 +297,7 @@ async def test_an_application_that_raises_stops_the_turn_and_what_came_is_counte
     ):
         with pytest.raises(error):
             await host.respond("m", HELLO, RespondOptions(session="c"), refuse)
-        await asyncio.wait_for(server.raw.closed.wait(), 10)
+        await asyncio.wait_for(server.raw.closed.wait(), 60)
     ended = host.usage.of("resp_1")
     assert ended is not None and (ended.status, ended.is_estimate) == ("abandoned", True)
     assert ended.counted.output_tokens == 1000
@@ -364,7 +364,7 @@ async def test_a_turn_can_be_cancelled_while_the_tokenizer_is_loaded(
 
     def load(model: str) -> bool:
         is_loading.set()
-        return go_on.wait(10)
+        return go_on.wait(60)
 
     updates: list[Update] = []
     cancel = asyncio.Event()

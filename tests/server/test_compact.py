@@ -178,9 +178,9 @@ async def test_a_client_that_leaves_stops_the_model() -> None:
     backend = ScriptedBackend(script)
     async with serve_gateway(backend) as gateway:
         asking = asyncio.create_task(compact(gateway, input=TALK))
-        await asyncio.wait_for(called.wait(), 5)
+        await asyncio.wait_for(called.wait(), 60)
         asking.cancel()
-        await asyncio.wait_for(backend.stopped.wait(), 5)
+        await asyncio.wait_for(backend.stopped.wait(), 60)
 
 
 # In a turn.

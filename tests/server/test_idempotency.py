@@ -573,7 +573,7 @@ async def test_a_retry_joins_a_run_on_its_way(store: bool, stream: bool, is_sile
         running = asyncio.create_task(ask(gateway, FIRST, **body))
         await backend.began.wait()
         retries = [asyncio.create_task(ask(gateway, RETRY, **body)) for _ in range(3)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await until_all_are_in(gateway, 4)
         backend.goes_on.set()
         first, *joined = [await running, *[await retry for retry in retries]]

@@ -201,7 +201,7 @@ async def test_cancelling_closes_the_connection_at_once(begun: bool) -> None:
         task = asyncio.create_task(fetch(client, server.url))
         await asked.wait()
         task.cancel()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
         with pytest.raises(asyncio.CancelledError):
             await task
         await client.close()
@@ -219,7 +219,7 @@ async def test_a_cancelled_read_hangs_up_although_the_exchange_is_still_held() -
         reading = asyncio.create_task(exchange.read())
         await asyncio.sleep(0)
         reading.cancel()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
         assert exchange.head.status == 200
         await client.close()
 

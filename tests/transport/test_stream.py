@@ -147,7 +147,7 @@ async def test_closing_or_cancelling_hangs_up_at_once() -> None:
         await anext(stream)
         stream.close()
         stream.close()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
 
         server.closed.clear()
         stream = await open_stream(client, server.url, b"{}")
@@ -155,7 +155,7 @@ async def test_closing_or_cancelling_hangs_up_at_once() -> None:
         reading = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         reading.cancel()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
         await client.close()
 
 
@@ -185,7 +185,7 @@ async def test_finish_hangs_up_on_a_peer_that_goes_on() -> None:
         stream = await open_stream(client, server.url, b"{}")
         await anext(stream)
         await stream.finish()
-        await asyncio.wait_for(server.closed.wait(), 5)
+        await asyncio.wait_for(server.closed.wait(), 60)
         await client.close()
 
 

@@ -71,4 +71,4 @@ async def test_close_lets_go_of_those_who_wait() -> None:
     waiting = asyncio.create_task(store.wait("r1", 60))
     await asyncio.sleep(0)
     await store.close()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)

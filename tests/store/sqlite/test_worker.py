@@ -64,7 +64,7 @@ class Gate:
 
     def __call__(self, connection: sqlite3.Connection) -> None:
         self.is_reached.set()
-        assert self.open.wait(10)
+        assert self.open.wait(60)
 
 
 async def held(writer: Writer) -> tuple[Gate, asyncio.Task[None]]:
@@ -177,7 +177,7 @@ async def test_a_posted_job_is_done_without_being_asked_for(
 ) -> None:
     writer.post(note("a"), size=1)
     reader = Reader(connect, patience=1.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await reader.call(notes) != ["a"]:
             pass
     await reader.close()
@@ -267,7 +267,7 @@ async def test_a_shared_job_does_not_wait_without_need(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share_for(monkeypatch, 600.0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await writer.share(note("a"), 1) == "a"
 
 
@@ -278,7 +278,7 @@ async def test_a_call_takes_the_shared_jobs_along(
     await writer.call(notes)
     waiting = asyncio.ensure_future(writer.share(note("a"), 1))
     await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await writer.call(notes) == ["a"]
         assert await waiting == "a"
 
@@ -313,7 +313,7 @@ async def test_a_timer_of_a_loop_that_went_away_is_not_relied_on(
         loop.close()
 
     await asyncio.to_thread(leave)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await writer.share(note("stayed"), 1) == "stayed"
     assert await writer.call(notes) == ["left", "stayed"]
 
@@ -351,7 +351,7 @@ async def test_callers_give_up_in_the_order_they_came(
     third = asyncio.create_task(writer.call(note("c")))
     for task in (first, second, third):
         with pytest.raises(StoreUnavailable, match="in time"):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
         if task is second:
             assert not third.done()
     gate.open.set()
@@ -431,7 +431,7 @@ async def test_a_removal_waits_until_it_is_erased(
 async def test_a_removal_does_not_wait_for_ever(connect: Callable[[], sqlite3.Connection]) -> None:
     erasing = Erasing(Progress.BLOCKED)
     writer = Writer(connect, 0.2, erasing)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await writer.remove(removed) is True
     erasing.answers = [Progress.DONE]
     count = erasing.count
@@ -447,7 +447,7 @@ async def test_a_removal_does_not_wait_for_the_rest_after_a_long_pass(
     writer = Writer(connect, 0.2, Erasing(Progress.DONE))
     assert await writer.remove(removed) is True
     writer._next_step = time.monotonic() + 3600  # as after a pass that took long
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await writer.remove(removed) is True
     writer._next_step = 0.0
     await writer.close()
@@ -483,7 +483,7 @@ async def test_close_erases_what_it_can(
     await asyncio.sleep(0)
     assert await writer.call(note("a")) == "a"
     erasing.answers, erasing.count = [last], 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await writer.close()
         assert all(await asyncio.gather(first, second))
     assert erasing.count >= 1 if steps is None else erasing.count <= steps + 1
@@ -499,7 +499,7 @@ async def test_what_is_removed_meanwhile_is_erased_even_if_nobody_waits_any_more
     assert await writer.remove(removed) is True
     assert await first is True
     erasing.answers, erasing.count = [Progress.MORE, Progress.DONE], 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while erasing.count < 3:
             erasing.is_called.clear()
             await asyncio.to_thread(erasing.is_called.wait, 10)
@@ -512,7 +512,7 @@ async def test_what_another_process_left_is_erased_at_opening(
     erasing = Erasing(Progress.BLOCKED, Progress.MORE, Progress.DONE)
     erasing.left = [True]
     writer = Writer(connect, 60.0, erasing)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while erasing.count < 3:
             erasing.is_called.clear()
             await asyncio.to_thread(erasing.is_called.wait, 10)
@@ -545,7 +545,7 @@ async def test_a_removal_does_not_wait_for_the_next_attempt_of_an_idle_thread(
     monkeypatch.setattr(writer, "_pause", 600.0)
     monkeypatch.setattr(writer, "_next_step", time.monotonic() + 600.0)
     erasing.answers = [Progress.DONE]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await writer.remove(removed) is True
     assert erasing.count == 2
     await writer.close()
@@ -558,7 +558,7 @@ async def test_close_leaves_to_others_what_it_cannot_erase(
     erasing.left = [True]
     writer = Writer(connect, 60.0, erasing)
     assert await asyncio.to_thread(erasing.is_called.wait, 10)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await writer.close()
 
 
