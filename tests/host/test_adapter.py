@@ -460,6 +460,19 @@ def test_one_call_id_for_two_payloads_makes_one_part_and_is_reported(ends: tuple
 
 
 @pytest.mark.requirement("RFC22-atomic-calls")
+def test_arguments_that_lost_a_piece_and_that_nothing_confirmed_are_an_error() -> None:
+    opened, piece = call()[:2]
+    pieces = [
+        piece | {"delta": text, "sequence_number": number}
+        for number, text in ((2, '{"city":"'), (4, 'm"}'))  # number 3 had the rest of the name
+    ]
+    told = tell(created(), opened, *pieces, end() | {"sequence_number": 5})
+    assert told.parts == []
+    with pytest.raises(MalformedCall, match="may have been lost"):
+        told.finish()
+
+
+@pytest.mark.requirement("RFC22-atomic-calls")
 @pytest.mark.parametrize("where", ["done", "end", "both"])
 def test_an_item_that_changes_after_it_was_told_is_an_error_and_not_told_again(where: str) -> None:
     changed = call_item(arguments=BONN)

@@ -420,7 +420,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "return []",
     ),
     "the end does not tell calls": (
-        "parts += self._calls.settle_draft(draft, item, response)",
+        "parts += self._calls.settle_draft(draft, item, response, has_gap=has_gap)",
         "pass",
     ),
     "arguments before their item are forgotten": (

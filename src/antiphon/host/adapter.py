@@ -387,7 +387,8 @@ class StreamAdapter:
                 parts += self._show_tail(record, self._said[record])
         for item, draft, record in settled:
             if string_of(item, "type") in CALL_TYPES:
-                parts += self._calls.settle_draft(draft, item, response)
+                has_gap = self._accumulator.has_gap
+                parts += self._calls.settle_draft(draft, item, response, has_gap=has_gap)
             else:
                 parts += self._complete(item, record)
         return parts

@@ -79,9 +79,12 @@ class ToolCalls:
         return self._tell(key, item, ToolCallPart(call_id, name, arguments))
 
     def settle_draft(
-        self, draft: Draft | None, item: Item, response: Response
+        self, draft: Draft | None, item: Item, response: Response, *, has_gap: bool = False
     ) -> list[ToolCallPart]:
-        """Settle an item of the final response, and the streamed one that it was, if any."""
+        """Settle an item of the final response, and the streamed one that it was, if any.
+
+        With a gap in the stream, arguments that nothing confirmed may lack a piece.
+        """
         if draft is None:
             return self.settle(object(), item, response)
         return self.settle(
@@ -90,6 +93,7 @@ class ToolCalls:
             response,
             is_announced_only=not (draft.is_confirmed or draft.has_said()),
             is_guessed=draft.is_guessed and not draft.is_confirmed,
+            may_lack=has_gap and not (draft.is_confirmed or draft.is_final("arguments")),
         )
 
     def settle(
@@ -100,6 +104,7 @@ class ToolCalls:
         *,
         is_announced_only: bool = False,
         is_guessed: bool = False,
+        may_lack: bool = False,
     ) -> list[ToolCallPart]:
         """Return the call by the last word about it, or note why it cannot be run.
 
@@ -123,6 +128,8 @@ class ToolCalls:
             why = "its arguments never came"
         elif is_guessed:
             why = "its arguments may be those of another call"
+        elif may_lack:
+            why = "some of its arguments may have been lost"
         elif arguments is None:
             why = "its arguments are no JSON object"
         else:

@@ -147,6 +147,8 @@ class ResponseAccumulator:
         """The item that the latest event inside an item was about."""
         self.settled: list[tuple[Item, Draft | None]] = []
         """At the end: each item of the output, and the streamed one that it was."""
+        self.has_gap = False
+        """Whether sequence numbers are missing: events may have been lost."""
         self._marks = array("q")
         self._begun: Response | None = None
         self._ended: Response | None = None
@@ -598,6 +600,7 @@ class ResponseAccumulator:
             return False
         self._deviate(f"sequence number {number} where {due} was due")
         if number > due:
+            self.has_gap = True
             if number - due <= _MAX_GAP:
                 self._first_number = self._first_number if due else number
                 self._marks.extend([0] * (number - due) + [mark])
