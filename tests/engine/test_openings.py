@@ -290,6 +290,8 @@ async def test_a_beginning_that_failed_is_owed_its_end_when_the_model_refuses(
             raise StoreUnavailable("locked")
 
     store = Failing()
+    gc.collect()  # what other tests left is not about this one
+    caplog.clear()
     async with house(Script(faults=[REFUSED]), store) as (gateway, _):
         status, _told = await streamed(gateway)
         gc.collect()
