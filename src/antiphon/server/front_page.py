@@ -33,7 +33,8 @@ pre {{ padding: 1em; overflow-x: auto }}
 <p>The Responses gateway that never lies: any model behind the whole Responses API.</p>
 <p>Point a client at <code>/v1</code> on this host, for example:</p>
 <pre>curl -X POST <span id="root">http://127.0.0.1:4680</span>/v1/responses \\
-  -H 'Content-Type: application/json' -d '{{"input": "Say hello."}}'</pre>
+  -H 'Content-Type: application/json' \\
+  -d '{{"input": "Say hello."}}'</pre>
 <ul>
 <li><a href="/v1/models">Models</a></li>
 <li><a href="/openapi.json">Description of the API (OpenAPI)</a></li>
