@@ -70,3 +70,13 @@ def test_no_more_is_held_than_there_is_and_all_of_it_comes_back(
         hold.release()
         hold.release()
     assert budget.used == 0
+
+
+def test_what_has_been_released_reserves_nothing_again() -> None:
+    budget = Budget(1000)
+    hold = budget.hold("anna", 100)
+    hold.release()
+    with pytest.raises(Overloaded):
+        hold.resize(200)  # a thread that still works for a client that has left
+    hold.release()
+    assert budget.used == 0

@@ -71,6 +71,23 @@ async def test_a_body_that_never_fits_is_refused_for_good() -> None:
     assert "memory_bytes" in refused.error["message"]
 
 
+@pytest.mark.parametrize("path", ["responses", "responses/input_tokens"])
+async def test_a_small_body_without_a_length_gives_its_memory_back(path: str) -> None:
+    body = b'{"input": "hello", "stream": true, "model": "echo"}'
+    async with served() as gateway:
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        writer.write(
+            b"POST /v1/%b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+            % (path.encode(), len(body), body)
+        )
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert gateway.app.engine.budget.used == 0
+
+
 async def test_a_body_without_a_length_is_counted_as_it_arrives() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"input": "'

@@ -57,18 +57,23 @@ class Budget:
             hold.resize(size)
         return hold
 
-    def _change(self, owner: str, before: int, size: int) -> None:
-        """Let one hold have this size."""
+    def _change(self, hold: Hold, size: int, *, is_last: bool = False) -> None:
+        """Let one hold have this size, for good if it is the last change."""
         if size > self.largest:
             raise BodyTooLarge(
                 f"this needs about {size} bytes of memory, and one request may have "
                 f"{self.largest} here (memory_bytes)"
             )
         with self._lock:
+            before, owner = hold._size, hold._owner
+            if size > before and hold._is_released:
+                raise Overloaded("the request has ended meanwhile")
             used = self._used - before + size
             held = self._owners.get(owner, 0) - before + size
             if size > before and held > _SHARE * (self.total - used):
                 raise Overloaded("the memory for requests is in use; try again in a moment")
+            hold._size = size
+            hold._is_released = is_last or hold._is_released
             self._used = used
             if held:
                 self._owners[owner] = held
@@ -77,14 +82,18 @@ class Budget:
 
 
 class Hold:
-    """What one request has reserved. It is released once, by whoever ends the request."""
+    """What one request has reserved. It is released once, by whoever ends the request.
 
-    __slots__ = ("_budget", "_owner", "_size")
+    A thread may still work for a request whose client has left; it can reserve nothing then.
+    """
+
+    __slots__ = ("_budget", "_is_released", "_owner", "_size")
 
     def __init__(self, budget: Budget, owner: str) -> None:
         self._budget = budget
         self._owner = owner
         self._size = 0
+        self._is_released = False
 
     @property
     def size(self) -> int:
@@ -94,9 +103,8 @@ class Hold:
     def resize(self, size: int) -> None:
         """Hold so many bytes instead. Raise Overloaded if they are not free; then keep the rest."""
         if size != self._size:
-            self._budget._change(self._owner, self._size, size)
-            self._size = size
+            self._budget._change(self, size)
 
     def release(self) -> None:
-        """Give everything back. Doing it twice is fine."""
-        self.resize(0)
+        """Give everything back, for good. Doing it twice is fine."""
+        self._budget._change(self, 0, is_last=True)

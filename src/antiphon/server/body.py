@@ -56,6 +56,8 @@ async def _receive(call: Call) -> bytes:
         # All of it is here: no timer, and nothing to put together.
         data = content.read_nowait()
         _check_length(len(data), limits.body_bytes)
+        if length is None:
+            call.reserve(len(data) * COPIES)
         return data
     invite_body(call.request)
     call.is_invited = True
