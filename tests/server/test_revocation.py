@@ -14,7 +14,10 @@ from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import ResponseCompleted, ResponseFailed
 from antiphon.server.auth import new_key
+from antiphon.server.revocation import KeyWatch
 from antiphon.server.run import ServerSettings
+from antiphon.store import KeyRecord
+from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask
@@ -157,3 +160,37 @@ async def test_nothing_watches_keys_when_nothing_runs(site: Site) -> None:
     for stream in (False, True):
         assert (await ask(site.gateway, headers, model="echo", stream=stream)).status == 200
     await settled(site.gateway, tasks)
+
+
+class Slow(MemoryStore):
+    """A store in which looking for a key takes until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.has_answered = asyncio.Event()
+
+    async def find_key(self, key_id: str) -> KeyRecord | None:
+        if self.may_answer.is_set():
+            self.has_answered.set()
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return await super().find_key(key_id)
+
+
+async def test_a_key_that_comes_into_use_during_a_look_is_not_taken_for_revoked() -> None:
+    store = Slow()
+    _, first = new_key("ann", 1)
+    _, second = new_key("bob", 1)
+    await store.add_key(first)
+    await store.add_key(second)
+    keys, ended = KeyWatch(store), list[str]()
+    with keys.watching(first.id, lambda: ended.append("first")):
+        async with asyncio.timeout(30):
+            await store.is_asked.wait()
+        with keys.watching(second.id, lambda: ended.append("second")):
+            store.may_answer.set()
+            async with asyncio.timeout(30):
+                await store.has_answered.wait()  # in the next look: the first one is over
+    assert ended == []

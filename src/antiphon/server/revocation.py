@@ -66,14 +66,15 @@ class KeyWatch:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            key_ids = {key_id for key_id, _ in self._in_use.values()}
             try:
-                valid = await self._valid({key_id for key_id, _ in self._in_use.values()})
+                valid = await self._valid(key_ids)
             except StoreUnavailable:
                 continue  # it is asked again in a moment
             except Exception:  # noqa: BLE001 - the outermost frame of its task
                 _log.exception("looking for revoked keys broke")
                 continue
-            self._end_all_but(valid)
+            self._end_all(key_ids - valid)  # a key that came into use meanwhile was not asked for
 
     async def _valid(self, key_ids: Collection[str]) -> set[str]:
         """Return those of the keys that are not revoked."""
@@ -84,8 +85,8 @@ class KeyWatch:
             records = [record for record in found if record is not None]
         return {record.id for record in records if record.revoked_at is None}
 
-    def _end_all_but(self, valid: Collection[str]) -> None:
+    def _end_all(self, revoked: Collection[str]) -> None:
         for mark, (key_id, end) in list(self._in_use.items()):
-            if key_id not in valid:
+            if key_id in revoked and mark in self._in_use:
                 del self._in_use[mark]
                 end()
