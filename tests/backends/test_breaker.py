@@ -73,6 +73,27 @@ def test_a_failed_trial_doubles_the_wait_up_to_a_minute(breaker: Breaker, clock:
     assert waits == [5, 10, 20, 40, 60, 60]
 
 
+@pytest.mark.parametrize("code", ["upstream_unreachable", "upstream_auth"])
+def test_an_upstream_may_fail_for_days(breaker: Breaker, clock: Clock, code: str) -> None:
+    fail(breaker)
+    for _ in range(2000):  # a day and a half, with one trial a minute
+        clock.now += 60
+        assert breaker.may_try("a/m")
+        fail(breaker, 1, BackendError("it is down", code=code))
+    clock.now += 60
+    assert breaker.may_try("a/m")
+    fail(breaker, 1)
+    assert breaker.seconds_left("a/m") == 60
+
+
+def test_a_trial_that_shows_nothing_is_made_again_at_once(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker)
+    clock.now += 5
+    assert breaker.may_try("a/m")
+    breaker.note_failure("a/m", ContextOverflow("the caller's context is too long"))
+    assert breaker.may_try("a/m")
+
+
 def test_a_trial_whose_caller_left_is_made_again(breaker: Breaker, clock: Clock) -> None:
     fail(breaker)
     clock.now += 5

@@ -24,6 +24,8 @@ __all__ = ["FAILURES_TO_OPEN", "Breaker"]
 FAILURES_TO_OPEN: Final = 3
 _FIRST_SECONDS: Final = 5.0
 _LONGEST_SECONDS: Final = 60.0
+# More than it takes to reach the longest: after days of failures a float could not hold the power.
+_MOST_DOUBLINGS: Final = 10
 _TRIAL_SECONDS: Final = 30.0
 # A wrong key or an empty account stays so for longer than seconds.
 _OPEN_AT_ONCE: Final = frozenset({"upstream_auth", "insufficient_quota"})
@@ -85,9 +87,11 @@ class Breaker:
 
     def note_failure(self, deployment: str, error: BackendError) -> None:
         """Count a request that failed; open the breaker if it is one too many."""
-        if not _counts(error):
-            return
         state = self._states.get(deployment)
+        if not _counts(error):
+            if state is not None:
+                state.trial_since = None  # the trial showed nothing: another one may be made
+            return
         if state is None:
             if len(self._states) >= _MAX_REMEMBERED:
                 self._states.pop(next(iter(self._states)))
@@ -98,7 +102,8 @@ class Breaker:
         elif state.trial_since is not None or (
             state.failures >= FAILURES_TO_OPEN and not state.opened
         ):
-            self._open(state, min(_FIRST_SECONDS * 2.0**state.opened, _LONGEST_SECONDS))
+            doublings = min(state.opened, _MOST_DOUBLINGS)
+            self._open(state, min(_FIRST_SECONDS * 2.0**doublings, _LONGEST_SECONDS))
 
     def _open(self, state: _State, seconds: float) -> None:
         state.opened += 1
