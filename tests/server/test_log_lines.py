@@ -71,6 +71,31 @@ def test_a_log_that_is_not_read_drops_lines_and_reports_how_many() -> None:
     assert "15 log lines were dropped: the reader of the log is too slow" in lines
 
 
+def test_dropped_lines_are_reported_in_the_format_of_the_log() -> None:
+    stream = Stalled()
+    writer = LineWriter(stream, max_waiting=1)
+    writer.setFormatter(JsonLines())
+    writer.emit(record("first"))
+    assert stream.is_reached.wait(60)
+    for _ in range(3):
+        writer.emit(record("more"))
+    stream.may_go_on.set()
+    writer.close()
+    last = json.loads(stream.getvalue().splitlines()[-1])
+    assert last["level"] == "warning"
+    assert last["message"].startswith("2 log lines were dropped")
+
+
+def test_a_log_that_is_not_read_does_not_hold_up_the_end() -> None:
+    stream = Stalled()
+    writer = LineWriter(stream, patience=0.1)
+    writer.emit(record("first"))
+    assert stream.is_reached.wait(60)
+    writer.close()  # it would wait for the reader for ever
+    assert stream.getvalue() == ""
+    stream.may_go_on.set()
+
+
 def test_closing_writes_what_waits() -> None:
     stream = io.StringIO()
     writer = LineWriter(stream)

@@ -22,6 +22,7 @@ LogFormat = Literal["text", "json"]
 _MAX_WAITING: Final = 10_000
 # Lines that come this close together are written at once.
 _GATHER_SECONDS: Final = 0.02
+_PATIENCE: Final = 5.0
 
 
 def formatter_for(form: LogFormat) -> logging.Formatter:
@@ -74,13 +75,24 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-class LineWriter(logging.Handler):
-    """Writes lines in a thread of its own. Close it to have written everything."""
+def _dropped_record(count: int) -> logging.LogRecord:
+    message = "%d log lines were dropped: the reader of the log is too slow"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, (count,), None)
 
-    def __init__(self, stream: TextIO, max_waiting: int = _MAX_WAITING) -> None:
+
+class LineWriter(logging.Handler):
+    """Writes lines in a thread of its own. Close it to have written everything.
+
+    A reader that takes nothing holds up the end of the process for `patience` seconds at most.
+    """
+
+    def __init__(
+        self, stream: TextIO, max_waiting: int = _MAX_WAITING, patience: float = _PATIENCE
+    ) -> None:
         super().__init__()
         self._stream = stream
         self._max_waiting = max_waiting
+        self._patience = patience
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._has_lines = threading.Event()
@@ -97,10 +109,10 @@ class LineWriter(logging.Handler):
         self._has_lines.set()
 
     def close(self) -> None:
-        """Write what waits, then stop the thread."""
+        """Write what waits, then stop the thread; give up on a reader that takes nothing."""
         self._is_closing.set()
         self._has_lines.set()
-        self._thread.join()
+        self._thread.join(self._patience)
         super().close()
 
     def _run(self) -> None:
@@ -115,7 +127,7 @@ class LineWriter(logging.Handler):
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            lines.append(f"{dropped} log lines were dropped: the reader of the log is too slow")
+            lines.append(self.format(_dropped_record(dropped)))
         if not lines:
             return
         try:
