@@ -352,6 +352,14 @@ def test_a_reason_that_nobody_knows_is_a_stop_and_is_reported() -> None:
     ]
 
 
+def test_the_choices_of_a_chunk_without_an_index_are_told_apart_by_their_place() -> None:
+    one, two = ({"delta": {"content": text}} for text in "ab")
+    reader = ChatStream()
+    deltas = reader.feed(event({"choices": [one, two]}) + event({"choices": [one]}) + DONE)
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextGrew)) == "aa"
+    assert reader.skipped_choices == 1
+
+
 def test_the_choices_of_a_whole_answer_are_told_apart_by_their_place() -> None:
     body = {"choices": [{"message": {"content": text}, "finish_reason": "stop"} for text in "ab"]}
     reader = ChatStream()

@@ -205,7 +205,9 @@ class ChatStream:
             self._note_usage(chunk.usage)
             raise fault_from_json({"error": chunk.error or {"message": chunk.message}})
         for place, choice in enumerate(chunk.choices or ()):
-            if choice.index in (0, None) and not (place and self._is_whole):
+            # Without an index, the place tells the choices apart.
+            is_first = choice.index == 0 and not (place and self._is_whole)
+            if is_first or (choice.index is None and not place):
                 self._take_choice(choice)
             else:
                 self._skip_choice(choice.index or place)

@@ -126,7 +126,7 @@ class Message(msgspec.Struct, gc=False):
 class Choice(msgspec.Struct, gc=False):
     """One of several answers; `delta` in a stream, `message` in a whole completion."""
 
-    index: Any = 0
+    index: Any = None
     delta: Message | None = None
     message: Message | None = None
     finish_reason: str | None = None
