@@ -6,7 +6,7 @@ import datetime
 import enum
 import functools
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Optional, Required, TypedDict
+from typing import Annotated, Any, Final, Literal, Optional, Required, TypedDict
 
 import jsonschema_rs
 import msgspec
@@ -214,6 +214,8 @@ def positional(a: int, /) -> None: ...
 def custom(a: Custom) -> None: ...
 def functions(a: Callable[[], int]) -> None: ...
 def two_objects(a: Place | Trip) -> None: ...
+def reserved(__a: int) -> None: ...
+def final(a: Final[int] = 3) -> None: ...  # type: ignore[valid-type]  # that is what is tested
 def unknown(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821 that is what is tested
 
 
@@ -221,14 +223,16 @@ def unknown(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F8
     ("function", "why"),
     [
         (bare, "its parameter a has no type hint"),
-        (several, r"\*a: int is not a parameter that has one name"),
-        (named, r"\*\*a: int is not a parameter that has one name"),
-        (positional, "a: int is not a parameter that has one name"),
+        (several, r"\*a: int cannot be given by one name"),
+        (named, r"\*\*a: int cannot be given by one name"),
+        (positional, "a: int cannot be given by one name"),
         (custom, r"its parameter a is of a type that JSON has no form of \(Custom\)"),
         (functions, "its parameter a is of a type that JSON has no form of"),
         (two_objects, "its parameter a .* more than one dict-like type"),
+        (reserved, "its parameters cannot be read from JSON"),
+        (final, "its parameters cannot be read from JSON"),
         (unknown, "its type hints cannot be read: name 'Nowhere' is not defined"),
-        (print, "is not a parameter that has one name"),
+        (print, "cannot be given by one name"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -263,6 +267,40 @@ def test_methods_partials_and_callable_objects_are_functions_too() -> None:
     assert one_more.run({"a": 2}) == 3
     assert one_more["description"] == "Add."
     assert one_more["parameters"]["required"] == ["a"]
+
+
+def test_a_partial_has_the_name_of_its_function() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert function_tool(functools.partial(functools.partial(add, 1), b=2)).name == "add"
+
+
+def test_a_function_without_a_name_is_refused_until_it_gets_one() -> None:
+    with pytest.raises(errors.BadTool, match="give name="):
+        function_tool(lambda: 1)
+    assert function_tool(lambda: 1, name="one").run({}) == 1
+
+
+def test_the_decorator_takes_options_too() -> None:
+    @function_tool(name="other", strict=True)
+    def take(a: int = 1) -> int:
+        return a
+
+    assert (take.name, take["strict"], take["parameters"]["required"]) == ("other", True, ["a"])
+    assert take.run({"a": 2}) == 2
+
+
+def test_a_whole_number_with_a_point_is_an_integer_as_json_schema_has_it() -> None:
+    def take(a: int, b: list[int], c: float = 0.5, d: int | str = 1) -> Any:
+        return a, b, c, d
+
+    tool = function_tool(take)
+    given = tool.run({"a": 1.0, "b": [2.0, 3], "c": 4.0, "d": 5.0})
+    assert given == (1, [2, 3], 4.0, 5)
+    assert [type(one) for one in given] == [int, list, float, int]
+    with pytest.raises(errors.InvalidArguments, match=r"Expected int, got float - at \$.a"):
+        tool.run({"a": 1.5, "b": [2.0]})
 
 
 def test_a_tool_of_a_tool_is_the_same_tool() -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
@@ -57,13 +57,20 @@ class FunctionTool(Mapping[str, Any]):
 
     def run(self, arguments: Mapping[str, Any]) -> Any:
         """Return what the function returns, which may be awaitable. Raise InvalidArguments."""
-        try:
-            given = msgspec.convert(dict(arguments), self._arguments)
-        except msgspec.ValidationError as error:
-            text = str(error).replace("`", "")
-            raise InvalidArguments(f"the arguments do not fit: {text}") from None
+        given = self._read(dict(arguments))
         named = {name: getattr(given, name) for name in given.__struct_fields__}
         return self.function(**{n: v for n, v in named.items() if v is not msgspec.UNSET})
+
+    def _read(self, arguments: dict[str, Any]) -> msgspec.Struct:
+        try:
+            return msgspec.convert(arguments, self._arguments)
+        except msgspec.ValidationError as error:
+            # In JSON Schema 1.0 is an integer, and some models write integers like that.
+            whole = _whole_numbers(arguments)
+            if msgspec.json.encode(whole) != msgspec.json.encode(arguments):
+                return self._read(whole)
+            text = str(error).replace("`", "")
+            raise InvalidArguments(f"the arguments do not fit: {text}") from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -81,24 +88,49 @@ class FunctionTool(Mapping[str, Any]):
         return f"FunctionTool({self.name!r})"
 
 
+@overload
 def function_tool(
     function: Callable[..., Any],
     *,
     name: str | None = None,
     description: str | None = None,
     strict: bool = False,
-) -> FunctionTool:
+) -> FunctionTool: ...
+
+
+@overload
+def function_tool(
+    *, name: str | None = None, description: str | None = None, strict: bool = False
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+
+
+def function_tool(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    strict: bool = False,
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Return the tool that a function is. Raise BadTool for what has no form in JSON Schema.
 
     `strict` asks the server to hold the model to the schema; then the model gives every
-    parameter, also those that have a default.
+    parameter, also those that have a default. Without a function, as in
+    `@function_tool(strict=True)`, return the decorator.
     """
+    if function is None:
+        return lambda given: _make(given, name, description, strict)
+    return _make(function, name, description, strict)
+
+
+def _make(
+    function: Callable[..., Any], name: str | None, description: str | None, strict: bool
+) -> FunctionTool:
     if isinstance(function, FunctionTool):
         function = function.function
-    called = name or getattr(function, "__name__", None) or type(function).__name__
+    called = name or _name_of(function)
     parameters = _parameters(function, called)
     described = read_docstring(_docstring(function))
-    arguments = _arguments_struct(parameters)
+    arguments = _arguments_struct(called, parameters)
     schema = _schema(called, parameters, arguments, described.parameters)
     definition: Tool = {"type": "function", "name": called}
     if text := description or described.text:
@@ -119,6 +151,15 @@ class _Parameter(msgspec.Struct, frozen=True):
         return self.default is inspect.Parameter.empty
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = getattr(function, "__name__", None) or type(function).__name__
+    if not called.isidentifier():
+        raise BadTool(called, "it has no name that a model could call it by; give name=")
+    return called
+
+
 def _parameters(function: Callable[..., Any], called: str) -> list[_Parameter]:
     try:
         signature = inspect.signature(function)
@@ -128,7 +169,7 @@ def _parameters(function: Callable[..., Any], called: str) -> list[_Parameter]:
     found = []
     for parameter in signature.parameters.values():
         if parameter.kind in _NO_NAME or parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            raise BadTool(called, f"{parameter} is not a parameter that has one name")
+            raise BadTool(called, f"{parameter} cannot be given by one name, as a model gives it")
         if parameter.name not in hints:
             raise BadTool(called, f"its parameter {parameter.name} has no type hint")
         found.append(_Parameter(parameter.name, hints[parameter.name], parameter.default))
@@ -161,15 +202,18 @@ def _check_hint(called: str, parameter: _Parameter) -> None:
         ) from None
 
 
-def _arguments_struct(parameters: list[_Parameter]) -> type[msgspec.Struct]:
+def _arguments_struct(called: str, parameters: list[_Parameter]) -> type[msgspec.Struct]:
     """Return a type that reads the arguments; what the model leaves out is UNSET."""
-    fields: list[Any] = [
-        (one.name, one.hint)
-        if one.is_required
-        else (one.name, Union[one.hint, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
-        for one in parameters
-    ]
-    return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    try:
+        fields: list[Any] = [
+            (one.name, one.hint)
+            if one.is_required
+            else (one.name, Union[one.hint, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+            for one in parameters
+        ]
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadTool(called, f"its parameters cannot be read from JSON: {error}") from None
 
 
 def _schema(
@@ -205,6 +249,15 @@ def _put_default(field: dict[str, Any], default: Any) -> None:
         field["default"] = msgspec.to_builtins(default)
     except (TypeError, ValueError):
         return  # it is the function's own: the model does not need to know it
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return the value with 1 for 1.0, wherever that stands in it."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _docstring(function: Callable[..., Any]) -> str | None:
