@@ -54,6 +54,22 @@ def test_every_worker_answers_with_the_sum_over_all_workers(tmp_path: Path) -> N
     assert [_requests(metrics) for metrics in workers] == [3.0, 3.0]
 
 
+def test_a_worker_that_cannot_share_its_counts_still_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = tmp_path / "board"
+    board.mkdir()
+    metrics = Metrics(MetricsBoard(board, "0"))
+    metrics.note_request("/v1/responses", 200, 0.1)
+    metrics.share()
+    (board / "worker-0").unlink()
+    board.rmdir()
+
+    assert [_requests(metrics), _requests(metrics)] == [1.0, 1.0]
+    [line] = caplog.messages  # once, not at every try
+    assert line.startswith("the other workers do not get the counts of this one: ")
+
+
 def test_the_successor_of_a_dead_worker_goes_on_from_its_counters(tmp_path: Path) -> None:
     first = Metrics(MetricsBoard(tmp_path, "0"))
     first.note_request("/v1/responses", 200, 0.1)

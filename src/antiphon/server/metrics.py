@@ -7,6 +7,7 @@ the answer is the sum over all of them.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Metrics"]
 
+_log = logging.getLogger(__name__)
 _BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0)
 
 
@@ -28,6 +30,7 @@ class Metrics:
 
     def __init__(self, board: MetricsBoard | None = None) -> None:
         self._board = board
+        self._is_shared = True
         # A worker that takes the place of a dead one goes on from there: counters never fall.
         before = board.read_own() if board else Counts()
         self._requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -64,9 +67,17 @@ class Metrics:
         tokens["reasoning"] += usage.output_tokens_details.reasoning_tokens
 
     def share(self) -> None:
-        """Leave the counts where the other workers find them."""
-        if self._board is not None:
+        """Leave the counts where the other workers find them; log once that it is impossible."""
+        if self._board is None:
+            return
+        try:
             self._board.write(self._counts())
+        except OSError as error:  # the disk is full, or the directory was removed
+            if self._is_shared:
+                _log.warning("the other workers do not get the counts of this one: %s", error)
+            self._is_shared = False
+        else:
+            self._is_shared = True
 
     def render(self) -> bytes:
         """Return the counts of all workers in Prometheus' text format."""
