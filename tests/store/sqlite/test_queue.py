@@ -131,6 +131,29 @@ def test_the_last_writer_removes_the_files_and_nobody_minds(path: Path) -> None:
             assert not late.enter(0.0)
 
 
+def test_a_writer_that_comes_while_the_files_are_removed_queues_with_later_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, early, late = WriteQueue(path), WriteQueue(path), WriteQueue(path)
+    unlink = Path.unlink
+
+    def unlink_and_let_in(file: Path, *, missing_ok: bool = False) -> None:
+        unlink(file, missing_ok=missing_ok)
+        monkeypatch.undo()
+        early.enter(0.0)  # between the two files
+
+    assert last.enter(LONG)
+    monkeypatch.setattr(Path, "unlink", unlink_and_let_in)
+    last.close()
+    assert early.enter(LONG)
+    assert not late.enter(0.0)
+    early.leave()
+    assert late.enter(LONG)
+    early.close()
+    late.close()
+    assert list(path.parent.iterdir()) == []
+
+
 def test_without_flock_the_writers_do_without_a_queue(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,9 @@ class WriteQueue:
         if self._state in (_FREE, _OURS) and self._files:
             with suppress(OSError):
                 if self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    for path in self._paths:
+                    # `-next` last: whoever opens the files meanwhile has a `-turn` that stays,
+                    # or a `-next` that shows that both are gone.
+                    for path in reversed(self._paths):
                         path.unlink(missing_ok=True)
         self._close_files()
         self._state = _BROKEN
@@ -169,7 +171,7 @@ class WriteQueue:
                 fcntl.flock(last, how)
             except BlockingIOError:
                 return False
-            if os.fstat(first).st_nlink:  # both are removed together, under both locks
+            if os.fstat(first).st_nlink:  # it is removed after `-turn`
                 fcntl.flock(first, fcntl.LOCK_UN)
                 return True
             self._close_files()
