@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 import urllib.error
@@ -165,8 +166,11 @@ class Machine:
         """Return the addresses of the page and those that the service took."""
         assert process.stdout is not None
         said = ""
+        watchdog = threading.Timer(WATCHDOG_SECONDS, process.kill)
+        watchdog.start()
         while (line := process.stdout.readline()).strip():  # to the first empty line, or the end
             said += line
+        watchdog.cancel()
         process.stdout.close()
         found = re.findall(r"http://127\.0\.0\.1:\d+", said)
         metrics = re.findall(r"metrics (http://[\d.:]+)", said)
