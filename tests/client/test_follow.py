@@ -145,6 +145,21 @@ async def test_a_refusal_is_raised_when_the_stream_is_entered(kind: str) -> None
     assert len(server.requests) == 1
 
 
+async def test_a_stream_that_is_closed_between_two_connections_makes_no_other() -> None:
+    async def close_meanwhile(wait: float) -> None:
+        await stream.close()
+
+    answers = [part(STREAM[:3], then="reset"), events(STREAM[3:])]
+    async with (
+        native(*answers) as server,
+        AsyncClient(base_url=server.base_url, sleep=close_meanwhile) as client,
+    ):
+        async with client.follow("resp_1") as stream:
+            seen = [event async for event in stream]
+        assert seen == STREAM[:3]
+        assert len(server.requests) == 1
+
+
 async def test_an_error_event_in_place_of_events_is_raised(kind: str) -> None:
     data = b'event: error\ndata: {"type":"error","message":"too old","code":"gone"}\n\n'
     async with native(Answer(pieces=[data])) as server, calling(kind, server.base_url) as caller:

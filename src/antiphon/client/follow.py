@@ -76,7 +76,7 @@ class Following:
 
     async def read(self) -> list[Event]:
         """Return the next events; none at the end, or at a fault."""
-        while not self.is_done and self.fault is None:
+        while not (self.is_done or self._is_closed) and self.fault is None:
             try:
                 events = await self._read_once()
             except ClientError as error:
@@ -107,6 +107,9 @@ class Following:
         """Return what the connection has next that is new. Raise ClientError when it is over."""
         if self._wire is None:
             self._wire = await self._connect()
+        if self._is_closed:  # while the connection was made
+            self._hang_up()
+            return []
         batch = await self._wire.read()
         if not batch:
             self._hang_up()
