@@ -175,9 +175,11 @@ async def test_a_callback_that_waits_for_ever_is_stopped_by_the_cancel_event() -
         asking = asyncio.create_task(host.respond("m", HELLO, progress=progress, cancel=cancel))
         await waits.wait()
         cancel.set()
-        with pytest.raises(TurnCancelled):
+        with pytest.raises(TurnCancelled) as cancelled:
             await asking
         await hung_up(server)
+    partial = cancelled.value.partial
+    assert partial is not None and partial.output_text.startswith("Hel")
 
 
 # The guard by itself.

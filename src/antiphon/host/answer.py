@@ -22,6 +22,7 @@ from typing import Self, TypeVar
 from antiphon.host.errors import TurnCancelled
 from antiphon.host.outcome import Outcome
 from antiphon.host.parts import ResponsePart
+from antiphon.protocol.response import Response
 
 __all__ = ["AnswerStream", "Batches", "CancelGuard"]
 
@@ -32,10 +33,18 @@ _T = TypeVar("_T")
 
 
 class CancelGuard:
-    """Waits for something, unless the application cancels first."""
+    """Waits for something, unless the application cancels first.
 
-    def __init__(self, cancel: asyncio.Event | None) -> None:
+    `partial` returns what has arrived by then, for the error.
+    """
+
+    def __init__(
+        self,
+        cancel: asyncio.Event | None,
+        partial: Callable[[], Response | None] = lambda: None,
+    ) -> None:
         self._cancel = cancel
+        self._partial = partial
         self._watcher: asyncio.Task[object] | None = None
         self._waiting: asyncio.Task[object] | None = None
 
@@ -46,7 +55,7 @@ class CancelGuard:
         if self._cancel.is_set():
             if asyncio.iscoroutine(work):
                 work.close()
-            raise TurnCancelled(None)
+            raise TurnCancelled(self._partial())
         return await self._wait(self._cancel, work)
 
     async def _wait(self, cancel: asyncio.Event, work: Awaitable[_T]) -> _T:
@@ -61,7 +70,7 @@ class CancelGuard:
             return await work
         except asyncio.CancelledError:
             if task and cancel.is_set() and task.uncancel() <= before:
-                raise TurnCancelled(None) from None
+                raise TurnCancelled(self._partial()) from None
             raise
         finally:
             self._waiting = None
@@ -81,13 +90,16 @@ class AnswerStream:
     """The parts of one answer. Iterate over it once; then `outcome` tells how it ended."""
 
     def __init__(
-        self, read: Callable[[AnswerStream], Batches], cancel: asyncio.Event | None = None
+        self,
+        read: Callable[[AnswerStream], Batches],
+        cancel: asyncio.Event | None = None,
+        partial: Callable[[], Response | None] = lambda: None,
     ) -> None:
         self._read = read
         self._batches: Callable[[], Batches | None] = lambda: None
         self._has_begun = False
         self._outcome: Outcome | None = None
-        self.guard = CancelGuard(cancel)
+        self.guard = CancelGuard(cancel, partial)
 
     async def __aenter__(self) -> Self:
         return self

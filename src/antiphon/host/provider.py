@@ -167,7 +167,9 @@ class Provider:
         after all its parts: a HostError that says what is missing, or the client's error.
         """
         asked = self._ask(model, messages, options or RespondOptions())
-        return AnswerStream(lambda answer: self._read(asked, answer), cancel)
+        return AnswerStream(
+            lambda answer: self._read(asked, answer), cancel, lambda: asked.stream.response
+        )
 
     async def respond(
         self,
@@ -223,8 +225,6 @@ class Provider:
             if asked.wire == "chat":
                 error.add_note(_CHAT_HINT)
             raise
-        except TurnCancelled:
-            raise TurnCancelled(asked.stream.response) from None
         finally:
             await answer.guard.close()
 
