@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.client import AsyncClient, Client, ToolLimits
-from antiphon.client.errors import BadCall, ThreadGone
+from antiphon.client.errors import BadCall, BadTool, ThreadGone
 from antiphon.client.tool_loop import Handler, ToolFailed, ToolRun, run_tools, run_tools_sync
 from antiphon.protocol.deltas import CallGrew, CallOpened, TextGrew
 from antiphon.protocol.response import Response
@@ -446,3 +446,12 @@ async def test_a_tool_round_trip_on_a_chat_model(kind: str, wire_api: str) -> No
     assert ran.response.output_text == "five"
     last = upstream.requests[1].json["messages"][-1]
     assert (last["role"], last["content"]) == ("tool", "5")
+
+
+async def test_the_synchronous_loop_refuses_an_asynchronous_tool_by_name() -> None:
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with native(calls('{"a":2,"b":3}'), DONE) as server:
+        with pytest.raises(BadTool, match="'add': it is asynchronous, and run_tools_sync"):
+            await run("sync", server.base_url, {"add": add})

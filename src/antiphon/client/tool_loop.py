@@ -124,7 +124,7 @@ def run_tools_sync(
         outputs = []
         for call in calls:
             try:
-                outputs.append(_output(call, loop.run(call)))
+                outputs.append(_output(call, _plain_value(call, loop.run(call))))
             except ToolFailed as error:
                 outputs.append(_output(call, str(error)))
         loop.go_on(response, outputs)
@@ -247,6 +247,15 @@ def _check_fit(handler: Handler, arguments: Mapping[str, Any]) -> None:
         signature.bind(**arguments)
     except TypeError as error:
         raise ToolFailed(f"the arguments do not fit: {error}") from None
+
+
+def _plain_value(call: Item, value: object) -> object:
+    """Return what a plain function returned. Raise BadTool for an asynchronous one."""
+    if not inspect.isawaitable(value):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise BadTool(call["name"], "it is asynchronous, and run_tools_sync cannot await it")
 
 
 def _output(call: Item, value: object) -> Item:
