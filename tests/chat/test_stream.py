@@ -397,7 +397,11 @@ def test_an_image_of_an_answer_becomes_an_item(message: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("image", "why"),
     [
-        ("https://127.0.0.1/a.png", "images: one is not in the answer, but at https://127.0.0.1/a"),
+        (
+            "https://127.0.0.1/a.png",
+            "images: one is only at https://127.0.0.1/a.png, and is left out",
+        ),
+        ("data:image/svg+xml,<svg/>", "images: one is not base64, and is left out"),
         ("data:image/png;base64,***", "images: one is not valid base64"),
         ("data:image/png;base64," + "A" * 40, "images: those over 32 MiB together are left out"),
         (None, "images: one has no address"),

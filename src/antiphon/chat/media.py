@@ -56,7 +56,9 @@ class MediaReader:
             return self._report("images: one has no address")
         head = _DATA.match(url)
         if head is None:
-            return self._report(f"images: one is not in the answer, but at {url[:_MAX_SHOWN]}")
+            is_inside = url[:5].lower() == "data:"
+            where = "is not base64" if is_inside else f"is only at {url[:_MAX_SHOWN]}"
+            return self._report(f"images: one {where}, and is left out")
         data = url[head.end() :]
         if len(data) > self._room:
             return self._report("images: those over 32 MiB together are left out")

@@ -515,9 +515,9 @@ class ResponseBuilder:
         """
         call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])
         if wished and call_id != wished:
-            why = "is taken" if len(wished) <= MAX_CALL_ID else "is too long"
-            what = f"call_id: the upstream's '{wished[:MAX_CALL_ID]}' {why}; it is '{call_id}' here"
-            self._note_degraded(Degraded(what))
+            is_short = len(wished) <= MAX_CALL_ID
+            why = f"'{wished}' is taken" if is_short else f"has {len(wished)} characters"
+            self._note_degraded(Degraded(f"call_id: the upstream's {why}; it is '{call_id}' here"))
         return call_id
 
     def _grow_call(self, delta: CallGrew) -> None:
