@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import ContextTooLarge, StoreUnavailable
+from antiphon.protocol.items import Item
 from antiphon.protocol.response import Failure, Notes, Response, Usage
-from antiphon.store.base import Size, Store
+from antiphon.store import encoding
+from antiphon.store.base import Conversation, Size, Store
 from antiphon.store.postgres import PostgresStore
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
@@ -449,6 +452,29 @@ async def test_a_history_asks_with_its_size_before_it_is_read(store: Store) -> N
     found = await store.history(OWNER, "r2", admit=asked.append)
     assert found is not None
     assert asked == [Size(len(found.items), found.weight)]
+
+
+async def test_many_items_are_decoded_beside_the_event_loop(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [message(f"i{number}") for number in range(1000)]
+    await store.begin(OWNER, opened("r1"), many)
+    await store.conversations.create(OWNER, Conversation("c1", 1), many)
+    threads, decode = set[int](), encoding._decode_object
+
+    def decode_and_note(body: bytes) -> Item:
+        threads.add(threading.get_ident())
+        return decode(body)
+
+    monkeypatch.setattr(encoding, "_decode_object", decode_and_note)
+    history = await store.history(OWNER, "r1")
+    own = await store.input_items(OWNER, "r1")
+    held = await store.conversations.items(OWNER, "c1")
+    locked = await store.conversations.lock(OWNER, "c1", "r1")
+    assert history is not None
+    assert history.items == own == held == locked == many
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_history_that_is_not_admitted_is_refused_and_the_store_goes_on(

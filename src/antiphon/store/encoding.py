@@ -26,6 +26,7 @@ __all__ = [
     "StoredItem",
     "check_final",
     "compress_log",
+    "decode_aside",
     "decode_item",
     "decode_turn",
     "encode_aside",
@@ -43,8 +44,9 @@ __all__ = [
 
 _EXTRA: Final = "$extra"
 _LEVEL: Final = 1
-# Encoding so many items takes a millisecond or two.
+# Encoding so many items takes a millisecond or two, and so does decoding so many bytes.
 _MANY: Final = 500
+_MUCH: Final = 256 * 1024
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Response).decode
@@ -119,6 +121,16 @@ def read_names(text: str) -> list[str]:
 def decode_item(body: bytes) -> Item:
     """Return the item of this JSON."""
     return _decode_object(body)
+
+
+async def decode_aside(bodies: Sequence[bytes]) -> list[Item]:
+    """Return the items of these bodies; many or long ones are decoded beside the event loop."""
+    is_large = len(bodies) > _MANY or sum(map(len, bodies)) > _MUCH
+    return await aside_if(is_large, _decode_all, bodies)
+
+
+def _decode_all(bodies: Sequence[bytes]) -> list[Item]:
+    return [decode_item(body) for body in bodies]
 
 
 def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:

@@ -18,6 +18,7 @@ from antiphon.protocol.items import Item
 from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage, Size
 from antiphon.store.encoding import (
     StoredItem,
+    decode_aside,
     decode_item,
     encode_items,
     encode_new_items,
@@ -108,7 +109,7 @@ class MemoryConversations:
         if talk is None:
             return None
         _ask(admit, talk)
-        return _decode(talk)
+        return await decode_aside(list(talk.items.values()))
 
     async def page(
         self,
@@ -182,7 +183,7 @@ class MemoryConversations:
         _ask(admit, talk)
         talk.lock = response_id
         self._locks[owner, response_id] = talk
-        return _decode(talk)
+        return await decode_aside(list(talk.items.values()))
 
     async def unlock(
         self,
@@ -261,7 +262,3 @@ class MemoryConversations:
 def _ask(admit: Admit | None, talk: _Talk) -> None:
     if admit is not None:
         admit(Size(len(talk.items), sum(map(len, talk.items.values()))))
-
-
-def _decode(talk: _Talk) -> list[Item]:
-    return [decode_item(body) for body in talk.items.values()]

@@ -32,6 +32,7 @@ from antiphon.store.encoding import (
     StoredItem,
     check_final,
     compress_log,
+    decode_aside,
     decode_item,
     decode_turn,
     encode_aside,
@@ -200,8 +201,9 @@ class MemoryStore:
         weight = sum(len(item.body) for item in stored)
         if admit is not None:
             admit(Size(len(stored), weight))
-        items = _decode(stored)
-        return History(items, head.status, missing, weight, len(chain), self._removals)
+        status, removals = head.status, self._removals
+        items = await decode_aside([item.body for item in stored])
+        return History(items, status, missing, weight, len(chain), removals)
 
     async def removals(self) -> int:
         """Return how many responses were removed or pushed out."""
@@ -212,7 +214,9 @@ class MemoryStore:
         """Return the turn's own input items in order."""
         self._check_open()
         turn = self._turns.get((owner, response_id))
-        return None if turn is None else _decode(turn.inputs)
+        if turn is None:
+            return None
+        return await decode_aside([item.body for item in turn.inputs])
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id; a response's comes before a conversation's."""

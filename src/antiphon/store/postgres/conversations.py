@@ -17,6 +17,7 @@ from antiphon.protocol.items import Item
 from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage, Size
 from antiphon.store.encoding import (
     StoredItem,
+    decode_aside,
     decode_item,
     encode_aside,
     encode_new_items,
@@ -170,11 +171,12 @@ class PostgresConversations:
         if not is_text(conversation_id):
             return None
 
-        async def run(connection: Connection) -> list[Item] | None:
+        async def run(connection: Connection) -> list[bytes] | None:
             key = await connection.fetchval(_KEY, owner, conversation_id)
             return None if key is None else await _read(connection, owner, key, admit)
 
-        return await self._database.view(run)
+        bodies = await self._database.view(run)
+        return None if bodies is None else await decode_aside(bodies)
 
     async def page(
         self,
@@ -265,7 +267,7 @@ class PostgresConversations:
         """Become the writer; return every item as it now is."""
         writer = await self._sign()
 
-        async def run(connection: Connection, key: int) -> list[Item]:
+        async def run(connection: Connection, key: int) -> list[bytes]:
             # Once more is fine: the lock is this response's already.
             await connection.execute(
                 "UPDATE conversations SET locked_by = $1, writer = $2"
@@ -277,7 +279,8 @@ class PostgresConversations:
             )
             return await _read(connection, owner, key, admit)
 
-        return await self._change(owner, conversation_id, run, holder=response_id)
+        bodies = await self._change(owner, conversation_id, run, holder=response_id)
+        return None if bodies is None else await decode_aside(bodies)
 
     async def unlock(
         self,
@@ -338,12 +341,12 @@ class PostgresConversations:
         return await self._database.change(change)
 
 
-async def _read(connection: Connection, owner: str, key: int, admit: Admit | None) -> list[Item]:
-    """Return every item of a conversation. Raise what `admit` raises, before any is read."""
+async def _read(connection: Connection, owner: str, key: int, admit: Admit | None) -> list[bytes]:
+    """Return the body of every item. Raise what `admit` raises, before any is read."""
     if admit is not None:
         count, size = await connection.fetchrow(_SIZE, key, owner)
         admit(Size(count, int(size)))
-    return [decode_item(body) for (body,) in await connection.fetch(_ITEMS, key, owner)]
+    return [body for (body,) in await connection.fetch(_ITEMS, key, owner)]
 
 
 async def _insert(

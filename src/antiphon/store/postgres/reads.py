@@ -13,7 +13,7 @@ from typing import Any, Final
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store.base import MAX_DEPTH, Admit, Batch, History, Log, Orphan, Size
-from antiphon.store.encoding import decode_item, decode_turn, expand_log
+from antiphon.store.encoding import decode_aside, decode_item, decode_turn, expand_log
 from antiphon.store.postgres.database import Connection
 from antiphon.store.sqlite.log_statements import MAX_NUMBER
 
@@ -183,8 +183,9 @@ async def history(
     for start in range(0, len(keys), _TURNS_AT_ONCE):
         some = keys[start : start + _TURNS_AT_ONCE]
         bodies += [body for (body,) in await connection.fetch(_ITEMS, owner, some)]
-    items, missing = list(map(decode_item, bodies)), chain[-1]["parent"]
-    return History(items, status, missing, int(weight), len(keys), await removals(connection))
+    removed, missing = await removals(connection), chain[-1]["parent"]
+    items = await decode_aside(bodies)
+    return History(items, status, missing, int(weight), len(keys), removed)
 
 
 async def removals(connection: Connection) -> int:
@@ -195,7 +196,7 @@ async def removals(connection: Connection) -> int:
 async def input_items(connection: Connection, owner: str, response_id: str) -> list[Item] | None:
     """Return the turn's own input items in order."""
     bodies = await connection.fetchval(_INPUT, owner, response_id)
-    return None if bodies is None else [decode_item(body) for body in bodies]
+    return None if bodies is None else await decode_aside(bodies)
 
 
 async def find_item(connection: Connection, owner: str, item_id: str) -> Item | None:
