@@ -27,6 +27,7 @@ __all__ = [
     "gateway",
     "load",
     "machine",
+    "pinging",
     "run_loop",
     "scratch",
     "script",
@@ -36,6 +37,7 @@ HERE: Final = Path(__file__).resolve().parent
 _START_SECONDS: Final = 15.0
 _LOAD_SECONDS: Final = 150.0
 _STOP_SECONDS: Final = 10.0
+_PING_SECONDS: Final = 120.0
 
 
 class Trouble(Exception):
@@ -120,6 +122,22 @@ def load(process: Process, path: str, body: dict[str, object], **job: object) ->
         raise Trouble(done.stderr.strip().splitlines()[-1])
     result: dict[str, float] = json.loads(done.stdout)
     return result
+
+
+@contextmanager
+def pinging(process: Process) -> Iterator[dict[str, float]]:
+    """Run `pinger.py` meanwhile; its figures are there at the end, unless the process died."""
+    found: dict[str, float] = {}
+    command = [sys.executable, str(HERE / "pinger.py"), str(process.port), str(process.pid)]
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
+    )
+    try:
+        yield found
+    finally:
+        output, _ = child.communicate(timeout=_PING_SECONDS)
+        if child.returncode == 0:
+            found |= json.loads(output)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import json
 import resource
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -27,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from processes import HERE, Process, Trouble, gateway, machine, run_loop, scratch, script
+from processes import Process, Trouble, gateway, machine, pinging, run_loop, scratch, script
 
 __all__ = ["ATTACKS", "Answer", "post"]
 
@@ -222,22 +221,6 @@ ATTACKS: Final[dict[str, Callable[[], Attack]]] = {
 }
 
 
-@contextmanager
-def _pinging(process: Process) -> Iterator[dict[str, float]]:
-    """Ping meanwhile; what was found is there at the end."""
-    found: dict[str, float] = {}
-    command = [sys.executable, str(HERE / "pinger.py"), str(process.port), str(process.pid)]
-    child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
-    )
-    try:
-        yield found
-    finally:
-        output, _ = child.communicate(timeout=_SECONDS)
-        if child.returncode == 0:
-            found |= json.loads(output)
-
-
 def _peak(process: Process) -> float:
     """MiB of resident memory at most, since `_forget_peak`."""
     status = Path(f"/proc/{process.pid}/status").read_text()
@@ -260,7 +243,7 @@ def _show(answers: list[Answer]) -> str:
 async def _run(name: str, process: Process, attack: Attack) -> dict[str, Any]:
     _forget_peak(process)
     before = process.memory
-    with _pinging(process) as pings:
+    with pinging(process) as pings:
         await asyncio.sleep(0.3)
         answers = await attack(process.port)
     try:

@@ -28,6 +28,7 @@ from antiphon.testing import (
     Gzip,
     Html,
     HugeLine,
+    IdleClose,
     LineEnds,
     NoDone,
     NoFinalBlank,
@@ -339,3 +340,43 @@ async def test_an_echo_ends_at_its_limit() -> None:
     choice = json.loads(answer.body)["choices"][0]
     assert choice["finish_reason"] == "length"
     assert choice["message"]["content"] == "one two"
+
+
+async def _ask_twice(fault: IdleClose) -> tuple[bytes, bytes]:
+    """Ask, wait until the connection is closed if it is, ask again; return both readings."""
+    async with ScriptedUpstream(Script(text="a b c", faults=[fault])) as upstream:
+        port = int(upstream.base_url.rpartition(":")[2].removesuffix("/v1"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = json.dumps(ASK).encode()
+        request = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+        async with asyncio.timeout(30):
+            writer.write(request + body)
+            first = await reader.readuntil(b"\r\n0\r\n\r\n")
+            if fault.crosses:
+                writer.write(request + body)
+            try:
+                second = await reader.read()
+            except ConnectionResetError:
+                second = b""
+        writer.close()
+        return first, second
+
+
+@pytest.mark.parametrize("fault", [IdleClose(seconds=0.01), IdleClose(crosses=True)])
+async def test_an_idle_connection_is_closed_unannounced_after_a_whole_answer(
+    fault: IdleClose,
+) -> None:
+    first, second = await _ask_twice(fault)
+    assert b"[DONE]" in first
+    assert b"connection: close" not in first.lower()
+    assert second == b""
+
+
+async def test_a_request_that_comes_in_time_keeps_its_connection() -> None:
+    script = [Script(text="a", faults=[IdleClose(seconds=3600)]), Script(text="b")]
+    async with ScriptedUpstream(script) as upstream, aiohttp.ClientSession() as session:
+        for _ in range(2):
+            url = f"{upstream.base_url}/chat/completions"
+            async with session.post(url, json=ASK) as reply:
+                assert (await reply.read()).endswith(b"data: [DONE]\n\n")
+        assert len(upstream.requests) == 2

@@ -28,6 +28,7 @@ __all__ = [
     "Gzip",
     "Html",
     "HugeLine",
+    "IdleClose",
     "LineEnds",
     "NoDone",
     "NoFinalBlank",
@@ -158,6 +159,16 @@ class NoFinalBlank(Fault, frozen=True):
 
 class NoDone(Fault, frozen=True):
     """Leave out `[DONE]`."""
+
+
+class IdleClose(Fault, frozen=True):
+    """Answer in full; close the connection, unannounced, when it has been idle for a while.
+
+    With `crosses` it is closed when the next request arrives instead, which is not answered.
+    """
+
+    seconds: float = 0.0
+    crosses: bool = False
 
 
 Act = Reset | Cut | Close | Stall

@@ -26,6 +26,7 @@ from antiphon.testing.faults import (
     Empty,
     Gzip,
     Html,
+    IdleClose,
     Reset,
     Stall,
     Status,
@@ -53,6 +54,8 @@ class Received:
         self.chunks_sent = 0
         self.stalled = asyncio.Event()
         self.client_left = asyncio.Event()
+        self.idle_close: IdleClose | None = None
+        """How the connection is closed after the answer, if the script closes it."""
         self.client_left_at: float | None = None
         """`time.monotonic()` when the client was seen to leave before the answer ended."""
 
@@ -161,8 +164,11 @@ class ScriptedUpstream:
         writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, _Ended):
+                idle = _Idle(writer.transport)
                 async for request in _requests(reader):
+                    idle.end()
                     await self._serve(request, reader, writer)
+                    idle.begin(request.idle_close)
         except asyncio.CancelledError:
             # Only __aexit__ cancels; a cancelled handler would be logged as a failure.
             writer.transport.abort()
@@ -193,6 +199,7 @@ class ScriptedUpstream:
             await self._list_models(writer)
         elif request.method == "POST" and request.path.endswith("/chat/completions"):
             script = self._next_script(request)
+            request.idle_close = script.fault(IdleClose)
             await self._record(request)
             await self._play(script, request, writer)
         else:
@@ -276,6 +283,32 @@ class ScriptedUpstream:
                 await self._released.wait()
             case Close():
                 pass
+
+
+class _Idle:
+    """The time between two requests of a connection, and how a script ends it."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self._transport = transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._crosses = False
+
+    def begin(self, close: IdleClose | None) -> None:
+        """Start the clock of an unannounced close, if there is to be one."""
+        if close is None:
+            return
+        self._crosses = close.crosses
+        if not close.crosses:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(close.seconds, self._transport.close)
+
+    def end(self) -> None:
+        """A request has arrived. Raise _Ended if the close crosses it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._crosses or self._transport.is_closing():
+            self._transport.abort()
+            raise _Ended
 
 
 async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[Received]:
