@@ -13,7 +13,7 @@ GOOGLE = """Return the weather of a city.
     Args:
         city (str): Where: the name
             of the city.
-        days (int, optional): How many days.
+        days (tuple(int, int), optional): How many days.
         *rest: Ignored.
 
     Returns:

@@ -104,6 +104,7 @@ class Question:
 
 def test_arguments_are_read_as_a_type() -> None:
     assert call('{"city": "Rome"}').arguments_as(Question) == Question("Rome", 1)
+    assert call('{"city": "Rome", "days": 2.0}').arguments_as(Question) == Question("Rome", 2)
     with pytest.raises(errors.InvalidArguments, match=r"Expected int, got str - at \$.days"):
         call('{"city": "Rome", "days": "two"}').arguments_as(Question)
 

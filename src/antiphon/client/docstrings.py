@@ -35,7 +35,7 @@ _ABOUT_PARAMETERS: Final = frozenset(
     }
 )
 # `name (int, optional): what it is`, and `*names: what they are`.
-_ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
 _NUMPY_ENTRY: Final = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?")
 # `:param name: what it is`, `:param int name: what it is`, and the other fields.
 _FIELD: Final = re.compile(r":(\w+)(?:\s+([^:]+))?:\s*(.*)")

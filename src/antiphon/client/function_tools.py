@@ -25,7 +25,8 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 import msgspec
 
 from antiphon.client.docstrings import read_docstring
-from antiphon.client.errors import BadTool, InvalidArguments
+from antiphon.client.errors import BadTool
+from antiphon.client.items import fit_arguments
 from antiphon.client.schemas import make_strict
 from antiphon.protocol.tools import Tool
 
@@ -57,20 +58,9 @@ class FunctionTool(Mapping[str, Any]):
 
     def run(self, arguments: Mapping[str, Any]) -> Any:
         """Return what the function returns, which may be awaitable. Raise InvalidArguments."""
-        given = self._read(dict(arguments))
+        given = fit_arguments(dict(arguments), self._arguments)
         named = {name: getattr(given, name) for name in given.__struct_fields__}
         return self.function(**{n: v for n, v in named.items() if v is not msgspec.UNSET})
-
-    def _read(self, arguments: dict[str, Any]) -> msgspec.Struct:
-        try:
-            return msgspec.convert(arguments, self._arguments)
-        except msgspec.ValidationError as error:
-            # In JSON Schema 1.0 is an integer, and some models write integers like that.
-            whole = _whole_numbers(arguments)
-            if msgspec.json.encode(whole) != msgspec.json.encode(arguments):
-                return self._read(whole)
-            text = str(error).replace("`", "")
-            raise InvalidArguments(f"the arguments do not fit: {text}") from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -249,15 +239,6 @@ def _put_default(field: dict[str, Any], default: Any) -> None:
         field["default"] = msgspec.to_builtins(default)
     except (TypeError, ValueError):
         return  # it is the function's own: the model does not need to know it
-
-
-def _whole_numbers(value: Any) -> Any:
-    """Return the value with 1 for 1.0, wherever that stands in it."""
-    if isinstance(value, dict):
-        return {key: _whole_numbers(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _docstring(function: Callable[..., Any]) -> str | None:

@@ -27,6 +27,7 @@ __all__ = [
     "OtherItem",
     "ReasoningItem",
     "TypedItem",
+    "fit_arguments",
     "typed_item",
     "typed_items",
 ]
@@ -114,11 +115,7 @@ class FunctionCallItem(_Call, frozen=True):
 
     def arguments_as(self, kind: type[_T]) -> _T:
         """Return the arguments as a dataclass, TypedDict or Struct. Raise InvalidArguments."""
-        try:
-            return msgspec.convert(self.arguments, kind)
-        except msgspec.ValidationError as error:
-            text = str(error).replace("`", "")
-            raise InvalidArguments(f"the arguments do not fit: {text}") from None
+        return fit_arguments(self.arguments, kind)
 
     def output(self, value: object) -> Item:
         """Return the item that answers the call: text as it is, anything else as JSON."""
@@ -179,6 +176,30 @@ def typed_items(source: Response | Iterable[Item]) -> list[TypedItem]:
     """Return the output of a response, or other items, as typed values."""
     items = source.output if isinstance(source, Response) else source
     return [typed_item(item) for item in items]
+
+
+def fit_arguments(arguments: dict[str, Any], kind: type[_T]) -> _T:
+    """Return the arguments of a call as a type. Raise InvalidArguments if they do not fit.
+
+    In JSON Schema 1.0 is an integer, and some models write integers like that.
+    """
+    try:
+        return msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as error:
+        problem = str(error).replace("`", "")
+    try:
+        return msgspec.convert(_whole_numbers(arguments), kind)
+    except msgspec.ValidationError:
+        raise InvalidArguments(f"the arguments do not fit: {problem}") from None
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return the value with 1 for 1.0, wherever that stands in it."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text(fields: Item, name: str) -> str:
