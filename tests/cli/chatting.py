@@ -17,9 +17,35 @@ from antiphon.testing import serve_gateway
 from tests.building import COUNTED, STOP, build
 from tests.cli.canned import Canned, Json, sse
 
-__all__ = ["END", "calling", "canned_stream", "chat", "chat_with", "heard", "saying"]
+__all__ = ["END", "Typist", "calling", "canned_stream", "chat", "chat_with", "heard", "saying"]
 
 END: list[Delta] = [COUNTED, STOP]
+
+
+class Typist:
+    """A person at a terminal: types lines, presses keys (as exceptions), then leaves."""
+
+    def __init__(self, *does: str | type[BaseException]) -> None:
+        self.offers: list[str] = []
+        self.remembered: list[str] = []
+        self.has_text = False
+        self._does = iter(does)
+
+    def read(self, prompt: str, offer: str = "") -> str:
+        """Return the next line; note what was offered."""
+        self.offers.append(offer)
+        return self.read_once(prompt)
+
+    def read_once(self, _: str) -> str:
+        """Return the next line."""
+        does = next(self._does, EOFError)
+        if isinstance(does, str):
+            return does
+        raise does
+
+    def remember(self, message: str) -> None:
+        """Note what can be called up."""
+        self.remembered.append(message)
 
 
 def saying(text: str) -> Script:

@@ -29,14 +29,24 @@ if not os.isatty(out):
     os.dup2(out, 1)
 os.execv(sys.executable, [sys.executable, "-m", "antiphon", *sys.argv[1:]])
 """
-# What readline says to the terminal about pasting.
-_PASTING: Final = re.compile(r"\x1b\[\?2004[hl]\r?")
+# What only moves the cursor, hides it or switches something, and each turn of the spinner.
+_NOT_TEXT: Final = re.compile(r"\x1b\[\?\d+[hlc]|\x1b\[\d*[ABCDHJKq]|\r(?=\r)|\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
+_RESETS: Final = re.compile(r"(\x1b\[[1-9][0-9;]*m[^\x1b]*\x1b\[0m)|\x1b\[0m")
+# The editor goes over spaces instead of writing them.
+_SPACES: Final = re.compile(r"(?:\x08|\x1b\[(\d+)D)\x1b\[(\d+)C")
+
+
+def _as_text(raw: str) -> str:
+    """Return what a person reads, with the styles."""
+    text = _SPACES.sub(lambda found: " " * (int(found[2]) - int(found[1] or 1)), raw)
+    return _RESETS.sub(lambda found: found[1] or "", _NOT_TEXT.sub("", text))
 
 
 class Terminal:
-    """What was said so far, and a way to type."""
+    """What was said so far, as text and as it came, and a way to type."""
 
     def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+        self.raw = ""
         self.said = ""
         self._heard = 0
         self._is_over = False
@@ -53,13 +63,20 @@ class Terminal:
     async def interrupt(self) -> None:
         """Press Ctrl-C when the program waits.
 
-        In the moment in which it turns from a key to waiting for the next, the signal would
-        not be noticed before the next key: readline is like that. No person is as fast.
+        While an answer arrives it is a signal, and at the prompt a key.
         """
         async with asyncio.timeout(WATCHDOG_SECONDS):
             while self._is_busy():  # noqa: ASYNC110 - a process that waits sets no event
                 await asyncio.sleep(0)
         self.type("\x03")
+
+    async def until_raw(self, words: str) -> None:
+        """Wait until this is among all that the terminal was sent."""
+        async with asyncio.timeout(WATCHDOG_SECONDS):
+            while words not in self.raw:
+                assert not self._is_over, f"{words!r} was never sent, but: {self.raw!r}"
+                self._more.clear()
+                await self._more.wait()
 
     async def until(self, words: str) -> str:
         """Wait for words that were not waited for yet; return what was said up to them."""
@@ -92,7 +109,8 @@ class Terminal:
         if not data:
             self._is_over = True
             asyncio.get_running_loop().remove_reader(self._master)
-        self.said = _PASTING.sub("", self.said + self._decoder.decode(data))
+        self.raw += self._decoder.decode(data)
+        self.said = _as_text(self.raw)
         self._more.set()
 
 

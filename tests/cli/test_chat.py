@@ -21,7 +21,7 @@ from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from tests.building import COUNTED
 from tests.cli.canned import Answer, Canned, Json, canned_server, hello_events, sse
 from tests.cli.chatting import END, calling, canned_stream, chat, chat_with, heard, saying
-from tests.cli.processes import WATCHDOG_SECONDS, Served, closed_port, environment
+from tests.cli.processes import WATCHDOG_SECONDS, Served, closed_port, command, environment
 
 _LOOK = '{"type": "function", "name": "look", "parameters": {"type": "object"}}'
 
@@ -440,3 +440,15 @@ def test_a_line_that_is_not_utf8_is_refused_and_the_others_are_asked(
     )
     assert (done.returncode, done.stdout) == (1, b"one\nthree\n")
     assert b"Error: the line is not valid UTF-8 (byte 0xe9); convert it first\n" in done.stderr
+
+
+def test_a_pipe_does_not_wait_for_the_line_editor_to_load(echo: Served, tmp_path: Path) -> None:
+    done = command(
+        *("chat", "--base-url", echo.base_url),
+        home=tmp_path,
+        extra={"PYTHONPROFILEIMPORTTIME": "1"},
+        stdin="hi\n",
+    )
+    assert done.stdout == "hi\n"
+    assert "antiphon.cli.chat_loop" in done.stderr
+    assert "prompt_toolkit" not in done.stderr

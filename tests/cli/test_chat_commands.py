@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.cli.chat_commands import COMMANDS
+from antiphon.cli.chat_commands import COMMANDS, complete
 from antiphon.testing import ScriptedUpstream, Status
 from tests.cli.canned import Canned, Json, canned_server, hello_events, sse
 from tests.cli.chatting import END, calling, chat, chat_with, heard, saying
@@ -87,12 +87,30 @@ async def test_the_conversation_goes_on_with_another_model() -> None:
     assert "large · in 3" in result.stderr
 
 
-async def test_a_model_that_is_not_listed_is_taken_with_a_hint() -> None:
-    backend = ScriptedBackend(models=["small"])
-    result = await chat_with(backend, "/model smal", "/model gpt", "/status")
-    assert "the server does not list smal; did you mean small?\n" in result.stderr
-    assert "the server does not list gpt\n" in result.stderr
-    assert "\nmodel         gpt\n" in result.stdout
+async def test_a_model_that_is_not_listed_is_refused() -> None:
+    backend = ScriptedBackend(models=["small", "large"])
+    result = await chat_with(backend, "/model large", "/model smal", "/model gpt", "/status")
+    assert "Error: the server does not list smal; did you mean small?\n" in result.stderr
+    assert "Error: the server does not list gpt; /model lists the models\n" in result.stderr
+    assert "\nmodel         large\n" in result.stdout
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("/st", ["/status"]),
+        ("/mo", ["/model "]),
+        ("/model ", ["/model small", "/model large"]),
+        ("/model l", ["/model large"]),
+        ("/thinking o", ["/thinking on", "/thinking off"]),
+        ("/save l", []),
+        ("hello", []),
+        ("", []),
+    ],
+)
+def test_commands_and_models_are_completed(text: str, lines: list[str]) -> None:
+    assert complete(text, ["small", "large"]) == lines
 
 
 def test_a_server_may_have_no_models_to_list() -> None:

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from antiphon.cli.chat_keyboard import HISTORY_LENGTH, History, Keyboard, Typed
 from antiphon.cli.errors import BadSettings
-
-pytest.importorskip("readline", reason="this Python edits no lines")
-
-
-@pytest.fixture(autouse=True)
-def own_readline() -> Iterator[None]:
-    """Leave readline as it was found."""
-    import readline
-
-    yield
-    readline.clear_history()
-    readline.set_auto_history(True)
-
-
-def typing(*lines: str) -> Callable[[str], str]:
-    """Return how somebody reads who types these lines and leaves."""
-    waiting = iter(lines)
-
-    def read(_: str) -> str:
-        try:
-            return next(waiting)
-        except StopIteration:
-            raise EOFError from None
-
-    return read
+from tests.cli.chatting import Typist
 
 
 def _typed(*lines: str) -> Typed:
-    return Keyboard(is_terminal=False, read=typing(*lines)).read("> ")
+    return Keyboard(read=Typist(*lines).read_once).read("> ")
 
 
 @pytest.mark.parametrize(
@@ -82,24 +56,13 @@ def test_without_a_terminal_there_is_no_prompt() -> None:
         prompts.append(prompt)
         return "x"
 
-    Keyboard(is_terminal=False, read=read).read("> ")
-    Keyboard(is_terminal=True, read=read).read("> ")
-    assert prompts == ["", "> "]
+    Keyboard(read=read).read("> ")
+    assert prompts == [""]
 
 
-def test_a_line_that_is_left_is_ended_where_its_prompt_is(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    def leave(_: str) -> str:
-        raise KeyboardInterrupt
-
-    for on_stderr in (False, True):
-        keyboard = Keyboard(is_terminal=True, prompts_on_stderr=on_stderr, read=leave)
-        with pytest.raises(KeyboardInterrupt):
-            keyboard.read("> ")
-    with pytest.raises(KeyboardInterrupt):
-        Keyboard(is_terminal=False, read=leave).read("> ")
-    assert capfd.readouterr() == ("\n", "> \n")
+@pytest.mark.parametrize("text", ["one\n two\\\n", '"""Doc."""\nimport os', "/a\nb"])
+def test_a_text_that_was_pasted_is_a_message_as_it_is(text: str) -> None:
+    assert Keyboard(editor=Typist(text, "more")).read("> ") == Typed(text)
 
 
 def test_without_a_terminal_an_interrupt_within_a_block_is_one() -> None:
@@ -111,7 +74,7 @@ def test_without_a_terminal_an_interrupt_within_a_block_is_one() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Keyboard(is_terminal=False, read=read).read("> ")
+        Keyboard(read=read).read("> ")
 
 
 def test_a_line_with_bytes_that_are_not_utf8_is_refused() -> None:
@@ -121,11 +84,11 @@ def test_a_line_with_bytes_that_are_not_utf8_is_refused() -> None:
 
 @pytest.mark.parametrize(("answer", "is_yes"), [("y", True), (" Yes", True), ("", False)])
 def test_a_question_is_answered_with_yes_or_not(answer: str, is_yes: bool) -> None:
-    assert Keyboard(is_terminal=True, read=typing(answer)).confirm("Sure?") is is_yes
+    assert Keyboard(editor=Typist(answer)).confirm("Sure?") is is_yes
 
 
 def test_nobody_is_asked_without_a_terminal() -> None:
-    assert not Keyboard(is_terminal=False, read=typing("y")).confirm("Sure?")
+    assert not Keyboard(read=Typist("y").read_once).confirm("Sure?")
 
 
 def test_messages_are_kept_and_results_are_not(tmp_path: Path) -> None:
@@ -138,15 +101,13 @@ def test_messages_are_kept_and_results_are_not(tmp_path: Path) -> None:
 
 
 def test_what_was_kept_can_be_called_up(tmp_path: Path) -> None:
-    import readline
-
     _with_history(tmp_path, "one\\", "two").read("> ")
     with (tmp_path / "new" / "history").open("a") as file:
         file.write('nonsense\n["no text"]\n')
-    readline.clear_history()
-    _with_history(tmp_path)
-    assert readline.get_current_history_length() == 1
-    assert readline.get_history_item(1) == "one\ntwo"
+    person = Typist("three")
+    keyboard = Keyboard(editor=person, history=History(tmp_path / "new" / "history", pytest.fail))
+    keyboard.read("> ")
+    assert person.remembered == ["one\ntwo", "three"]
 
 
 def test_the_history_does_not_grow_for_ever(tmp_path: Path) -> None:
@@ -161,7 +122,7 @@ def test_a_history_that_cannot_be_read_is_told_and_done_without(tmp_path: Path) 
     complaints: list[str] = []
     (tmp_path / "file").touch()
     history = History(tmp_path / "file" / "history", complaints.append)
-    keyboard = Keyboard(is_terminal=True, history=history, read=typing("hello"))
+    keyboard = Keyboard(editor=Typist("hello"), history=history)
     assert keyboard.read("> ") == Typed("hello")
     (complaint,) = complaints
     assert complaint.startswith("the history cannot be kept in ")
@@ -178,18 +139,9 @@ def test_a_history_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     assert len(complaints) == 1
 
 
-def test_a_python_without_readline_reads_lines_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "readline", None)
-    keyboard = _with_history(tmp_path, "hello")
-    assert keyboard.read("> ", offer="something") == Typed("hello")
-    assert not keyboard.has_text
-
-
 def _with_history(place: Path, *lines: str) -> Keyboard:
     history = History(place / "new" / "history", pytest.fail)
-    return Keyboard(is_terminal=True, history=history, read=typing(*lines))
+    return Keyboard(editor=Typist(*lines), history=history)
 
 
 def _kept(place: Path) -> list[str]:

@@ -16,36 +16,10 @@ from antiphon.cli.remote import open_client, own_server
 from antiphon.cli.terminal import Screen
 from antiphon.client.errors import StreamBroken
 from antiphon.host.models import ModelDirectory
+from tests.cli.chatting import Typist
 from tests.cli.processes import Served
 
 _T = TypeVar("_T")
-
-
-class _Person:
-    """Types lines and presses keys; remembers what was offered in the line."""
-
-    def __init__(self, *does: str | type[BaseException]) -> None:
-        self.offers: list[str] = []
-        self._does = iter(does)
-
-    def read(self, _: str) -> str:
-        does = next(self._does, EOFError)
-        if isinstance(does, str):
-            return does
-        raise does
-
-
-class _Keyboard(Keyboard):
-    """A keyboard at a terminal without a terminal: readline has nothing to work with."""
-
-    def __init__(self, person: _Person) -> None:
-        super().__init__(is_terminal=True, read=person.read)
-        self._readline = None
-        self._person = person
-
-    def _read_line(self, prompt: str, offer: str = "") -> str:
-        self._person.offers.append(offer)
-        return super()._read_line(prompt, offer)
 
 
 class _Talk:
@@ -90,20 +64,20 @@ def talk(echo: Served) -> Iterator[_Talk]:
 def test_a_cancelled_question_is_offered_again(
     talk: _Talk, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    person = _Person("one", "two", "three")
+    person = Typist("one", "two", "three")
     talk.interrupted = {2}
-    assert talk.with_keyboard(_Keyboard(person))
+    assert talk.with_keyboard(Keyboard(editor=person))
     assert person.offers == ["", "", "two", ""]
     assert [turn.prompt for turn in talk.session.turns] == ["one", "three"]
     out, err = capfd.readouterr()
-    assert out == "one\nthree\n\n"
+    assert out == "one\nthree\n"
     assert "cancelled\n" in err
 
 
 def test_a_question_that_failed_is_offered_again(talk: _Talk) -> None:
-    person = _Person("one", "two", "/fork 7", "three")
+    person = Typist("one", "two", "/fork 7", "three")
     talk.failing = {2}
-    assert not talk.with_keyboard(_Keyboard(person))
+    assert not talk.with_keyboard(Keyboard(editor=person))
     assert person.offers == ["", "", "two", "", ""]
     assert [turn.prompt for turn in talk.session.turns] == ["one", "three"]
 
@@ -113,38 +87,60 @@ def test_an_interrupt_within_a_block_clears_the_block_only(
 ) -> None:
     interrupt = KeyboardInterrupt
     lines = (interrupt, '"""', "one", interrupt, "two\\", interrupt, interrupt, "three")
-    assert talk.with_keyboard(_Keyboard(_Person(*lines)))
+    assert talk.with_keyboard(Keyboard(editor=Typist(*lines)))
     assert [turn.prompt for turn in talk.session.turns] == ["three"]
     assert capfd.readouterr().err.count("once more leaves") == 2
 
 
 def test_a_question_of_several_lines_is_not_offered(talk: _Talk) -> None:
-    person = _Person('"""one', 'line"""', "two\\", "lines")
+    person = Typist('"""one', 'line"""', "two\\", "lines")
     talk.interrupted = {1, 2}
-    talk.with_keyboard(_Keyboard(person))
+    talk.with_keyboard(Keyboard(editor=person))
     assert set(person.offers) == {""}
 
 
 def test_interrupting_twice_leaves(talk: _Talk, capfd: pytest.CaptureFixture[str]) -> None:
     interrupt = KeyboardInterrupt
-    talk.with_keyboard(_Keyboard(_Person(interrupt, "one", interrupt, interrupt, "two")))
+    talk.with_keyboard(Keyboard(editor=Typist(interrupt, "one", interrupt, interrupt, "two")))
     out, err = capfd.readouterr()
     assert out.split() == ["one"]
     assert err.count("once more leaves") == 2
 
 
 def test_an_interrupt_clears_what_was_offered(talk: _Talk) -> None:
-    person = _Person("one", KeyboardInterrupt)
+    person = Typist("one", KeyboardInterrupt)
     talk.interrupted = {1}
-    talk.with_keyboard(_Keyboard(person))
+    talk.with_keyboard(Keyboard(editor=person))
     assert person.offers == ["", "one", ""]
 
 
 def test_without_a_terminal_an_interrupt_ends_everything(talk: _Talk) -> None:
-    at_prompt = Keyboard(is_terminal=False, read=_Person(KeyboardInterrupt).read)
+    at_prompt = Keyboard(read=Typist(KeyboardInterrupt).read_once)
     with pytest.raises(KeyboardInterrupt):
         talk.with_keyboard(at_prompt)
     talk.interrupted = {1}
-    in_turn = Keyboard(is_terminal=False, read=_Person("one").read)
+    in_turn = Keyboard(read=Typist("one").read_once)
     with pytest.raises(KeyboardInterrupt):
         talk.with_keyboard(in_turn)
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "/quit", " exit "])
+def test_a_person_leaves_with_a_word(talk: _Talk, word: str) -> None:
+    assert talk.with_keyboard(Keyboard(editor=Typist(word, "not asked")))
+    assert talk.turns == 0
+
+
+def test_through_a_pipe_exit_is_a_question_like_every_line(
+    talk: _Talk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert talk.with_keyboard(Keyboard(read=Typist("exit", "more").read_once))
+    assert capfd.readouterr().out == "exit\nmore\n"
+
+
+def test_a_line_that_cannot_be_sent_is_refused_and_the_talk_goes_on(
+    talk: _Talk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert not talk.with_keyboard(Keyboard(editor=Typist("caf\udce9", "tea")))
+    out, err = capfd.readouterr()
+    assert out == "tea\n"
+    assert "Error: the line is not valid UTF-8" in err

@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import math
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +67,7 @@ _LIST_SECONDS: Final = 5.0
     help="US dollars for a million tokens, for models whose price is not known.",
 )
 @click.option("--no-history", is_flag=True, help="Neither read nor write what was typed.")
+@click.option("--plain", is_flag=True, help="Show answers as they come: no Markdown, no spinner.")
 def command(
     base_url: str,
     model: str | None,
@@ -75,6 +78,7 @@ def command(
     wire_api: WireApi,
     price: str | None,
     no_history: bool,
+    plain: bool,
 ) -> None:
     """Chat with a model of a running server.
 
@@ -85,7 +89,6 @@ def command(
     """
     from antiphon.cli.chat_session import ChatSettings
     from antiphon.cli.remote import own_server
-    from antiphon.cli.terminal import Screen
 
     if previous and wire_api == "chat":
         raise BadSettings("--previous: a server of chat completions keeps nothing to go on from")
@@ -97,11 +100,13 @@ def command(
         price=_read_price(price),
     )
     server = own_server(base_url)
-    screen = Screen()
-    keyboard = _open_keyboard(screen, no_history)
-    went_well = _talk(server, wire_api, settings, previous, keyboard, screen)
+    is_terminal = _is_terminal()
+    screen = _open_screen(is_terminal=is_terminal, is_plain=plain)
+    at_terminal = partial(_open_keyboard, screen, keeps=not no_history)
+    open_keyboard = at_terminal if is_terminal else _open_pipe
+    went_well = _talk(server, wire_api, settings, previous, open_keyboard, screen)
     # At a terminal the errors were read, and the person went on.
-    if not went_well and not keyboard.is_terminal:
+    if not went_well and not is_terminal:
         raise click.exceptions.Exit(1)
 
 
@@ -110,7 +115,7 @@ def _talk(
     wire_api: WireApi,
     settings: ChatSettings,
     previous: str | None,
-    keyboard: Keyboard,
+    open_keyboard: Callable[[Sequence[str]], Keyboard],
     screen: Screen,
 ) -> bool:
     """Have the conversation; return whether everything went well."""
@@ -127,7 +132,8 @@ def _talk(
         directory = ModelDirectory(client.http, client.base_url, timeout=_LIST_SECONDS)
         session = ChatSession(client, directory, settings, screen.note, previous=previous)
         try:
-            runner.run(_look_around(session, server))
+            models = runner.run(_look_around(session, server))
+            keyboard = open_keyboard(models)
             if keyboard.is_terminal:
                 screen.note(_greeting(client.base_url))
             return Chat(Desk(session, server, keyboard, screen, runner.run)).run()
@@ -171,24 +177,46 @@ def _read_price(text: str | None) -> Price | None:
     return Price(read, written)
 
 
-def _open_keyboard(screen: Screen, no_history: bool) -> Keyboard:
+def _is_terminal() -> bool:
+    """Return whether a person types, and sees at least what is on stderr (`| tee log`)."""
+    return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
+
+
+def _open_screen(*, is_terminal: bool, is_plain: bool) -> Screen:
+    import shutil
+
+    from antiphon.cli.markdown import Markdown
+    from antiphon.cli.terminal import Screen, renders_markdown
+
+    markdown = None
+    if is_terminal and renders_markdown(is_plain=is_plain):
+        markdown = Markdown(lambda: shutil.get_terminal_size().columns)
+    return Screen(markdown=markdown, spins=is_terminal and not is_plain)
+
+
+def _open_keyboard(screen: Screen, models: Sequence[str], *, keeps: bool) -> Keyboard:
+    """Return the keyboard of a terminal, which completes the names of these models."""
+    from antiphon.cli.chat_commands import complete
+    from antiphon.cli.chat_editor import Editor
     from antiphon.cli.chat_keyboard import History, Keyboard
     from antiphon.cli.places import data_directory
 
+    stream = sys.stdout if sys.stdout.isatty() else sys.stderr
+    editor = Editor(stream, lambda text: complete(text, models))
+    history = History(data_directory() / _HISTORY, screen.complain) if keeps else None
+    return Keyboard(editor=editor, history=history)
+
+
+def _open_pipe(_: Sequence[str]) -> Keyboard:
+    from antiphon.cli.chat_keyboard import Keyboard
+
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
-    history = None if no_history else History(data_directory() / _HISTORY, screen.complain)
-    # Whoever sends the answers elsewhere (`| tee log`) still reads what is on stderr.
-    is_seen = sys.stdout.isatty() or sys.stderr.isatty()
-    return Keyboard(
-        is_terminal=sys.stdin.isatty() and is_seen,
-        history=history,
-        prompts_on_stderr=not sys.stdout.isatty(),
-    )
+    return Keyboard()
 
 
-async def _look_around(session: ChatSession, server: Server) -> None:
-    """Learn which models there are. Raise CliError if nobody is there to talk to."""
+async def _look_around(session: ChatSession, server: Server) -> list[str]:
+    """Return the names of the models. Raise CliError if there is no server to talk to."""
     from antiphon.cli.remote import explain, lacks_list
     from antiphon.client.errors import ClientError, ServerUnreachable
 
@@ -201,11 +229,12 @@ async def _look_around(session: ChatSession, server: Server) -> None:
         if isinstance(error, ServerUnreachable) or error.status == 401 or needs_model:
             advice = "; name a model with --model" if lacks_list(error) else ""
             raise CliError(f"{explain(error, server)}{advice}") from error
-        return
+        return []
     if needs_model:
         if not models:
             raise BadSettings("the server lists no models; name one with --model")
         settings.model = models[0].id
+    return [model.id for model in models]
 
 
 def _greeting(base_url: str) -> str:

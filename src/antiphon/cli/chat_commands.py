@@ -6,7 +6,7 @@ A command says what it did, or raises a CliError that says why not.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -23,7 +23,7 @@ from antiphon.host.models import ModelDescription
 from antiphon.host.usage import Totals
 from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["COMMANDS", "Desk", "Leave", "Run", "obey"]
+__all__ = ["COMMANDS", "Desk", "Leave", "Run", "complete", "obey"]
 
 _T = TypeVar("_T")
 _FIRST_WORDS: Final = 60
@@ -80,6 +80,20 @@ def obey(desk: Desk, line: str) -> None:
     command.act(desk, argument)
 
 
+def complete(text: str, models: Iterable[str]) -> list[str]:
+    """Return the lines that the beginning of a command may become."""
+    name, space, _ = text.partition(" ")
+    if not space:
+        lines = [f"/{row.name}{' ' if row.takes else ''}" for row in COMMANDS]
+    elif name == "/model":
+        lines = [f"/model {model}" for model in models]
+    elif name == "/thinking":
+        lines = ["/thinking on", "/thinking off"]
+    else:
+        lines = []
+    return [line for line in lines if text and line.startswith(text)]
+
+
 def _unknown(name: str) -> str:
     close = difflib.get_close_matches(name, _BY_NAME, n=1)
     hint = f"did you mean /{close[0]}?" if close else "/help lists the commands."
@@ -92,13 +106,13 @@ def _model(desk: Desk, name: str) -> None:
     if not name:
         desk.screen.tell(_model_list(models, session.model))
         return
-    session.settings.model = name
-    desk.screen.note(f"{name} answers from now on")
     listed = [model.id for model in models]
     if listed and name not in listed:
         close = difflib.get_close_matches(name, listed, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        desk.screen.note(f"the server does not list {name}{hint}", is_dim=False)
+        hint = f"did you mean {close[0]}?" if close else "/model lists the models"
+        raise CliError(f"the server does not list {name}; {hint}")
+    session.settings.model = name
+    desk.screen.note(f"{name} answers from now on")
 
 
 def _model_list(models: Sequence[ModelDescription], current: str | None) -> str:
@@ -271,5 +285,5 @@ COMMANDS: Final = (
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 _KEYS: Final = """\
 A line that ends in \\ goes on in the next. \"\"\" begins and ends a text of several lines.
-// at the beginning sends a text that begins with /.
-Ctrl-C stops an answer, or clears the line; twice, or Ctrl-D, leaves."""
+// at the beginning sends a text that begins with /. Tab completes commands and models.
+Ctrl-C stops an answer, or clears the line; twice, or Ctrl-D, or exit, leaves."""

@@ -1,28 +1,26 @@
-"""What does the person say next?
+"""What does the person type next?
 
 One message at a time. A line that ends in a backslash goes on in the next one; a line that
 begins with three quotes opens a block, which ends with three quotes. What stands in a block is
-said as it is, and never a command. The end of the input ends an open block, too.
+sent as it is, and never a command. The end of the input ends an open block, too.
 
-On a terminal, lines are edited with readline where Python has it, and kept in a file of the
-user's own: one JSON string per line, because a message may have several lines.
+On a terminal an `Editor` reads the lines, and messages are kept in a file of the user's own: one
+JSON string per line, because a message may have several lines. A text of several lines that comes
+in one piece, pasted or called up, is a message as it is.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from typing import Final, Protocol
 
-import click
 import msgspec
 
 from antiphon.cli.options import check_text
 
-__all__ = ["HISTORY_LENGTH", "Cleared", "History", "Keyboard", "Typed"]
+__all__ = ["HISTORY_LENGTH", "Cleared", "History", "Keyboard", "LineEditor", "Typed"]
 
 HISTORY_LENGTH: Final = 1000
 _BLOCK: Final = '"""'
@@ -40,10 +38,31 @@ class Typed(msgspec.Struct, frozen=True):
     is_literal: bool = False
 
 
+class LineEditor(Protocol):
+    """Reads lines that a person types; `chat_editor.Editor` does."""
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the line that was left last had text in it."""
+        ...
+
+    def read(self, prompt: str, offer: str = "") -> str:
+        """Return a line; `offer` stands in it already. Raise EOFError or KeyboardInterrupt."""
+        ...
+
+    def read_once(self, prompt: str) -> str:
+        """Return a line that is not remembered."""
+        ...
+
+    def remember(self, message: str) -> None:
+        """Let the arrow keys call this message up."""
+        ...
+
+
 class History:
     """What was typed before, in a file that only its owner can read.
 
-    `complain` is told once if nothing more can be written.
+    `complain` is called once if nothing more can be written.
     """
 
     def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
@@ -81,7 +100,7 @@ class History:
 
 
 def _read_entry(line: str) -> str:
-    """Return the message of a line, or nothing if somebody else wrote it."""
+    """Return the message of a line, or nothing if the line is not ours."""
     try:
         message = json.loads(line)
     except ValueError:
@@ -90,65 +109,67 @@ def _read_entry(line: str) -> str:
 
 
 class Keyboard:
-    """Reads messages with `read`, which is `input` or does the same.
+    """Reads messages: with the editor at a terminal, else with `read`, which is like `input`.
 
-    Without a terminal there is nothing to prompt, edit or remember. Where only stderr is seen,
-    it has the prompts, and nothing is edited. A line that is left before it was typed to its
-    end is ended, so that whatever is said next has one of its own.
+    Without a terminal there is nothing to prompt, edit or remember.
     """
 
     def __init__(
         self,
         *,
-        is_terminal: bool,
+        editor: LineEditor | None = None,
         history: History | None = None,
-        prompts_on_stderr: bool = False,
         read: Callable[[str], str] = input,
     ) -> None:
-        self.is_terminal: Final = is_terminal
-        self._prompts_on_stderr = prompts_on_stderr
+        self._editor = editor
+        self._history = history if editor else None
         self._read = read
-        self._readline = _load_readline() if is_terminal and not prompts_on_stderr else None
-        self._history = history if self._readline else None
-        if self._readline is not None:
-            # Results of tools and answers to questions are nothing to come back to.
-            self._readline.set_auto_history(False)
-            self._readline.clear_history()
-            for message in self._history.load() if self._history else ():
-                self._readline.add_history(message)
+        for message in self._history.load() if self._history else ():
+            self._recall(message)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person types."""
+        return self._editor is not None
 
     def read(self, prompt: str, offer: str = "") -> Typed:
         """Return a message that can be called up again; `offer` stands in the line already."""
-        typed = self.read_once(prompt, offer)
+        line = self._editor.read(prompt, offer) if self._editor else self._read("")
+        typed = self._whole(line)
         if typed.text.strip():
             self._remember(typed)
         return typed
 
-    def read_once(self, prompt: str, offer: str = "") -> Typed:
+    def read_once(self, prompt: str) -> Typed:
         """Return a message that is not remembered. Raise EOFError when there are no more.
 
-        A line that is not valid text in its encoding raises BadSettings.
-
-        At a terminal, Ctrl-C within a text of several lines raises Cleared.
+        A line that is not valid text in its encoding raises BadSettings. At a terminal, Ctrl-C
+        within a text of several lines raises Cleared.
         """
-        line = self._read_line(prompt, offer)
-        if line.startswith(_BLOCK):
-            return Typed(self._read_block(line.removeprefix(_BLOCK)), is_literal=True)
-        while line.endswith("\\"):
-            more = self._read_more()
-            line = line[:-1] if more is None else f"{line[:-1]}\n{more}"
-        return Typed(line)
+        return self._whole(self._read_line(prompt))
 
     def confirm(self, question: str) -> bool:
-        """Return whether the answer is yes. Without a terminal nobody can be asked: no."""
+        """Return whether the answer is yes. Without a terminal the answer is no."""
         if not self.is_terminal:
             return False
         return self._read_line(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
     @property
     def has_text(self) -> bool:
-        """Say whether the line that was interrupted had something in it, as far as we know."""
-        return bool(self._readline and self._readline.get_line_buffer())
+        """Return whether the line that was interrupted had something in it."""
+        return self._editor is not None and self._editor.has_text
+
+    def _whole(self, line: str) -> Typed:
+        """Return the message that begins with this line; read the rest of it."""
+        line = check_text(line, "the line")
+        if "\n" in line:
+            return Typed(line)
+        if line.startswith(_BLOCK):
+            return Typed(self._read_block(line.removeprefix(_BLOCK)), is_literal=True)
+        while line.endswith("\\"):
+            more = self._read_more()
+            line = line[:-1] if more is None else f"{line[:-1]}\n{more}"
+        return Typed(line)
 
     def _read_block(self, line: str) -> str:
         lines: list[str] = []
@@ -170,43 +191,18 @@ class Keyboard:
                 raise
             raise Cleared from None
 
-    def _read_line(self, prompt: str, offer: str = "") -> str:
-        try:
-            line = self._ask(prompt if self.is_terminal else "", offer)
-        except (EOFError, KeyboardInterrupt):
-            if self.is_terminal:
-                click.echo(err=self._prompts_on_stderr)
-            raise
+    def _read_line(self, prompt: str) -> str:
+        line = self._editor.read_once(prompt) if self._editor else self._read("")
         return check_text(line, "the line")
-
-    def _ask(self, prompt: str, offer: str) -> str:
-        if self._readline is not None and offer:
-            return self._read_offering(self._readline, prompt, offer)
-        if self._prompts_on_stderr:
-            click.echo(prompt, nl=False, err=True)
-            prompt = ""
-        return self._read(prompt)
-
-    def _read_offering(self, readline: ModuleType, prompt: str, offer: str) -> str:
-        readline.set_startup_hook(lambda: readline.insert_text(offer))
-        try:
-            return self._read(prompt)
-        finally:
-            readline.set_startup_hook(None)
 
     def _remember(self, typed: Typed) -> None:
         # Called up again, a block is a line like any other.
         escaped = typed.is_literal and typed.text.startswith("/")
         message = f"/{typed.text}" if escaped else typed.text
-        if self._readline is not None:
-            self._readline.add_history(message)
+        self._recall(message)
         if self._history is not None:
             self._history.add(message)
 
-
-def _load_readline() -> ModuleType | None:
-    """Return the module, which Windows and some builds of Python do not have."""
-    try:
-        return importlib.import_module("readline")
-    except ImportError:
-        return None
+    def _recall(self, message: str) -> None:
+        if self._editor is not None:
+            self._editor.remember(message)

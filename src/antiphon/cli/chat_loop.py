@@ -9,6 +9,7 @@ mean anything else by it.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 from antiphon.cli.chat_commands import Desk, Leave, obey
@@ -22,6 +23,7 @@ from antiphon.protocol.errors import AntiphonError
 __all__ = ["Chat"]
 
 _PROMPT: Final = "> "
+_LEAVING: Final = ("exit", "quit")
 _MAX_NAME: Final = 40
 
 
@@ -76,6 +78,10 @@ class Chat:
 
     def _hear(self, typed: Typed) -> None:
         """Do what was typed; whatever goes wrong is told here."""
+        is_leaving = not typed.is_literal and typed.text.strip() in _LEAVING
+        # Through a pipe it is a question like every other line.
+        if is_leaving and self._desk.keyboard.is_terminal:
+            raise Leave
         try:
             if typed.is_literal or not typed.text.startswith("/"):
                 self._take_turn(typed, typed.text)
@@ -115,7 +121,8 @@ class Chat:
         """Go through all rounds of tool calls; say whether the turn can be gone on from."""
         session, screen = self._desk.session, self._desk.screen
         while True:
-            answer = self._desk.run(session.ask(question, screen.show))
+            asking = partial(session.ask, question, screen.show)
+            answer = self._desk.run(screen.spin_during(asking))
             if answer.complaint:
                 self._complain(answer.complaint)
             elif answer.is_silent:

@@ -29,10 +29,13 @@ _BYTES: Final = re.compile("[\udc80-\udcff]")
 
 
 def check_text(text: str, what: str) -> str:
-    """Return the text. Raise BadSettings if it holds bytes that are not in its encoding.
+    """Return the text. Raise BadSettings if it holds bytes that are not UTF-8.
 
-    Python carries such a byte as half a surrogate pair (PEP 383), which cannot be sent as JSON.
+    Python carries a byte that it cannot decode as half a surrogate pair (PEP 383), which cannot
+    be sent as JSON. In the locale C those are all bytes that are not ASCII, so they are read
+    as UTF-8 first.
     """
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     found = _BYTES.search(text)
     if found is None:
         return text
