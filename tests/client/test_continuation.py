@@ -141,6 +141,17 @@ def test_a_call_that_no_text_can_answer_makes_a_session_send_everything() -> Non
     thread = Thread(response_id="resp_1", items=(ASK, click))
     sent = ask(thread, session="s", messages=[ASK, click, MORE])
     assert sent.body == {"input": [ASK, click, MORE]}
+    assert ask(thread, session="s", input=[MORE]).body == {"input": [ASK, click, MORE]}
+
+
+def test_an_input_with_some_outputs_of_a_turn_is_not_sent_to_the_thread() -> None:
+    other = {**CALL, "call_id": "d"}
+    output = {"type": "function_call_output", "call_id": "d", "output": "1"}
+    thread = Thread(response_id="resp_1", items=(ASK, CALL, other))
+    sent = ask(thread, session="s", input=[output, MORE])
+    assert sent.body == {"input": [ASK, CALL, other, output, NOTHING, MORE]}
+    assert sent.items == [ASK, CALL, other, output, MORE]
+    assert sent.note == "a call of the thread has no output: all 6 items are sent"
 
 
 def test_what_is_sent_whole_goes_as_it_is_and_completed_only_as_a_fallback() -> None:

@@ -233,6 +233,10 @@ def _continue_input(
             "before did not go through this client; send messages",
             param="session",
         )
+    sent = answer_calls(thread.items, request.items)
+    if thread.is_whole and unanswered_calls(thread.items, sent):
+        note = f"a call of the thread has no output: all {len(full['input'])} items are sent"
+        return Continuation(full, None, items, is_kept=is_kept, note=note)
     body = {**request.body, "previous_response_id": thread.response_id}
     body = _with_outputs(body, thread, request)
     return Continuation(body, full if thread.is_whole else None, items, thread.is_whole, is_kept)
