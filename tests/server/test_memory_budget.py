@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -86,6 +86,31 @@ async def test_a_small_body_without_a_length_gives_its_memory_back(path: str) ->
         writer.close()
         assert answer.startswith(b"HTTP/1.1 200")
         assert gateway.app.engine.budget.used == 0
+
+
+async def test_a_long_message_on_a_websocket_is_counted_as_it_arrives_and_cut_off() -> None:
+    async with served() as gateway:
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        writer.write(
+            b"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+        )
+        async with asyncio.timeout(30):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+            # The head of a text frame of 16 MiB with an empty mask, and some of its content.
+            writer.write(b"\x81\xff" + (16 * MIB).to_bytes(8, "big") + bytes(4) + b"x" * MIB)
+            while gateway.app.engine.budget.used < MIB:  # noqa: ASYNC110 # nothing says when
+                await asyncio.sleep(0.001)
+            with suppress(ConnectionError):
+                for _ in range(14):
+                    writer.write(b"x" * MIB)
+                    await writer.drain()
+            with suppress(ConnectionError):
+                await reader.read()  # returns because the gateway hangs up
+            while gateway.app.engine.budget.used:  # noqa: ASYNC110 # nothing says when
+                await asyncio.sleep(0.001)
+        writer.close()
 
 
 async def test_a_body_without_a_length_is_counted_as_it_arrives() -> None:

@@ -9,6 +9,7 @@ is closing: here it is cut when nothing has left the buffer for the write-stall 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -18,7 +19,7 @@ from antiphon.protocol.errors import CallerError, OurFault
 from antiphon.server.errors import error_response
 from antiphon.server.limits import ServerLimits
 
-__all__ = ["GuardedServer"]
+__all__ = ["GuardedServer", "meter_arrivals"]
 
 # A body that was refused unread is read and dropped for so long: a client that is cut off while
 # it sends may never see the answer.
@@ -30,13 +31,14 @@ class _NoHttp(CallerError):
 
 
 class _Connection(RequestHandler):
-    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_wire")
+    __slots__ = ("_head_timer", "_limits", "_stall_timer", "_wire", "meter")
 
     def __init__(self, manager: web.Server, limits: ServerLimits, **options: Any) -> None:
         super().__init__(manager, **options)
         self._limits = limits
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self.meter: Callable[[int], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -54,6 +56,8 @@ class _Connection(RequestHandler):
         self._stop_stall_timer()
 
     def data_received(self, data: bytes) -> None:
+        if self.meter is not None:
+            self.meter(len(data))
         heads = self._request_count
         super().data_received(data)
         # The task that waits for requests may not have started when the first bytes arrive.
@@ -111,6 +115,12 @@ class _Connection(RequestHandler):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def meter_arrivals(request: web.BaseRequest, meter: Callable[[int], None] | None) -> None:
+    """Report to this function how many bytes arrive on the request's connection from now on."""
+    if isinstance(request.protocol, _Connection):
+        request.protocol.meter = meter
 
 
 class GuardedServer(web.Server):

@@ -32,6 +32,7 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.response import Response
 from antiphon.server.app import Call, Route
+from antiphon.server.connection import meter_arrivals
 from antiphon.server.errors import translate
 from antiphon.server.frames import encode_error, encode_frame, open_frame, read_create, read_turn
 from antiphon.server.lanes import Lane, Lanes
@@ -47,6 +48,8 @@ _LAST_WORDS_SECONDS: Final = 2.0
 # Some clients look at pings only now and then, so one that is not answered proves nothing.
 _PINGS: Final = 2
 _VERSION: Final = "13"
+# Messages up to this size need no memory of their own before they are whole.
+_SMALL_MESSAGE: Final = 64 * 1024
 _PATH: Final = "/v1/responses"
 _CAN_GO_ON: Final = ("completed", "incomplete")
 
@@ -112,7 +115,10 @@ class _Socket:
 
     __slots__ = (
         "_app",
+        "_arrival",
+        "_arrived",
         "_closing",
+        "_cutting",
         "_dialect",
         "_end",
         "_is_strict",
@@ -143,15 +149,20 @@ class _Socket:
         self._lanes = Lanes(self._answer, self._rest, call.app.limits)
         self._shelf = Shelf(call.app.socket_cache)
         self._unanswered = 0
+        self._arrived = 0
+        self._arrival = call.app.engine.budget.hold(call.owner)
+        self._cutting: asyncio.Task[None] | None = None
         self._end: AntiphonError | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Take frames until the socket closes."""
+        meter_arrivals(self._request, self._note_arrival)
         try:
             while True:
                 message = await self._wire.receive()
-                self._unanswered = 0
+                self._unanswered = self._arrived = 0
+                self._arrival.resize(0)
                 if message.type is WSMsgType.TEXT:
                     await self._take(message.data.encode())
                 elif message.type is WSMsgType.PING:
@@ -164,6 +175,8 @@ class _Socket:
             if self._closing is not None:
                 await self._closing
         finally:
+            meter_arrivals(self._request, None)
+            self._arrival.release()
             if self._closing is not None:
                 self._closing.cancel()
             self._shelf.clear()
@@ -195,6 +208,27 @@ class _Socket:
             if code == LIMIT_REACHED:
                 await self._refuse(error)
             await self._wire.close(code=code, message=(error.code or "").encode())
+
+    def _note_arrival(self, size: int) -> None:
+        """Reserve memory for a long message while it arrives: it may never be whole."""
+        self._arrived += size
+        if self._arrived <= _SMALL_MESSAGE or self._cutting is not None:
+            return
+        try:
+            self._arrival.resize(self._arrived)
+        except AntiphonError as error:
+            self._cutting = asyncio.create_task(self._cut(error))
+
+    async def _cut(self, error: AntiphonError) -> None:
+        """Hang up, because the rest of the message must not arrive; report why before that.
+
+        A client that is still sending may not get to see the report.
+        """
+        try:
+            with suppress(ConnectionError):
+                await self._refuse(error)
+        finally:
+            self._transport.abort()
 
     async def _take(self, data: bytes) -> None:
         """Put a frame into its lane, or say why not."""
