@@ -217,3 +217,12 @@ def test_a_call_that_a_server_ran_is_told_in_words_with_its_result() -> None:
     assert told[1]["content"].startswith("Result: a city")
     # The model cannot see it, and that is reported when the message is written.
     assert told[3]["content"][1]["type"] == "input_image"
+
+
+@pytest.mark.parametrize("kind", ["input_image", "image_url"])
+def test_an_image_in_a_result_is_kept_to_be_reported(kind: str) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    image = {"type": kind, "image_url": "data:image/png;base64,AAAA"}
+    output = {"type": "function_call_output", "call_id": "c", "output": [image]}
+    told = plan_words(in_functions(plan_of("", items=[call, output]))).items
+    assert told[1]["content"][1] == image

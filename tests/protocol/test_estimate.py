@@ -50,6 +50,7 @@ def test_an_estimate_counts_tools_and_reasoning() -> None:
         {"type": "image_url", "image_url": {"url": PICTURE}},
         {"type": "image_generation_call", "result": "A" * 400_000},
         {"type": "computer_screenshot", "image_url": PICTURE},
+        {"type": "code_interpreter_call", "outputs": [{"type": "image", "url": PICTURE}]},
         {"type": "input_file", "filename": "a.pdf", "file_data": PICTURE},
     ],
 )

@@ -72,7 +72,7 @@ _NOT_ENFORCED: Final = frozenset(
 _BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _FORMATS: Final = frozenset({"date", "time", "date-time", "uuid"})
 # What a result may show; that this model cannot see it is then reported.
-_SHOWN: Final = frozenset({"input_image", "input_file"})
+_SHOWN: Final = frozenset({"input_image", "image_url", "input_file"})
 _NAMED_SCHEMAS: Final = frozenset({"properties", "$defs", "definitions"})
 
 

@@ -39,7 +39,8 @@ _TEXTS: Final = (
     *("action", "code", "logs", "outputs", "queries", "query", "results", "sources", "url"),
 )
 _IMAGES: Final = frozenset(
-    {"input_image", "image_url", "computer_screenshot", "image_generation_call"}
+    # "image" is what a code interpreter drew.
+    {"input_image", "image_url", "image", "computer_screenshot", "image_generation_call"}
 )
 _FILES: Final = frozenset({"input_file", "input_video", "input_audio", "file"})
 
