@@ -8,6 +8,8 @@ import logging
 import sys
 import threading
 
+import pytest
+
 from antiphon.server.log_lines import JsonLines, LineWriter, TextLines
 from antiphon.server.request_log import start_entry
 
@@ -94,6 +96,18 @@ def test_a_log_that_is_not_read_does_not_hold_up_the_end() -> None:
     writer.close()  # it would wait for the reader for ever
     assert stream.getvalue() == ""
     stream.may_go_on.set()
+
+
+def test_a_line_that_cannot_be_written_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    writer = LineWriter(stream)
+    wrong = record("%d lines")
+    wrong.args = ("many",)
+    writer.emit(wrong)
+    writer.emit(record("next"))
+    writer.close()
+    assert stream.getvalue() == "next\n"
+    assert "Logging error" in capsys.readouterr().err
 
 
 def test_closing_writes_what_waits() -> None:

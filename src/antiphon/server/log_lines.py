@@ -105,7 +105,12 @@ class LineWriter(logging.Handler):
         if len(self._lines) >= self._max_waiting:
             self._dropped += 1
             return
-        self._lines.append(self.format(record))
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not end a request
+            self.handleError(record)
+            return
+        self._lines.append(line)
         self._has_lines.set()
 
     def close(self) -> None:
