@@ -98,6 +98,14 @@ async def test_a_key_that_was_used_for_something_else_is_refused() -> None:
     assert said == ["hello"]
 
 
+async def test_keys_of_conversations_and_of_responses_do_not_meet() -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        await post(gateway, "/conversations", HELLO)
+        other = {"Idempotency-Key": f"conversations:{KEY['Idempotency-Key']}"}
+        answer = await ask(gateway, other, model="echo")
+    assert answer.status == 200
+
+
 async def test_a_key_for_a_conversation_outlives_the_process(tmp_path: Path) -> None:
     found: list[Answer] = []
     for _ in range(2):

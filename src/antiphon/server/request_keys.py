@@ -88,7 +88,7 @@ async def read_claim(
     if key is None:
         return None
     digest = await digest_of(path, data)
-    return ClaimRequest(f"key:conversations:{key}", digest, now, now - KEY_SECONDS)
+    return ClaimRequest(f"conversations:{key}", digest, now, now - KEY_SECONDS)
 
 
 def check_same(once: ClaimRequest | None, claim: Claim) -> None:
