@@ -303,6 +303,18 @@ def test_a_whole_number_with_a_point_is_an_integer_as_json_schema_has_it() -> No
         tool.run({"a": 1.5, "b": [2.0]})
 
 
+def test_a_parameter_that_is_none_by_default_may_be_given_as_null() -> None:
+    # As people write it.
+    def take(a: Annotated[int, "How many."] = None, b: Color = None) -> Any:  # type: ignore[assignment]  # noqa: RUF013
+        return a, b
+
+    assert function_tool(take).run({"a": None, "b": None}) == (None, None)
+    assert function_tool(take).run({"a": 2, "b": "red"}) == (2, Color.RED)
+    field = parameters(take)["properties"]["a"]
+    assert field.pop("description") == "How many."
+    assert field == {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
+
+
 def test_a_tool_of_a_tool_is_the_same_tool() -> None:
     @function_tool
     def take(a: int) -> int:

@@ -140,6 +140,11 @@ class _Parameter(msgspec.Struct, frozen=True):
     def is_required(self) -> bool:
         return self.default is inspect.Parameter.empty
 
+    @property
+    def kind(self) -> Any:
+        """The type of the values. One that is None by default may be None."""
+        return Union[self.hint, None] if self.default is None else self.hint  # noqa: UP007
+
 
 def _name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
@@ -196,9 +201,9 @@ def _arguments_struct(called: str, parameters: list[_Parameter]) -> type[msgspec
     """Return a type that reads the arguments; what the model leaves out is UNSET."""
     try:
         fields: list[Any] = [
-            (one.name, one.hint)
+            (one.name, one.kind)
             if one.is_required
-            else (one.name, Union[one.hint, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+            else (one.name, Union[one.kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
             for one in parameters
         ]
         return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
