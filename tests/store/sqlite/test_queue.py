@@ -154,6 +154,27 @@ def test_a_writer_that_comes_while_the_files_are_removed_queues_with_later_ones(
     assert list(path.parent.iterdir()) == []
 
 
+def test_a_writer_without_file_descriptors_queues_again_when_there_are_some(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    open_file = os.open
+
+    def open_one(name: Path, flags: int, mode: int) -> int:
+        if opened:
+            raise OSError(errno.EMFILE, "too many open files")
+        opened.append(open_file(name, flags, mode))
+        return opened[0]
+
+    with closing(WriteQueue(path)) as queue:
+        monkeypatch.setattr(os, "open", open_one)
+        assert queue.enter(LONG) and not queue.is_ours
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(opened[0])
+        monkeypatch.undo()
+        assert queue.enter(LONG) and queue.is_ours
+
+
 def test_without_flock_the_writers_do_without_a_queue(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

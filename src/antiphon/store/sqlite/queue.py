@@ -13,6 +13,7 @@ some network file systems), goes on without it and polls. The last writer remove
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -30,6 +31,7 @@ _FREE: Final = "free"
 _WAITING: Final = "waiting"
 _OURS: Final = "ours"
 _BROKEN: Final = "broken"
+_NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Turns(Protocol):
@@ -118,8 +120,8 @@ class WriteQueue:
         """Take the turn if it is free; else become the next one, or wait for that."""
         try:
             self._state = _OURS if self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB) else _WAITING
-        except OSError:
-            self._break()
+        except OSError as error:
+            self._break(error)
 
     def _wake_thread(self) -> None:
         if self._thread is None:
@@ -132,9 +134,12 @@ class WriteQueue:
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_UN)
 
-    def _break(self) -> None:
-        """Do without the queue from here on: there is no `flock` here, or no file to lock."""
-        self._state = _BROKEN
+    def _break(self, error: OSError) -> None:
+        """Do without the queue from here on: there is no `flock` here, or no file to lock.
+
+        Where only file descriptors are lacking, do without it this time.
+        """
+        self._state = _FREE if error.errno in _NO_FILES else _BROKEN
         self._close_files()
 
     def _close_files(self) -> None:
@@ -163,8 +168,8 @@ class WriteQueue:
         """
         while True:
             if not self._files:
-                flags = os.O_RDWR | os.O_CREAT
-                self._files += [os.open(path, flags, 0o600) for path in self._paths]
+                for path in self._paths:
+                    self._files.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             first, last = self._files
             try:
                 fcntl.flock(first, how)
@@ -187,14 +192,14 @@ class WriteQueue:
             self._wait()
 
     def _wait(self) -> None:
-        is_broken = False
+        fault: OSError | None = None
         try:
             self._lock(fcntl.LOCK_EX)
-        except OSError:
-            is_broken = True
+        except OSError as error:
+            fault = error
         with self._guard:
-            if is_broken:
-                self._break()
+            if fault is not None:
+                self._break(fault)
             else:
                 self._state = _OURS
             if self._is_closed:
