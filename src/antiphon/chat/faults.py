@@ -82,7 +82,7 @@ _STATUS_OF: Final = {
 }
 _NO_KEY: Final = (
     "the upstream wants a key (HTTP 401) and none is configured; name the environment variable "
-    "that holds it with --upstream-key-env NAME, or with env_key in the provider's table"
+    "that holds it with --upstream-key-env NAME, or with key_env in the provider's table"
 )
 
 
