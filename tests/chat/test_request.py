@@ -514,3 +514,10 @@ def test_stop_seed_and_logit_bias_reach_the_servers_that_take_them(
 def test_one_answer_is_what_every_server_gives_so_it_is_not_reported() -> None:
     assert write(extra={"n": 1})[1] == []
     assert write(extra={"n": 2})[1] == ["n: this backend cannot send it"]
+
+
+def test_images_can_be_asked_of_the_server_that_sends_them() -> None:
+    asked = {"modalities": ["image", "text"], "image_config": {"aspect_ratio": "16:9"}}
+    body, report = write(PROFILES["openrouter"], extra=asked)
+    assert body.items() >= asked.items()
+    assert report == []

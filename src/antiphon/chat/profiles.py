@@ -154,7 +154,9 @@ PROFILES: Final = {
             reasoning_replay="reasoning",
             verbosity=True,
             extra_fields=_SAMPLERS
-            | {"repetition_penalty", "provider", "models", "plugins", "transforms", "top_a"},
+            | {"repetition_penalty", "provider", "models", "plugins", "transforms", "top_a"}
+            # Its models make images only if they are asked to.
+            | {"modalities", "image_config"},
         ),
         Profile(
             name="groq",
