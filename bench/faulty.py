@@ -1,7 +1,7 @@
 """An upstream whose faults its clients choose: a mark in the prompt names the fault it gets.
 
 So the sender knows of each failure whether a fault explains it. The answer to a prompt is what
-`kill_load` expects; a request with tools gets a call first. After a third of its healthy answers
+`kill_load` expects; a request with tools gets a call first. After half of its healthy answers
 the connection is closed unannounced while it is idle; half of these closes cross the next request.
 Runs as a process of its own and prints the port it listens on.
 
@@ -105,9 +105,9 @@ class _Upstream:
 
     def _close(self) -> Fault | None:
         throw = self._dice.random()
-        if throw > 1 / 3:
+        if throw > 1 / 2:
             return None
-        return IdleClose(seconds=self._dice.random() * _IDLE_SECONDS, crosses=throw < 1 / 6)
+        return IdleClose(seconds=self._dice.random() * _IDLE_SECONDS, crosses=throw < 1 / 4)
 
 
 async def _serve(seed: int) -> None:

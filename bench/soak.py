@@ -3,7 +3,7 @@
 A real `antiphon serve` on SQLite, an upstream in a process of its own, and clients that send
 turns in every mode: whole, streamed, in the background, over a WebSocket, in chains, in
 conversations, with tools. The client decides which turns get an upstream fault and writes the
-fault into the prompt, so it knows of each failure whether a fault explains it. After a third of
+fault into the prompt, so it knows of each failure whether a fault explains it. After half of
 its healthy answers the upstream closes the idle connection unannounced, half of these closes
 cross the next request; that is not a fault and must not be seen. Each answer follows from its
 prompt and is compared with it.
@@ -48,8 +48,8 @@ _SETTINGS: Final = """
 base_url = "{url}"
 
 [upstream_limits]
-first_byte = 5
-idle = 5
+first_byte = 30
+idle = 30
 """
 
 
@@ -101,9 +101,11 @@ class Soak:
             await watching
 
     async def _watch(self) -> None:
-        while True:
-            self.memory.append((time.monotonic() - self._began, self._process.memory))
-            await asyncio.sleep(1.0)
+        """Sample memory until cancelled, or until the gateway is gone, which its clients report."""
+        with suppress(OSError, IndexError):
+            while True:
+                self.memory.append((time.monotonic() - self._began, self._process.memory))
+                await asyncio.sleep(1.0)
 
 
 class _Client:
@@ -338,13 +340,16 @@ def _report(soak: Soak, seconds: float) -> bool:
         times = sorted(one.seconds for one in chosen) or [0.0]
         p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
         print(f"latency, {name}: p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms")
-    return not failed and not wrong and _report_memory(soak, seconds)
+    return _report_memory(soak, seconds) and not failed and not wrong
 
 
 def _report_memory(soak: Soak, seconds: float) -> bool:
     long_enough = seconds >= 2 * _WARM_SECONDS
     start = _WARM_SECONDS if long_enough else seconds / 3
     samples = [(x, y) for x, y in soak.memory if x >= start]
+    if len(samples) < 2:
+        print("RSS: no samples; the gateway died, or the run is too short")
+        return False
     growth = slope(samples) * 1.048576
     first, last = samples[0][1], samples[-1][1]
     goal = f"goal at most {_MAX_SLOPE:.0f}" if long_enough else "too short a run to judge"
