@@ -83,7 +83,7 @@ REFUSED: Final[dict[str, str]] = {
     "best_of": "one request gives one response; send it as often as you want answers",
     "suffix": "text is not filled in; say in instructions what follows",
     "echo": "the input is not repeated; input_items() lists it",
-    "modalities": "images come from the image_generation tool; some chat servers take it in extra_body",
+    "modalities": "images come from the image_generation tool, or by extra_body from a chat server",
     "audio": "there is no audio output",
     "prediction": "there are no predicted outputs; leave it out",
     "web_search_options": 'give tools=[{"type": "web_search"}] instead',
