@@ -63,6 +63,19 @@ async def test_a_body_that_does_not_fit_now_is_refused_with_503_unread() -> None
     assert fits.status == 200
 
 
+async def test_items_that_are_listed_reserve_memory_before_they_are_read() -> None:
+    async with served() as gateway:
+        stored = await ask(gateway, input="x" * MIB, model="echo")
+        path = f"/responses/{stored.json['id']}/input_items"
+        async with announced(gateway, 3 * MIB // 2):
+            refused = await request(gateway, "GET", path)
+        listed = await request(gateway, "GET", path)
+        assert gateway.app.engine.budget.used == 0
+
+    assert (refused.status, refused.error["code"]) == (503, "server_overloaded")
+    assert listed.status == 200
+
+
 async def test_a_body_that_never_fits_is_refused_for_good() -> None:
     async with served() as gateway:
         refused = await ask(gateway, input="x" * (3 * MIB))

@@ -486,4 +486,10 @@ async def test_a_history_that_is_not_admitted_is_refused_and_the_store_goes_on(
     await run_turn(store, "r1")
     with pytest.raises(ContextTooLarge):
         await store.history(OWNER, "r1", admit=refuse)
+    with pytest.raises(ContextTooLarge):
+        await store.input_items(OWNER, "r1", admit=refuse)
+    asked: list[Size] = []
+    own = await store.input_items(OWNER, "r1", admit=asked.append)
+    assert own is not None
+    assert asked == [Size(1, len(encode_item(own[0])))]
     assert await store.history(OWNER, "r1") is not None

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import HttpVersion10, web
 
-from antiphon.engine.budget import Hold
+from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.engine import Engine
 from antiphon.engine.turn import Turn
 from antiphon.engine.webhooks import Webhooks
@@ -43,6 +43,7 @@ from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.server.socket_cache import SocketCache
 from antiphon.server.sockets import Sockets
+from antiphon.store.base import Admit
 
 __all__ = ["App", "Call", "Handler", "Route", "note_degraded"]
 
@@ -113,6 +114,14 @@ class Call:
             self.hold = self.app.engine.budget.hold(self.owner, size)
         elif size > self.hold.size:
             self.hold.resize(size)
+
+    def reserve_read(self) -> Admit:
+        """Return what reserves memory for items that are about to be read, in any thread."""
+        self.reserve(0)
+        hold = self.hold
+        assert hold is not None
+        before = hold.size
+        return lambda size: hold.resize(before + size.bytes * COPIES)
 
     def give_hold(self) -> None:
         """Leave the reserved memory to a turn that goes on after the request was answered."""

@@ -88,7 +88,9 @@ async def delete(call: Call) -> web.StreamResponse:
 
 async def input_items(call: Call) -> web.StreamResponse:
     """Return a page of the items this response was given."""
-    items = await call.app.engine.store.input_items(call.owner, call.path_id)
+    items = await call.app.engine.store.input_items(
+        call.owner, call.path_id, admit=call.reserve_read()
+    )
     if items is None:
         raise no_response(call.path_id)
     return call.json(cut_page(items, read_page_query(call)))

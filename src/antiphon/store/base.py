@@ -448,7 +448,9 @@ class Store(Protocol):
         """
         ...
 
-    async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
+    async def input_items(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return the turn's own input items in order, or None if there is no such response."""
         ...
 

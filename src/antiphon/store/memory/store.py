@@ -210,13 +210,18 @@ class MemoryStore:
         self._check_open()
         return self._removals
 
-    async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
+    async def input_items(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return the turn's own input items in order."""
         self._check_open()
         turn = self._turns.get((owner, response_id))
         if turn is None:
             return None
-        return await decode_aside([item.body for item in turn.inputs])
+        bodies = [item.body for item in turn.inputs]
+        if admit is not None:
+            admit(Size(len(bodies), sum(map(len, bodies))))
+        return await decode_aside(bodies)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id; a response's comes before a conversation's."""

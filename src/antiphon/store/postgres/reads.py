@@ -85,6 +85,11 @@ _SIZE: Final = """
     FROM unnest($2::bigint[]) AS turn (key)
     JOIN items ON items.response = turn.key AND items.owner = $1
 """
+_INPUT_SIZE: Final = """
+    SELECT count(*), coalesce(sum(octet_length(items.body)), 0)
+    FROM responses JOIN items ON items.response = responses.key AND items.owner = $1
+    WHERE responses.owner = $1 AND responses.id = $2 AND items.kind = 0
+"""
 _INPUT: Final = """
     SELECT ARRAY(
         SELECT items.body FROM items
@@ -193,8 +198,13 @@ async def removals(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT count FROM removals"))
 
 
-async def input_items(connection: Connection, owner: str, response_id: str) -> list[Item] | None:
-    """Return the turn's own input items in order."""
+async def input_items(
+    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> list[Item] | None:
+    """Return the turn's own input items in order, if they are admitted."""
+    if admit is not None:
+        count, size = await connection.fetchrow(_INPUT_SIZE, owner, response_id)
+        admit(Size(count, int(size)))
     bodies = await connection.fetchval(_INPUT, owner, response_id)
     return None if bodies is None else await decode_aside(bodies)
 

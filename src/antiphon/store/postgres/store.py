@@ -13,6 +13,7 @@ This module joins the parts. `turns` holds what is written about turns,
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
@@ -176,9 +177,11 @@ class PostgresStore:
         """Return how often responses were removed, by any node."""
         return await self._database.ask(reads.removals)
 
-    async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
+    async def input_items(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return the turn's own input items in order."""
-        return await self._read(reads.input_items, owner, response_id)
+        return await self._read(partial(reads.input_items, admit=admit), owner, response_id)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id; a response's comes before a conversation's."""

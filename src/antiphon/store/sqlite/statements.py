@@ -85,6 +85,10 @@ _SIZE: Final = """
     SELECT count(*), coalesce(sum(length(items.body)), 0) FROM json_each(?) AS turn
     CROSS JOIN items ON items.response = turn.value AND items.owner = ?
 """
+_SIZE_OF_KIND: Final = (
+    "SELECT count(*), coalesce(sum(length(body)), 0) FROM items"
+    " WHERE response = ? AND kind = ? AND owner = ?"
+)
 _ITEMS_OF_KIND: Final = (
     "SELECT body FROM items WHERE response = ? AND kind = ? AND owner = ? ORDER BY position"
 )
@@ -248,10 +252,16 @@ def removals(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT due FROM erasure").fetchone()[0])
 
 
-def input_items(connection: sqlite3.Connection, owner: str, response_id: str) -> list[Item] | None:
-    """Return the turn's own input items in order."""
+def input_items(
+    connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> list[Item] | AntiphonError | None:
+    """Return the turn's own input items in order, if they are admitted."""
     key = _key(connection, owner, response_id)
-    return None if key is None else _items(connection, _ITEMS_OF_KIND, (key, _INPUT, owner))
+    if key is None:
+        return None
+    place = (key, _INPUT, owner)
+    refusal = refusal_of(admit, *connection.execute(_SIZE_OF_KIND, place).fetchone())
+    return refusal or _items(connection, _ITEMS_OF_KIND, place)
 
 
 def find_item(connection: sqlite3.Connection, owner: str, item_id: str) -> Item | None:

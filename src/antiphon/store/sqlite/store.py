@@ -205,9 +205,11 @@ class SqliteStore:
         """Return how often something was removed from the file, by any process."""
         return await self._reader.call(statements.removals)
 
-    async def input_items(self, owner: str, response_id: str) -> list[Item] | None:
+    async def input_items(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
         """Return the turn's own input items in order."""
-        return await self._read(statements.input_items, owner, response_id)
+        return await self._read(partial(statements.input_items, admit=admit), owner, response_id)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id that is on the disk."""
