@@ -206,6 +206,22 @@ HOSTED: dict[str, tuple[dict[str, Any], str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_calls_that_a_server_ran_have_the_same_ids_whenever_they_are_replayed(
+    is_stored: bool,
+) -> None:
+    """Some clients leave the ids of items out; the model must be sent the same bytes again."""
+    search = {"type": "web_search_call", "action": {"type": "search", "query": "Ulm"}}
+    history = [user("Ulm?"), search, search, user("more")]
+    async with open_house(Script(text="ok")) as house:
+        for more in ([], [user("and more")]):
+            await ask(house.gateway, input=[*history, *more], store=is_stored)
+    first, second = (request.json["messages"] for request in house.upstream.requests[-2:])
+    assert second[: len(first)] == first
+    ids = [call["id"] for message in first for call in message.get("tool_calls", ())]
+    assert ids == ["web_search_call_1", "web_search_call_2"]
+
+
 @pytest.mark.parametrize("name", HOSTED)
 async def test_a_call_that_a_server_ran_is_shown_to_the_model_with_its_result(name: str) -> None:
     item, tool, arguments, result = HOSTED[name]
@@ -218,9 +234,9 @@ async def test_a_call_that_a_server_ran_is_shown_to_the_model_with_its_result(na
     messages = house.upstream.requests[-1].json["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", *ROLES]
     (call,) = messages[1]["tool_calls"]
-    assert (call["id"], call["function"]["name"]) == (item["id"], tool)
+    assert (call["id"], call["function"]["name"]) == (f"{item['type']}_1", tool)
     assert json.loads(call["function"]["arguments"]) == arguments
-    assert (messages[2]["tool_call_id"], messages[2]["content"]) == (item["id"], result)
+    assert (messages[2]["tool_call_id"], messages[2]["content"]) == (call["id"], result)
     assert messages[3]["content"] == "So it is."
 
 

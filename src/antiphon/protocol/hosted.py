@@ -3,8 +3,9 @@
 A client may send back what OpenAI or another gateway ran for it: a search, a program, a tool of
 an MCP server, an image. Such an item holds the call and its result together, and becomes one
 `hosted_call`, a type that is on no wire: the chat side writes it as an assistant call with its
-tool message. Where question and answer are two items (approvals, a computer, programs), each
-becomes a function call or its output.
+tool message, and `protocol.lower` gives it the id that ties them together. Where question
+and answer are two items (approvals, a computer, programs), each becomes a function call or its
+output.
 
 Items come from callers and were never checked: a field of the wrong type counts as absent.
 """
@@ -111,7 +112,6 @@ def _whole(
         output = f"{status if isinstance(status, str) else 'completed'}; {_NOT_KEPT}"
     return {
         "type": HOSTED_CALL,
-        "call_id": _id(item, "id"),
         "name": name,
         "arguments": asked if isinstance(asked, str) else _encode(asked),
         "output": output,

@@ -32,7 +32,7 @@ from antiphon.protocol.families import (
     call_family,
     output_family,
 )
-from antiphon.protocol.hosted import is_hosted, lower_hosted
+from antiphon.protocol.hosted import HOSTED_CALL, is_hosted, lower_hosted
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.toolbox import Offer, Toolbox
 from antiphon.protocol.tools import Tool
@@ -194,12 +194,14 @@ class Lowering:
         self._toolbox = toolbox
         self._call_ids: dict[str, str] = {}
         self._searched = ""
+        self._hosted = 0
 
     def fork(self, toolbox: Toolbox) -> Lowering:
         """Return one that knows what was said before, to go on with on its own."""
         made = Lowering(toolbox)
         made._call_ids = self._call_ids.copy()
         made._searched = self._searched
+        made._hosted = self._hosted
         return made
 
     def lower(self, item: Item) -> Item:
@@ -212,7 +214,18 @@ class Lowering:
         family = output_family(item)
         if family is not None:
             return self._lower_output(item, family)
-        return lower_hosted(item, self._toolbox.hosted_alias) if is_hosted(item) else item
+        return self._lower_hosted(item) if is_hosted(item) else item
+
+    def _lower_hosted(self, item: Item) -> Item:
+        """Return a call that a server ran. Its id is its number, the same on every replay.
+
+        The item's own will not do: clients leave it out, and then it is another in each request.
+        """
+        lowered = lower_hosted(item, self._toolbox.hosted_alias)
+        if lowered["type"] != HOSTED_CALL:
+            return lowered
+        self._hosted += 1
+        return lowered | {"call_id": f"{item_type(item)}_{self._hosted}"}
 
     def _lower_call(self, item: Item, family: Family) -> Item:
         call_id = answers(item) or ""
