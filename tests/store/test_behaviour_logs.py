@@ -268,8 +268,8 @@ async def test_who_waits_is_woken_by_an_append(store: Store) -> None:
 
 
 async def test_waiting_ends_without_news(store: Store) -> None:
-    await asyncio.wait_for(store.wait("nothing", 60), 5)
-    await asyncio.wait_for(store.wait("nothing", 60), 5)
+    await asyncio.wait_for(store.wait("nothing", 0.01), 60)
+    await asyncio.wait_for(store.wait("nothing", 0), 60)
 
 
 async def test_a_follower_sees_every_batch_once(store: Store) -> None:

@@ -94,7 +94,7 @@ class _Provider:
             return self._failure.message
         failing = set(breaker.open_deployments(self.name))
         listed = {f"{self.prefix}{name}" for name in self._routes}
-        return "its last requests failed" if failing and listed <= failing else None
+        return "its last requests failed" if listed and listed <= failing else None
 
     def age_limit(self) -> float:
         """Return how old an answer may be before we ask again."""

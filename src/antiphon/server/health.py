@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
@@ -15,6 +16,9 @@ from antiphon.server.front_page import front_facts, front_page
 from antiphon.server.openapi import describe
 
 __all__ = ["ROUTES"]
+
+
+_log = logging.getLogger(__name__)
 
 
 class _NoUpstream(PeerFault):
@@ -48,8 +52,10 @@ async def readyz(call: Call) -> web.StreamResponse:
     await call.app.engine.store.ping()
     problems = await call.app.engine.catalog.problems()
     if all(problems.values()):
-        told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        raise _NoUpstream(f"no upstream can serve: {told}")
+        # The reasons name hosts, and this route is open: they go to the log.
+        reasons = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        _log.warning("not ready, no upstream can serve: %s", reasons)
+        raise _NoUpstream(f"no upstream can serve: {', '.join(problems)}; the log says why")
     return call.json(b'{"status":"ready"}')
 
 
