@@ -43,11 +43,11 @@ class OneAnswerEach:
     def __init__(self, *, is_reset: bool = False, last_words: bytes = b"") -> None:
         self._is_reset = is_reset
         self._last_words = last_words
-        self._answered: Counter[int] = Counter()
+        self._answered: Counter[object] = Counter()  # keeps them: ids are used again
 
     async def __call__(self, _: Request, connection: Connection) -> None:
-        self._answered[id(connection.writer)] += 1
-        if self._answered[id(connection.writer)] == 1:
+        self._answered[connection.writer] += 1
+        if self._answered[connection.writer] == 1:
             await connection.write(reply(b"{}"))
             return
         await connection.write(self._last_words)
