@@ -269,7 +269,7 @@ async def test_a_client_who_leaves_before_the_last_word_is_not_our_fault(
             await until(lambda: sock.fileno() < 0)
             await settled(gateway, tasks)
 
-    assert caplog.records == []
+    assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []
 
 
 async def test_a_bug_in_mid_stream_breaks_the_connection_instead_of_answering_twice() -> None:
@@ -304,4 +304,4 @@ def test_leaving_in_mid_stream_is_not_our_fault_on_the_loop_that_we_serve_with(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(leave_early())
 
-    assert caplog.records == []
+    assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []
