@@ -947,3 +947,12 @@ def test_a_response_that_ends_without_its_id_keeps_the_one_it_began_with() -> No
 
     assert accumulator.finish().id == "resp_1"
     assert accumulator.deviations == []
+
+
+def test_usage_without_a_total_is_given_the_sum_and_noted() -> None:
+    usage = {"input_tokens": 5, "output_tokens": 3}
+    accumulator = collect(created(), *message(), end(message_item("hello"), usage=usage))
+    counted = accumulator.finish().usage
+    assert counted is not None
+    assert counted.total_tokens == 8
+    assert "usage without total_tokens" in accumulator.deviations
