@@ -14,7 +14,10 @@ const puppeteer = createRequire(`${app}/package.json`)('puppeteer-core');
 
 const START = 120_000;
 const ANSWER = 90_000;
-const SOON = 20_000;
+const SOON = 60_000;
+// Tried again when it fails.
+const CLICK = 5_000;
+const MENU = 30_000;
 
 const INPUT = '.interactive-session .interactive-input-editor';
 const PICKER = '.chat-input-toolbars [aria-label^="Models"]';
@@ -73,15 +76,14 @@ const commands = {
       `${LATEST} summary[aria-expanded="false"]`,
       `${LATEST} .chat-thinking-box a[aria-expanded="false"]`,
     ];
+    // VS Code draws an answer anew when it has ended, and a click in that moment is lost: then
+    // click what stands there now.
+    const end = Date.now() + SOON;
+    let lost;
     for (const selector of folded) {
-      for (let left = 20; left > 0 && (await page.$(selector)); left -= 1) {
-        const one = await page.$(selector);
-        await one.click();
-        await page.waitForFunction(
-          (label) => label.getAttribute('aria-expanded') === 'true',
-          { timeout: SOON },
-          one,
-        );
+      for (let one = await page.$(selector); one; one = await page.$(selector)) {
+        if (Date.now() > end) throw new Error(`${selector} stays folded: ${lost}`);
+        lost = await open(one).catch((error) => error);
       }
     }
     return page.$eval(LATEST, (response) => response.querySelector('.value').innerText);
@@ -91,6 +93,13 @@ const commands = {
     await page.screenshot({ path });
   },
 };
+
+// Click a folded label and wait until it is open, or replaced by another.
+async function open(label) {
+  await label.click();
+  const opened = (one) => !one.isConnected || one.getAttribute('aria-expanded') === 'true';
+  await page.waitForFunction(opened, { timeout: CLICK }, label);
+}
 
 // VS Code asks providers for their models when the list of models is opened.
 async function loadModels(model) {
@@ -116,8 +125,8 @@ async function chooseModel(model) {
 async function pick(start) {
   for (let left = 5; left > 0; left -= 1) {
     try {
-      await click(PICKER);
-      await click(`${MENU_ROW}[aria-label^="${start}"]`);
+      await click(PICKER, MENU);
+      await click(`${MENU_ROW}[aria-label^="${start}"]`, MENU);
       return;
     } catch (error) {
       if (left === 1) throw error;
@@ -126,8 +135,8 @@ async function pick(start) {
   }
 }
 
-function click(selector) {
-  return page.locator(selector).setTimeout(SOON).click();
+function click(selector, timeout = SOON) {
+  return page.locator(selector).setTimeout(timeout).click();
 }
 
 function lastIndex() {

@@ -27,8 +27,8 @@ from tests.vscode.install import browser
 
 __all__ = ["Answer", "Editor", "open_editor"]
 
-_PATIENCE: Final = 240.0
-_STOP: Final = 15.0
+_PATIENCE: Final = 600.0
+_STOP: Final = 30.0
 _MAX_LINE: Final = 1024 * 1024
 _NAME: Final = "Scripted model"
 _SETTINGS: Final[Mapping[str, object]] = {
