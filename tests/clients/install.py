@@ -170,7 +170,7 @@ def locked_version(lock: Path, package: str) -> str:
     text = (ROOT / lock).read_text("utf-8")
     if lock.suffix == ".json":
         return str(json.loads(text)["packages"][f"node_modules/{package}"]["version"])
-    found = re.search(rf"^{re.escape(package)}==([^\s;\\]+)", text, re.MULTILINE)
+    found = re.search(rf"^{re.escape(package)}(?:\[[^]]*\])?==([^\s;\\]+)", text, re.MULTILINE)
     if found is None:
         raise LookupError(f"{lock} does not name {package}")
     return found[1]
