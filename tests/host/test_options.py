@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import UNSET
 
+from antiphon.backends.chat import ChatBackend
 from antiphon.client import errors
 from antiphon.client.parameters import PARAMETERS, REFUSED
 from antiphon.host import GateConfig, Message, RespondOptions, TextPart, ToolSpec
@@ -16,7 +18,7 @@ from antiphon.host.translate import Translation
 from antiphon.protocol.deltas import TextGrew
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
-from antiphon.testing import Call, Script, ScriptedUpstream
+from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from tests.building import COUNTED, STOP
 from tests.client.native import native, response
 from tests.host.providing import provider
@@ -142,6 +144,36 @@ def _degraded(response: Response) -> set[str]:
     return set() if response.antiphon is UNSET else set(response.antiphon.degraded)
 
 
+CHAT_ONLY: dict[str, Any] = {"stop": ["END"], "seed": 7, "logit_bias": {"50256": -100}}
+
+
+@pytest.mark.parametrize("name", CHAT_ONLY)
+async def test_the_refusal_of_a_chat_option_names_a_setting_that_sends_it(name: str) -> None:
+    options = RespondOptions(model_options={name: CHAT_ONLY[name]})
+    with pytest.raises(errors.UnsupportedParameter) as refusal:
+        await sent_with(options)
+    named = re.search(r"ProviderSettings\(gate=(.+?)\)\.", refusal.value.message)
+    assert named is not None
+    gate = eval(named[1], {"GateConfig": GateConfig})  # as a user would copy it
+    async with ScriptedUpstream() as upstream, provider(upstream.base_url, gate=gate) as host:
+        await host.respond("m", HELLO, options)
+    assert upstream.requests[0].json[name] == CHAT_ONLY[name]
+
+
+@pytest.mark.parametrize("name", CHAT_ONLY)
+async def test_a_chat_option_reaches_the_model_by_way_of_a_gateway_in_extra_body(
+    name: str,
+) -> None:
+    options = RespondOptions(model_options={"extra_body": {name: CHAT_ONLY[name]}})
+    async with (
+        ScriptedUpstream() as upstream,
+        serve_gateway(ChatBackend(upstream.base_url)) as gateway,
+        provider(gateway.base_url) as host,
+    ):
+        await host.respond("echo", HELLO, options)
+    assert upstream.requests[0].json[name] == CHAT_ONLY[name]
+
+
 @pytest.mark.parametrize("name", ["input", "messages", "prompt"])
 async def test_a_second_input_is_refused_by_name(name: str) -> None:
     with pytest.raises(errors.BadCall, match=name) as caught:
@@ -252,7 +284,7 @@ async def test_an_option_of_the_wrong_type_is_refused_by_name(name: str, value: 
 
 def test_an_option_of_none_is_not_given() -> None:
     options = RespondOptions(model_options={"model": None, "session": None, "tools": None})
-    params = make_params("m", Translation([], None), options)
+    params = make_params("m", Translation([], None), options, "responses")
     assert params == {"model": "m", "messages": []}
     assert session_of(options) is None
     assert system_text(options) == ""

@@ -19,7 +19,15 @@ import msgspec
 from antiphon.client.errors import BadCall, UnsupportedParameter
 from antiphon.client.settings import WireApi
 
-__all__ = ["PARAMETERS", "REFUSED", "Parameter", "Params", "place_parameters", "refuse_unknown"]
+__all__ = [
+    "PARAMETERS",
+    "REFUSED",
+    "Parameter",
+    "Params",
+    "place_parameters",
+    "refuse_chat_only",
+    "refuse_unknown",
+]
 
 Group = Literal["input", "same", "mapped", "chat", "ours"]
 
@@ -180,6 +188,17 @@ def refuse_unknown(params: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_chat_only(given: Mapping[str, Any], way: str) -> None:
+    """Raise for the first keyword that only chat servers take. `way` is how to ask one."""
+    for name, instead in _WITHOUT_CHAT.items():
+        if name in given:
+            raise UnsupportedParameter(
+                name,
+                f"{instead}. A chat server takes it: {way}. "
+                "An antiphon gateway takes it in extra_body",
+            )
+
+
 def place_parameters(params: Mapping[str, Any], wire: WireApi = "responses") -> dict[str, Any]:
     """Return the body that the keywords make, without the input. Nothing given is changed."""
     refuse_unknown(params)
@@ -288,9 +307,7 @@ def _chat_only(given: Mapping[str, Any], wire: WireApi) -> dict[str, Any]:
         if row.group == "chat" and row.name in given
     }
     if wire != "chat":
-        for name in fields:
-            hint = f'{_WITHOUT_CHAT[name]}. A chat server takes it: wire_api="chat"'
-            raise UnsupportedParameter(name, hint)
+        refuse_chat_only(given, 'wire_api="chat"')
     return fields
 
 

@@ -8,6 +8,7 @@ request or is refused by name, before anything is sent:
     tools               follow the tools of the application
     tool_choice         decides; a tool mode that contradicts it is refused
     session             the same as `RespondOptions.session`; two different ones are refused
+    stop, seed, logit_bias   refused where the gate chooses Responses: chat servers take them
     any other           is the client's to place or to refuse
 
 A tool mode of `required` needs tools, or a stored prompt, which may have some. A mode of
@@ -22,7 +23,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from antiphon.client.errors import BadCall
-from antiphon.client.parameters import Params
+from antiphon.client.parameters import Params, refuse_chat_only
+from antiphon.client.settings import WireApi
 from antiphon.host.tool_specs import ToolSpec, translate_tool_mode, translate_tools
 from antiphon.host.translate import Translation
 from antiphon.protocol.tools import Mode
@@ -30,6 +32,7 @@ from antiphon.protocol.tools import Mode
 __all__ = ["RespondOptions", "make_params", "session_of", "system_text"]
 
 _INPUTS: Final = ("input", "messages")
+_CHAT_FOR_ALL: Final = "ProviderSettings(gate=GateConfig(responses_enabled=False))"
 
 
 class RespondOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +69,7 @@ def system_text(options: RespondOptions) -> str:
     return "\n\n".join(text for text in (options.system_prompt, given) if text)
 
 
-def make_params(model: str, sent: Translation, options: RespondOptions) -> Params:
+def make_params(model: str, sent: Translation, options: RespondOptions, wire: WireApi) -> Params:
     """Return the keywords of the client's call. Raise BadCall for an option it cannot hold.
 
     `sent` was translated with `system_text`, so its instructions are complete. The input goes
@@ -75,6 +78,8 @@ def make_params(model: str, sent: Translation, options: RespondOptions) -> Param
     """
     given = {name: value for name, value in options.model_options.items() if value is not None}
     _refuse_other_input(model, given)
+    if wire != "chat":
+        refuse_chat_only(given, _CHAT_FOR_ALL)
     params: dict[str, Any] = {**given, "model": model, "messages": sent.items}
     session = session_of(options)
     if session is not None:

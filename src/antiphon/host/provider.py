@@ -204,7 +204,7 @@ class Provider:
         """Return the endpoint to ask, and the keywords of the client's call."""
         wire = choose_wire(model, self._client.base_url, self._settings.gate, self._environ)
         sent = translate_messages(messages, self._translation(model, wire, options))
-        return wire, make_params(model, sent, options)
+        return wire, make_params(model, sent, options, wire)
 
     async def _read(self, asked: _Asked, answer: AnswerStream) -> Batches:
         """Yield the parts, and book the turn however it ends."""
