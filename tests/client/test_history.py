@@ -314,6 +314,37 @@ def test_only_the_last_turn_is_looked_at_for_missing_outputs() -> None:
     assert unanswered_calls([], [MORE]) == []
 
 
+SHELL: list[Item] = [
+    {"type": "shell_call", "call_id": "s", "action": {"commands": ["ls"]}},
+    {"type": "shell_call_output", "call_id": "s", "output": []},
+]
+SEARCH: list[Item] = [
+    {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {}},
+    {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
+]
+PROGRAM: list[Item] = [
+    {"type": "program", "call_id": "p", "code": "1"},
+    {"type": "program_output", "call_id": "p", "result": "1", "status": "completed"},
+]
+
+
+@pytest.mark.parametrize("ran", [SHELL, SEARCH, PROGRAM])
+def test_an_output_of_a_tool_that_the_server_ran_hides_no_unanswered_call(
+    ran: list[Item],
+) -> None:
+    for before in ([ASK, call("c"), *ran], [ASK, *ran, call("c")]):
+        assert unanswered_calls(before, [MORE]) == ["c"]
+        assert unanswered_calls(before, [output("c")]) == []
+        assert answer_calls(before, [MORE]) == [output("c", NO_OUTPUT), MORE]
+    assert unanswered_calls([ASK, *ran], [MORE]) == []
+
+
+@pytest.mark.parametrize("ran", [SEARCH, PROGRAM])
+def test_an_output_of_the_server_is_not_sent_back_to_its_thread(ran: list[Item]) -> None:
+    assert trim_to_new([ASK, call("c"), *ran, MORE]) == [output("c", NO_OUTPUT), MORE]
+    assert trim_to_new([ASK, answer("a"), *ran, MORE]) == [MORE]
+
+
 def test_calls_that_the_user_goes_on_without_get_an_output_that_says_so() -> None:
     custom = {"type": "custom_tool_call", "call_id": "d", "name": "sh", "input": "ls"}
     said = {"type": "custom_tool_call_output", "call_id": "d", "output": NO_OUTPUT}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
@@ -359,6 +360,26 @@ async def test_a_session_goes_on_after_a_call_that_nobody_answered(kind: str, wa
     # The history of the caller is still known: the third turn sends only what is new.
     assert server.body(2)["previous_response_id"] == "resp_1"
     assert texts(server, 2) == ["so?"]
+
+
+async def test_a_call_before_the_output_of_a_server_run_tool_still_needs_its_own(
+    kind: str,
+) -> None:
+    called = terminal(build([CallOpened(0, "f", "call_1"), CallGrew(0, "{}"), COUNTED, STOP]))
+    ran = [
+        {"type": "shell_call", "id": "sh_1", "call_id": "s", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "id": "sho_1", "call_id": "s", "output": []},
+    ]
+    mixed = msgspec.structs.replace(called, output=[*called.output, *ran])
+    async with (
+        native(whole(mixed), FIRST) as server,
+        calling(kind, server.base_url) as caller,
+    ):
+        await caller.create(model="m", session="s", input="first")
+        await caller.create(model="m", session="s", input="never mind")
+
+    assert server.body(1)["previous_response_id"] == "resp_1"
+    assert lacks_output(server.body(1), {"call_1"}) == set()
 
 
 @pytest.mark.requirement("REQ-004.2")

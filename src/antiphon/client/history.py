@@ -63,7 +63,14 @@ _HOSTED: Final = frozenset(
     }
 )
 _MODEL_MADE: Final = frozenset(
-    {"compaction", "mcp_approval_request", "mcp_list_tools", "program", "reasoning"}
+    {
+        "compaction",
+        "mcp_approval_request",
+        "mcp_list_tools",
+        "program",
+        "program_output",
+        "reasoning",
+    }
 )
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 _PART_LABELS: Final = frozenset({"annotations", "logprobs"})
@@ -101,7 +108,7 @@ def trim_to_new(items: Sequence[Item]) -> list[Item]:
         raise MissingInput("there is nothing to answer: the last message is the model's own")
     after = answer_calls(before, after)
     missing = unanswered_calls(before, after)
-    if missing and any(item_type(item).endswith("_output") for item in after):
+    if missing and any(map(_is_output, after)):
         raise BadCall(
             f"the calls {', '.join(missing)} have no output, but others of the same turn have; "
             "send all outputs of a turn together",
@@ -111,9 +118,10 @@ def trim_to_new(items: Sequence[Item]) -> list[Item]:
 
 
 def unanswered_calls(before: Sequence[Item], after: Sequence[Item]) -> list[str]:
-    """Return the ids of calls in the last turn of `before` that have no output in `after`."""
-    answered = {item.get("call_id") for item in after if item_type(item).endswith("_output")}
-    calls = [item.get("call_id") for item in _last_turn(before)]
+    """Return the ids of calls in the last turn of `before` that have no output, there or after."""
+    turn = _last_turn(before)
+    answered = {item.get("call_id") for item in (*turn, *after) if _is_output(item)}
+    calls = [item.get("call_id") for item in turn]
     return [call_id for call_id in calls if isinstance(call_id, str) and call_id not in answered]
 
 
@@ -123,7 +131,8 @@ def answer_calls(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:
     Only where a message follows: then the caller has gone on without them.
     """
     turn = _last_turn(before)
-    called = {item.get("call_id") for item in turn} - {None}
+    done = {item.get("call_id") for item in turn if _is_output(item)}
+    called = {item.get("call_id") for item in turn} - done - {None}
     if any(item.get("call_id") in called for item in after):
         return list(after)
     return complete_history([*turn, *after])[len(turn) :]
@@ -131,7 +140,7 @@ def answer_calls(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:
 
 def complete_history(items: Sequence[Item]) -> list[Item]:
     """Return the items, with an output for each call that has none and is gone on from."""
-    answered = {item.get("call_id") for item in items if item_type(item).endswith("_output")}
+    answered = {item.get("call_id") for item in items if _is_output(item)}
     complete: list[Item] = []
     missing: list[Item] = []
     for item in items:
@@ -146,15 +155,32 @@ def complete_history(items: Sequence[Item]) -> list[Item]:
 
 
 def _last_turn(items: Sequence[Item]) -> list[Item]:
-    """Return what the model made last."""
-    return list(takewhile(is_model_made, reversed(items)))[::-1]
+    """Return what the model made last, with the outputs of tools that the server ran for it.
+
+    A shell or a patch may be run by either side. Such an output does not end the turn: a call
+    before it may wait for another one. Functions are always run by the caller.
+    """
+    return list(takewhile(_may_be_the_servers, reversed(items)))[::-1]
+
+
+def _may_be_the_servers(item: Item) -> bool:
+    return is_model_made(item) or (_is_output(item) and item_type(item) not in _OUTPUTS.values())
+
+
+def _is_output(item: Item) -> bool:
+    return item_type(item).endswith("_output")
 
 
 def is_model_made(item: Item) -> bool:
-    """Return whether an item is what a model produces: text, reasoning or a call."""
+    """Return whether an item is what a model produces: text, reasoning or a call.
+
+    So are the outputs that are known to be the server's own: of programs and hosted searches.
+    """
     kind = item_type(item)
     if kind == "message":
         return item.get("role") == "assistant"
+    if kind == "tool_search_output":
+        return item.get("execution") == "server"
     return kind.endswith("_call") or kind in _MODEL_MADE
 
 
