@@ -89,6 +89,34 @@ def test_text_after_a_section_belongs_to_the_description() -> None:
     assert described.parameters == {"a": "One."}
 
 
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        ("", ""),
+        ("\n    Returns:\n        The weather.\n    ", ""),
+        ("\n    More text.\n    ", "More text."),
+    ],
+)
+def test_a_docstring_may_begin_with_its_parameters(ending: str, text: str) -> None:
+    entries = "\n        city: Where: the name\n            of it.\n        days: How many.\n"
+    described = read_docstring(f"Args:{entries}{ending}")
+    assert described.text == text
+    assert described.parameters == {"city": "Where: the name of it.", "days": "How many."}
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Parameters\n    ----------\n    city : str\n        Where.\n    ",
+        ":param city: Where.\n    :returns: Text.\n    ",
+        "\n    Args:\n        city: Where.\n    ",
+    ],
+)
+def test_the_other_forms_may_begin_with_their_parameters_too(docstring: str) -> None:
+    described = read_docstring(docstring)
+    assert (described.text, described.parameters) == ("", {"city": "Where."})
+
+
 def test_two_names_in_one_entry_share_its_text() -> None:
     described = read_docstring(
         "Add.\n\n    Parameters\n    ----------\n    a, b : int\n        N.\n"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -51,7 +52,7 @@ class Description(msgspec.Struct, frozen=True):
 
 def read_docstring(docstring: str | None) -> Description:
     """Return what a docstring describes. None, or a form we do not know, describes little."""
-    lines = inspect.cleandoc(docstring or "").splitlines()
+    lines = _lines(docstring or "")
     text: list[str] = []
     parameters: dict[str, str] = {}
     section = ""
@@ -63,6 +64,21 @@ def read_docstring(docstring: str | None) -> Description:
         (body if section else text).append(line)
     _read_section(section, body, parameters)
     return Description(_paragraphs(text), parameters)
+
+
+def _lines(docstring: str) -> list[str]:
+    """Return the lines without their margin.
+
+    The first line has no margin, so if it is a title, its section must not lose its indent.
+    """
+    lines = inspect.cleandoc(docstring).splitlines()
+    if not lines or _GOOGLE.fullmatch(lines[0]) is None:
+        return lines
+    body = list(takewhile(lambda line: _GOOGLE.fullmatch(line) is None, lines[1:]))
+    filled = [line for line in body if line]
+    if filled and not filled[0][0].isspace():
+        body = [f" {line}" for line in body]
+    return [lines[0], *body, *lines[1 + len(body) :]]
 
 
 def _titled(lines: list[str]) -> Iterator[tuple[str, str]]:
