@@ -471,6 +471,31 @@ async def test_a_listener_that_raises_changes_neither_outcome_nor_error(
     assert [str(error) for error in reported] == ["the status line is gone"] * 4
 
 
+@pytest.mark.parametrize("ending", ["whole", "refused", "left"])
+async def test_an_asynchronous_listener_has_finished_when_the_turn_is_over(ending: str) -> None:
+    heard: list[str] = []
+
+    async def listen(update: Update) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        heard.append(update.turn.status if isinstance(update, TurnEnded) else "started")
+
+    script = refusal(401) if ending == "refused" else response(TextGrew("x"), COUNTED, STOP)
+    async with native(script) as server, provider(server.base_url) as host:
+        host.usage.add_listener(listen)
+        if ending == "whole":
+            await host.respond("m", HELLO, progress=lambda part: heard.append("part"))
+            assert heard == ["started", "part", "completed"]
+        elif ending == "refused":
+            with pytest.raises(errors.AuthFailed):
+                await host.respond("m", HELLO)
+            assert heard == ["started", "not_run"]
+        else:
+            async with host.stream("m", HELLO) as answer:
+                await anext(aiter(answer))
+            assert heard == ["started", "abandoned"]
+
+
 async def test_the_room_of_the_model_is_told_with_the_start() -> None:
     updates: list[Update] = []
     async with (

@@ -6,6 +6,8 @@ The servers of a test live in its event loop, so the provider is used in a threa
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,6 +26,7 @@ from antiphon.host import (
 )
 from antiphon.host.errors import TurnCancelled
 from antiphon.host.parts import ResponsePart
+from antiphon.host.usage import Update
 from antiphon.protocol.codec import encode_sse
 from antiphon.protocol.deltas import TextGrew
 from antiphon.testing import serve_gateway
@@ -95,6 +98,22 @@ async def test_an_asynchronous_callback_is_refused_instead_of_being_lost() -> No
         await with_provider(server.base_url, use)
 
 
+async def test_an_asynchronous_usage_listener_is_awaited_without_an_event_loop() -> None:
+    heard: list[str] = []
+
+    async def listen(update: Update) -> None:
+        await asyncio.sleep(0)
+        heard.append(type(update).__name__)
+
+    def use(host: SyncProvider) -> None:
+        host.usage.add_listener(listen)
+        host.respond("m", HELLO)
+        assert heard == ["TurnStarted", "TurnEnded"]
+
+    async with native(WHOLE) as server:
+        await with_provider(server.base_url, use)
+
+
 async def test_leaving_the_loop_hangs_up_and_counts_what_came() -> None:
     def use(host: SyncProvider) -> int:
         for part in host.stream("m", HELLO, RespondOptions(session="c")):
@@ -122,6 +141,106 @@ async def test_closing_from_another_thread_stops_a_stalled_answer() -> None:
     async with native(STALLED) as server:
         await with_provider(server.base_url, use)
         await asyncio.wait_for(server.raw.closed.wait(), LIMIT)
+
+
+@pytest.mark.parametrize("way", ["respond", "stream"])
+async def test_an_event_set_in_another_thread_stops_a_stalled_answer(way: str) -> None:
+    def use(host: SyncProvider) -> None:
+        cancel = threading.Event()
+        setters: list[threading.Thread] = []
+
+        def progress(part: ResponsePart) -> None:
+            if not setters:
+                setters.append(threading.Thread(target=cancel.set))
+                setters[0].start()
+
+        with pytest.raises(TurnCancelled) as caught:
+            if way == "respond":
+                host.respond("m", HELLO, RespondOptions(session="c"), progress, cancel)
+            else:
+                for part in host.stream("m", HELLO, RespondOptions(session="c"), cancel):
+                    progress(part)
+        setters[0].join(LIMIT)
+        assert caught.value.partial is not None
+        assert host.usage.totals("c").estimated_turns == 1
+
+    async with native(STALLED) as server:
+        await with_provider(server.base_url, use)
+        await asyncio.wait_for(server.raw.closed.wait(), LIMIT)
+
+
+async def test_an_answer_that_is_cancelled_beforehand_is_not_asked_for() -> None:
+    def use(host: SyncProvider) -> None:
+        cancel = threading.Event()
+        cancel.set()
+        with pytest.raises(TurnCancelled):
+            host.respond("m", HELLO, cancel=cancel)
+
+    async with native(WHOLE) as server:
+        await with_provider(server.base_url, use)
+    assert server.requests == []
+
+
+async def test_an_event_that_is_never_set_changes_nothing() -> None:
+    def use(host: SyncProvider) -> str:
+        return host.respond("m", HELLO, cancel=threading.Event()).response.output_text
+
+    async with native(WHOLE) as server:
+        assert await with_provider(server.base_url, use) == "one two three"
+
+
+async def test_closing_the_iterator_of_a_stream_hangs_up() -> None:
+    def use(host: SyncProvider) -> None:
+        parts = iter(host.stream("m", HELLO))
+        assert next(parts) == TextPart("Hel")
+        parts.close()
+
+    async with native(STALLED) as server:
+        await with_provider(server.base_url, use)
+        await asyncio.wait_for(server.raw.closed.wait(), LIMIT)
+
+
+INTERRUPTED = """
+import sys
+from antiphon.client import Client
+from antiphon.host import RESPONSES_FOR_ALL, Message, ProviderSettings, SyncProvider
+
+with (
+    Client(base_url=sys.argv[1], environ={}, max_retries=0) as client,
+    SyncProvider(client, ProviderSettings(gate=RESPONSES_FOR_ALL), environ={}) as provider,
+):
+    try:
+        provider.respond(
+            "m", [Message.user("Hello")], progress=lambda part: print("part", flush=True)
+        )
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    sys.stdin.read()  # the connection must be closed although the client is not
+"""
+
+
+async def test_ctrl_c_hangs_up_and_leaves_the_client_usable() -> None:
+    async with native(STALLED) as server:
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", INTERRUPTED, server.base_url),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert program.stdin is not None
+            assert program.stdout is not None
+            for _ in "Hel", "lo":
+                assert await asyncio.wait_for(program.stdout.readline(), 4 * LIMIT) == b"part\n"
+            program.send_signal(signal.SIGINT)
+            line = await asyncio.wait_for(program.stdout.readline(), LIMIT)
+            assert line == b"interrupted\n"
+            await asyncio.wait_for(server.raw.closed.wait(), LIMIT)
+            program.stdin.close()
+            assert await asyncio.wait_for(program.wait(), LIMIT) == 0
+        finally:
+            if program.returncode is None:
+                program.kill()
+                await program.wait()
 
 
 async def test_an_answer_that_never_began_can_be_closed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
@@ -412,14 +413,46 @@ def test_turns_of_no_conversation_push_none_out() -> None:
     assert tracker.totals("chat") == sums(COUNTED)
 
 
-async def test_an_asynchronous_listener_is_refused_instead_of_never_being_run() -> None:
+async def test_asynchronous_listeners_are_run_and_may_raise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: reported.append(error))
+    heard: list[str] = []
+
     async def listen(update: Update) -> None:
-        raise AssertionError
+        await asyncio.sleep(0)
+        heard.append(type(update).__name__)
+        raise RuntimeError("the status line is gone")
 
     class Listener:
         async def __call__(self, update: Update) -> None:
-            raise AssertionError
+            heard.append(type(update).__name__)
 
+    tracker = UsageTracker()
     for listener in (listen, Listener()):
-        with pytest.raises(TypeError, match="plain function"):
-            UsageTracker().add_listener(listener)
+        tracker.add_listener(listener)
+    turn = tracker.start("chat", "gpt-5", 1000)
+    await turn.told()
+    assert sorted(heard) == ["TurnStarted"] * 2
+    tracker.complete(turn, answer())
+    await turn.told()
+    assert sorted(heard) == ["TurnEnded"] * 2 + ["TurnStarted"] * 2
+    assert [str(error) for error in reported] == ["the status line is gone"] * 2
+
+
+def test_an_asynchronous_listener_without_an_event_loop_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: reported.append(error))
+
+    async def listen(update: Update) -> None:
+        raise AssertionError
+
+    tracker = UsageTracker()
+    tracker.add_listener(listen)
+    ended = tracker.complete(tracker.start("chat", "gpt-5", 1000), answer())
+    assert ended.usage == COUNTED
+    assert [type(error) for error in reported] == [TypeError] * 2
+    assert "needs a running event loop" in str(reported[0])

@@ -212,15 +212,18 @@ class Provider:
             await answer.guard.wait(self._prepare(asked.model))
             turn = self._start(asked)
             try:
+                await answer.guard.wait(turn.told())
                 adapter = StreamAdapter(self._adapter_settings(asked.model))
                 async for parts in _adapt(asked.stream, adapter, answer.guard):
                     yield parts
                 outcome = adapter.finish(skipped_choices=asked.stream.skipped_choices)
             except BaseException as error:
                 self._count_failure(turn, asked.stream, error)
+                await turn.told()
                 raise
             self._count(turn, asked, outcome.response)
             answer.end(outcome)
+            await turn.told()
         except ResourceNotFound as error:
             if asked.wire == "chat":
                 error.add_note(_CHAT_HINT)

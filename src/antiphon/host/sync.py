@@ -2,14 +2,18 @@
 
 It runs `Provider` in the event loop of a synchronous `Client`, so the two can never differ.
 Parts cross over in batches. `progress` and the loop over a stream run in the caller's thread.
+
+A `threading.Event` cannot be awaited, so the one that cancels an answer is looked at every
+`_LOOK` seconds while a part is waited for, and before each wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 from antiphon.client.resources import InputTokens
 from antiphon.client.sync import Client
@@ -26,14 +30,24 @@ from antiphon.host.usage import UsageTracker
 
 __all__ = ["SyncAnswerStream", "SyncProvider"]
 
-_ASYNCHRONOUS = "progress must be a plain function here; antiphon.host.Provider awaits others"
+_LOOK: Final = 0.02
+_ASYNCHRONOUS: Final = (
+    "progress must be a plain function here; antiphon.host.Provider awaits others"
+)
 
 
 class SyncAnswerStream:
     """The parts of one answer. Iterate over it once; then `outcome` tells how it ended."""
 
-    def __init__(self, client: Client, begin: Callable[[asyncio.Event], AnswerStream]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        begin: Callable[[asyncio.Event], AnswerStream],
+        cancel: threading.Event | None = None,
+    ) -> None:
         self._client = client
+        self._wish = cancel
+        self._watcher: asyncio.Task[None] | None = None
         self._cancel = asyncio.Event()
         self._answer = begin(self._cancel)
         self._batches: Batches | None = None
@@ -66,6 +80,8 @@ class SyncAnswerStream:
     async def _close(self) -> None:
         """Let the answer itself notice that it is cancelled, so that it is counted."""
         self._cancel.set()
+        if self._watcher is not None:
+            self._watcher.cancel()
         async with self._reading:
             if self._batches is None:
                 await self._answer.close()
@@ -79,7 +95,22 @@ class SyncAnswerStream:
         async with self._reading:
             if self._stopped is not None:
                 raise self._stopped
+            self._watch()
             return await anext(batches, None)
+
+    def _watch(self) -> None:
+        """Cancel the answer when the caller wishes it, now or while a part is waited for."""
+        if self._wish is None:
+            return
+        if self._wish.is_set():
+            self._cancel.set()
+        elif self._watcher is None:
+            self._watcher = asyncio.create_task(self._obey(self._wish))
+
+    async def _obey(self, wish: threading.Event) -> None:
+        while not wish.is_set():  # noqa: ASYNC110  an event of threads cannot be awaited
+            await asyncio.sleep(_LOOK)
+        self._cancel.set()
 
     @property
     def outcome(self) -> Outcome:
@@ -144,15 +175,18 @@ class SyncProvider:
         model: str,
         messages: Sequence[Message],
         options: RespondOptions | None = None,
+        cancel: threading.Event | None = None,
     ) -> SyncAnswerStream:
         """Ask the model, and return the parts of its answer, to be iterated over.
 
-        Nothing is sent until the iteration begins. `close()` of what is returned stops the
-        answer, also from another thread.
+        Nothing is sent until the iteration begins. Setting `cancel`, from any thread, hangs up
+        and raises TurnCancelled here; if it is set already, nothing is sent. `close()` of what
+        is returned stops the answer too, also from another thread.
         """
         return SyncAnswerStream(
             self._client,
-            lambda cancel: self._provider.stream(model, messages, options, cancel),
+            lambda stop: self._provider.stream(model, messages, options, stop),
+            cancel,
         )
 
     def respond(
@@ -161,12 +195,14 @@ class SyncProvider:
         messages: Sequence[Message],
         options: RespondOptions | None = None,
         progress: Callable[[ResponsePart], object] = lambda part: None,
+        cancel: threading.Event | None = None,
     ) -> Outcome:
         """Ask the model; hand each part of the answer to `progress`; return how it ended.
 
-        `progress` is called in this thread. If it raises, the turn is stopped.
+        `progress` is called in this thread. If it raises, the turn is stopped. `cancel` and
+        errors are those of `stream`. Ctrl-C (KeyboardInterrupt) hangs up as well.
         """
-        with self.stream(model, messages, options) as answer:
+        with self.stream(model, messages, options, cancel) as answer:
             for part in answer:
                 shown = progress(part)
                 if inspect.isawaitable(shown):

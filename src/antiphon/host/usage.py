@@ -10,18 +10,21 @@ with one model stay two. A turn of no conversation is known by its response only
 Listeners are told when the books are already right, outside the lock. They must not raise: a
 turn is neither undone nor failed by what happens to a status line. One that does is no reason
 to keep the others waiting; its error goes to `sys.excepthook`, which prints it unless the
-application says otherwise. Memory is bounded: the conversations and responses used longest ago
-are forgotten first.
+application says otherwise. What an asynchronous listener returns runs as a task of the event
+loop that books the turn; `Provider` waits for it (`told`) before the turn goes on.
+
+Memory is bounded: the conversations and responses used longest ago are forgotten first.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -104,6 +107,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 Update = TurnStarted | TurnEnded
 Listener = Callable[[Update], object]
+"""Takes each update; what it returns is awaited if it can be. It must not raise."""
 
 
 class Turn:
@@ -113,6 +117,12 @@ class Turn:
         self.started: Final = started
         self.usage: TurnUsage | None = None
         self._booked_in: _Book | None = None
+        self._listening: set[asyncio.Task[None]] = set()
+
+    async def told(self) -> None:
+        """Wait until the asynchronous listeners have taken what they were told of this turn."""
+        if self._listening:
+            await asyncio.wait(self._listening)
 
 
 class UsageTracker:
@@ -126,14 +136,13 @@ class UsageTracker:
         self._books: _Recent[_Book] = _Recent(max_conversations)
         self._responses: _Recent[TurnUsage] = _Recent(max_responses)
         self._listeners: dict[object, Listener] = {}
+        self._listening: set[asyncio.Task[None]] = set()
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every update from now on. Return a function that stops it.
 
-        Raise TypeError for an asynchronous one: it is called where nothing can be awaited.
+        It may be asynchronous where turns are booked in an event loop, as a provider does.
         """
-        if any(map(inspect.iscoroutinefunction, (listener, type(listener).__call__))):
-            raise TypeError("a usage listener must be a plain function; start a task in it")
         registration = object()
         with self._lock:
             self._listeners[registration] = listener
@@ -158,8 +167,9 @@ class UsageTracker:
             estimated_input=estimated_input,
             max_input=max_input,
         )
-        self._tell(started)
-        return Turn(started)
+        turn = Turn(started)
+        self._tell(turn, started)
+        return turn
 
     def complete(self, turn: Turn, response: Response, *, estimated_output: int = 0) -> TurnUsage:
         """End a turn with its response, whatever its status. Return what holds from now on.
@@ -194,7 +204,7 @@ class UsageTracker:
             max_input=turn.started.max_input,
         )
         _log.debug("turn not run")
-        self._tell(TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)))
+        self._tell(turn, TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)))
         return ended
 
     def totals(self, conversation: str) -> Totals:
@@ -227,7 +237,7 @@ class UsageTracker:
             counted.output_tokens,
             ", estimated" if ended.is_estimate else "",
         )
-        self._tell(TurnEnded(turn=ended, totals=totals))
+        self._tell(turn, TurnEnded(turn=ended, totals=totals))
         return ended
 
     def _book(self, turn: Turn, ended: TurnUsage) -> Totals:
@@ -257,14 +267,36 @@ class UsageTracker:
         if known is None or _trust(known) <= _trust(ended):
             self._responses.put(ended.response_id, ended)
 
-    def _tell(self, update: Update) -> None:
+    def _tell(self, turn: Turn, update: Update) -> None:
         with self._lock:
             listeners = list(self._listeners.values())
         for listener in listeners:
             try:
-                listener(update)
+                taking = listener(update)
+                if inspect.isawaitable(taking):
+                    self._start_task(turn, taking)
             except Exception as error:  # noqa: BLE001  whatever it is, it is not the turn's
                 _report(error)
+
+    def _start_task(self, turn: Turn, taking: Awaitable[object]) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if inspect.iscoroutine(taking):
+                taking.close()
+            raise TypeError("an asynchronous usage listener needs a running event loop") from None
+        task = loop.create_task(_finish(taking))
+        # An event loop holds its tasks only weakly, and a turn may be dropped before its end.
+        for tasks in (turn._listening, self._listening):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+
+async def _finish(taking: Awaitable[object]) -> None:
+    try:
+        await taking
+    except Exception as error:  # noqa: BLE001  whatever it is, it is not the turn's
+        _report(error)
 
 
 def _report(error: Exception) -> None:
