@@ -164,7 +164,7 @@ async def test_arguments_that_are_no_object_twice_are_handed_over_and_reported(
     (call,) = response.output
     assert (response.status, call["arguments"]) == ("completed", '{"a":')
     assert isinstance(response.antiphon, Notes)
-    assert len(response.antiphon.repaired) == 1
+    assert response.antiphon.repaired == ()
     (note,) = response.antiphon.degraded
     assert call["call_id"] in note
     assert "'count' are no JSON object" in note
@@ -400,6 +400,94 @@ async def test_usage_of_both_runs_is_told_when_the_second_breaks_off() -> None:
 
     assert response.status == "failed"
     assert (response.usage.input_tokens, response.usage.output_tokens) == (30, 5)  # type: ignore[union-attr] # counted
+
+
+# What is noted as repaired: only what is right in the end.
+
+
+async def notes_of(backend: ScriptedBackend, **body: Any) -> Notes:
+    response = await run(backend, **body)
+    assert isinstance(response.antiphon, Notes)
+    return response.antiphon
+
+
+async def test_of_two_wrong_calls_only_the_one_made_right_is_noted_as_repaired() -> None:
+    other = LOOSE | {"name": "other"}
+    first = [*called("count", "[1]", 0), *called("other", "[2]", 1)]
+    again = [*called("count", '{"n":1}', 0), *called("other", "[2]", 1)]
+
+    notes = await notes_of(plain([*first, STOP], [*again, STOP]), tools=[LOOSE, other])
+
+    assert notes.repaired == ("a call of 'count': the arguments are no JSON object",)
+    (note,) = notes.degraded
+    assert "of 'other' are no JSON object" in note
+
+
+async def test_every_call_that_was_made_right_is_noted_as_repaired() -> None:
+    first = [*called("count", "[1]", 0), *called("sum", '{"input":"no"}', 1)]
+    again = [*called("count", '{"n":1}', 0), *called("sum", '{"input":"2 + 2"}', 1)]
+
+    notes = await notes_of(plain([*first, STOP], [*again, STOP]), tools=[LOOSE, SUM])
+
+    assert [note.split(":")[0] for note in notes.repaired] == [
+        "a call of 'count'",
+        "a call of 'sum'",
+    ]
+    assert notes.degraded == ()
+
+
+async def test_a_wrong_call_answered_in_words_is_reported_as_left_out() -> None:
+    notes = await notes_of(plain([*custom("no"), STOP], [TextGrew("Four."), STOP]), tools=[SUM])
+
+    assert notes.repaired == ()
+    (note,) = notes.degraded
+    assert note.startswith("tools: a call of 'sum' was left out: ")
+
+
+async def test_a_call_that_fails_the_turn_is_not_noted_as_repaired() -> None:
+    notes = await notes_of(plain([*custom("no"), STOP], [*custom("nor this"), STOP]), tools=[SUM])
+
+    assert notes.repaired == ()
+    (note,) = notes.degraded
+    assert note.startswith("tools: a call of 'sum' was left out: ")
+
+
+async def test_a_wrong_call_is_reported_when_asking_again_breaks_off() -> None:
+    broken = BackendError("gone", code="upstream_closed")
+    notes = await notes_of(plain([*custom("no"), STOP], [broken]), tools=[SUM])  # type: ignore[list-item] # a step of a script
+
+    assert notes.repaired == ()
+    assert "'sum' was left out" in notes.degraded[0]
+
+
+@pytest.mark.parametrize(
+    ("again", "body"),
+    [
+        (TextGrew("two"), {"text": FORMAT}),
+        (TextGrew("two"), {"tools": [LOOSE], "tool_choice": "required"}),
+    ],
+)
+async def test_an_answer_that_stays_wrong_is_not_noted_as_repaired(
+    again: Delta, body: dict[str, Any]
+) -> None:
+    notes = await notes_of(plain([TextGrew("one"), STOP], [again, STOP]), **body)
+
+    assert notes.repaired == ()
+
+
+@pytest.mark.parametrize(
+    ("again", "body"),
+    [
+        ([TextGrew('{"n":2}')], {"text": FORMAT}),
+        (called("count", '{"n":2}'), {"tools": [LOOSE], "tool_choice": "required"}),
+    ],
+)
+async def test_an_answer_that_is_right_at_last_is_noted_as_repaired(
+    again: list[Delta], body: dict[str, Any]
+) -> None:
+    notes = await notes_of(plain([TextGrew("one"), STOP], [*again, STOP]), **body)
+
+    assert len(notes.repaired) == 1
 
 
 # When there is no use in asking again.

@@ -15,15 +15,17 @@ wrong with that in its context:
 A text is held back where the backend does not enforce the format, and where nothing is
 streamed, until a call shows that it is not the answer. Asked again, the model must call one of
 the tools it called wrongly; a call that was handed on already is not handed on twice. A call
-that is wrong twice is a failure of the turn; it is never handed on. The usage is that of both
-runs, and so is the limit of output tokens.
+that is wrong twice is a failure of the turn; it is never handed on. Only what is right after
+that is noted as repaired; a wrong call that was not made again is reported. The usage is that
+of both runs, and so is the limit of output tokens.
 
 A batch is handed on even if there is nothing in it to tell: it shows that the model speaks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -43,6 +45,7 @@ from antiphon.protocol.deltas import (
     Degraded,
     Delta,
     Repaired,
+    Reported,
     Stopped,
     TextGrew,
     UsageKnown,
@@ -77,12 +80,16 @@ class Mending:
         if again is None:
             yield [*first.left_out(), *first.end()]
             return
-        yield [*first.text(), Repaired(first.problem)]
+        yield first.text()
         second = _Answer(again, checks, first.form, first)
-        async with aclosing(self._run(second)) as batches:
-            async for batch in batches:
-                yield [delta for delta in batch if not isinstance(delta, Degraded)]
-        yield second.end()
+        try:
+            async with aclosing(self._run(second)) as batches:
+                async for batch in batches:
+                    yield [delta for delta in batch if not isinstance(delta, Degraded)]
+        except BackendError:
+            yield second.outcome(first)
+            raise
+        yield [*second.outcome(first), *second.end()]
         second.refuse_wrong_calls()
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -143,6 +150,7 @@ class _Answer:
         self._usage: Usage | None = None
         self._stop: Stopped | None = None
         self._has_called = False
+        self._made: Counter[str] = Counter()  # whole calls, by alias
 
     def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
         """Say whether these deltas may end a call that was held back, so that it is checked."""
@@ -181,10 +189,40 @@ class _Answer:
 
     def left_out(self) -> list[Delta]:
         """Return the report of calls that are wrong, when there is no use in asking again."""
-        return [
-            Degraded(f"tools: a call of '{wrong.offer.name}' was left out: {_short(wrong)}")
-            for wrong in self._raiser.rejected
-        ]
+        return [_left_out(wrong) for wrong in self._raiser.rejected]
+
+    def outcome(self, before: _Answer) -> list[Delta]:
+        """Return what became of everything that was wrong with the run before.
+
+        Only what is right now was repaired. A wrong call that is handed over all the same is
+        reported by the builder, under its id.
+        """
+        if before._raiser.rejected:
+            return [*self._outcome_of_calls(before._raiser.rejected), *self.left_out()]
+        if before.problem and self._is_right():
+            return [Repaired(before.problem), *self.left_out()]
+        return self.left_out()
+
+    def _outcome_of_calls(self, rejected: Sequence[Rejected]) -> Iterator[Delta]:
+        """Compare calls by their tools: a model may correct its calls in another order."""
+        again = Counter(_aliases(self._raiser.handed_over) + _aliases(self._raiser.rejected))
+        right = self._made - Counter(_aliases(self._raiser.handed_over))
+        for wrong in rejected:
+            if right[wrong.offer.alias] > 0:
+                right[wrong.offer.alias] -= 1
+                yield Repaired(_named(wrong))
+            elif again[wrong.offer.alias] > 0:
+                again[wrong.offer.alias] -= 1
+            else:
+                yield _left_out(wrong)
+
+    def _is_right(self) -> bool:
+        """Say whether a run after one without its call, or with a wrong text, has repaired that."""
+        if self._stop is None or self._stop.reason != "stop":
+            return False
+        if self._has_called or self.plan.must_emulate or self.form is None:
+            return self._has_called
+        return self.form.advice(self._said.text) is None
 
     def again(self) -> Plan | None:
         """Return what to ask now, or None if all is well or asking again is no use."""
@@ -239,6 +277,8 @@ class _Answer:
             return True
         self._said.note(delta)
         self._has_called = True
+        if isinstance(delta, CallMade):
+            self._made[delta.alias] += 1
         return False
 
     def _was_made(self, call: CallMade) -> bool:
@@ -257,7 +297,6 @@ class _Answer:
     # What to ask instead.
 
     def _after_wrong_calls(self, rejected: Sequence[Rejected]) -> Plan:
-        self.problem = f"a call of '{rejected[0].offer.name}': {_short(rejected[0])}"
         allowed = frozenset(wrong.offer.alias for wrong in rejected)
         return self._plan_with(self._said.items(rejected), ToolPolicy("required", allowed))
 
@@ -289,6 +328,18 @@ def _allowed(checks: dict[str, Check], policy: ToolPolicy) -> dict[str, Check]:
 
 def _no_problem(_: str) -> None:
     return None
+
+
+def _aliases(calls: Sequence[Rejected]) -> list[str]:
+    return [wrong.offer.alias for wrong in calls]
+
+
+def _named(wrong: Rejected) -> str:
+    return f"a call of '{wrong.offer.name}': {_short(wrong)}"
+
+
+def _left_out(wrong: Rejected) -> Reported:
+    return Reported(f"tools: a call of '{wrong.offer.name}' was left out: {_short(wrong)}")
 
 
 def _short(wrong: Rejected) -> str:

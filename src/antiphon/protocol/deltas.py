@@ -146,7 +146,7 @@ class Reported(msgspec.Struct, frozen=True, gc=False):
 
 
 class Repaired(msgspec.Struct, frozen=True, gc=False):
-    """The model was told what was wrong with something it had said, and said it again."""
+    """The model was told what was wrong with its output, and what it sent then is right."""
 
     what: str
 

@@ -121,6 +121,7 @@ class Raiser:
         hands_over: bool = False,
     ) -> None:
         self.rejected: list[Rejected] = []
+        self.handed_over: list[Rejected] = []  # wrong, and told all the same
         self._toolbox = toolbox
         self._checks = checks or {}
         self._hands_over = hands_over
@@ -205,9 +206,13 @@ class Raiser:
         said = _said(offer, held.text)
         check = self._checks.get(offer.alias)
         problem = check(said) if check is not None else None
-        if problem is not None and not (held.is_loose and self._hands_over):
-            self.rejected.append(Rejected(offer, call_id, said, problem))
-        elif offer.kind in WHOLE and payload_of(offer.kind, said) is None:
+        is_told = problem is None or (held.is_loose and self._hands_over)
+        if problem is not None:
+            wrong = Rejected(offer, call_id, said, problem)
+            (self.handed_over if is_told else self.rejected).append(wrong)
+        if not is_told:
+            return
+        if offer.kind in WHOLE and payload_of(offer.kind, said) is None:
             self._tell_cut(held)
         else:
             self._out.append(

@@ -94,8 +94,8 @@ class Reasoning(msgspec.Struct, frozen=True):
 class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What antiphon has to say about a response: nothing, in the best case.
 
-    `degraded` lists what was asked for and not honoured; `repaired` what the model was made to
-    say again before it was handed on; `usage` is "estimated" when no backend counted.
+    `degraded` lists what was asked for and not honoured; `repaired` what was wrong at first and
+    right when the model was asked again; `usage` is "estimated" when no backend counted.
     """
 
     degraded: tuple[str, ...] = ()
