@@ -23,6 +23,7 @@ from antiphon.protocol.deltas import (
     RefusalGrew,
     Reported,
     Stopped,
+    SummaryGrew,
     TextGrew,
     UsageKnown,
 )
@@ -434,6 +435,91 @@ def test_a_part_of_a_kind_that_we_do_not_know_is_reported() -> None:
         Reported("content (reference): a part that is left out"),
         Stopped("stop"),
     ]
+
+
+# OpenRouter's reasoning_details.
+
+ENCRYPTED = Reported("reasoning_details: encrypted reasoning is not carried")
+SIGNED = Reported("reasoning_details: signatures of reasoning are not carried")
+
+
+def detail(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": f"reasoning.{kind}", "format": "some-v1", "index": 0, **fields}
+
+
+def both(message: dict[str, Any]) -> list[list[Delta]]:
+    """Return what a message tells whole, and in a stream."""
+    whole = ChatStream().whole(completion(message | {"content": "so"}))
+    streamed = read(chunk(**message) + chunk("stop", content="so") + DONE)
+    return [whole, streamed]
+
+
+def test_details_that_repeat_the_reasoning_are_not_told_twice() -> None:
+    details = [detail("text", text="hm"), detail("summary", summary="hm")]
+    for deltas in both({"reasoning": "hm", "reasoning_details": details}):
+        assert deltas == [ReasoningGrew("hm"), TextGrew("so"), Stopped("stop")]
+
+
+def test_details_without_reasoning_are_carried_as_reasoning_and_summary() -> None:
+    details = [detail("text", text="hm"), detail("summary", summary="thinks")]
+    for deltas in both({"reasoning_details": details}):
+        assert deltas == [
+            ReasoningGrew("hm"),
+            SummaryGrew("thinks"),
+            TextGrew("so"),
+            Stopped("stop"),
+        ]
+
+
+def test_encrypted_reasoning_and_signatures_are_reported() -> None:
+    details = [detail("text", text="hm", signature="c2ln"), detail("encrypted", data="ZGF0YQ==")]
+    for deltas in both({"reasoning": "hm", "reasoning_details": details}):
+        assert deltas[:3] == [ReasoningGrew("hm"), SIGNED, ENCRYPTED]
+
+
+def test_what_is_lost_of_the_details_is_reported_once_for_a_stream() -> None:
+    sealed = [detail("encrypted", data="ZGF0YQ==")] * 2
+    begun = chunk(reasoning="hm", reasoning_details=sealed) * 3
+    deltas = read(begun + chunk("stop", reasoning_details=sealed) + DONE)
+    assert [delta for delta in deltas if isinstance(delta, Reported)] == [ENCRYPTED]
+
+
+def test_text_of_details_that_comes_apart_from_the_reasoning_is_reported() -> None:
+    late = [detail("text", text="hm, and more")]
+    deltas = read(chunk(reasoning="hm") + chunk("stop", reasoning_details=late) + DONE)
+    said, report, _ = deltas
+    assert said == ReasoningGrew("hm")
+    assert isinstance(report, Reported)
+    assert "apart from `reasoning`" in report.what
+
+
+@pytest.mark.parametrize("details", [[{"type": "reasoning.new", "x": 1}], ["hm"], "hm", [{}]])
+def test_a_detail_of_a_kind_that_we_do_not_know_is_reported(details: object) -> None:
+    for deltas in both({"reasoning_details": details}):
+        assert [type(delta) for delta in deltas] == [Reported, TextGrew, Stopped]
+
+
+def test_an_empty_detail_of_a_known_kind_says_nothing() -> None:
+    details = [detail("text", text=""), detail("text", signature=None), detail("encrypted")]
+    for deltas in both({"reasoning_details": details}):
+        assert deltas == [TextGrew("so"), Stopped("stop")]
+
+
+# A call that is sent again.
+
+
+def test_equal_calls_under_one_id_in_one_chunk_are_one_call_and_reported() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x":1}'}}
+    opened, grown = CallOpened(0, "f", "a"), CallGrew(0, '{"x":1}')
+    again = Reported("tool_calls: call a of 'f' came twice in one chunk; it is one call here")
+    deltas = read(chunk(tool_calls=[call, call]) + chunk("stop") + DONE)
+    assert deltas == [opened, grown, again, Stopped("stop")]
+
+
+def test_a_call_that_a_later_chunk_sends_again_is_not_reported() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x":1}'}}
+    deltas = read(chunk(tool_calls=[call]) + chunk("stop", tool_calls=[call]) + DONE)
+    assert deltas == [CallOpened(0, "f", "a"), CallGrew(0, '{"x":1}'), Stopped("stop")]
 
 
 @pytest.mark.parametrize(

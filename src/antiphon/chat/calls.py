@@ -14,8 +14,9 @@ Servers agree on nothing here. What is taken, beside the form of OpenAI:
     | no index, no id, no name                   | the newest call                            |
 
 A call opens when its name is known; arguments that came before it wait. A whole call that a
-stream sends twice under one id is one call. In an answer that is not streamed every entry is a
-call. Two calls may have one id here: the builder gives each its own.
+stream sends twice under one id is one call; within one chunk that is reported, because it may
+have been meant as two. In an answer that is not streamed every entry is a call. Two calls may
+have one id here: the builder gives each its own.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ from typing import Final
 
 import msgspec
 
-from antiphon.protocol.deltas import CallGrew, CallOpened
+from antiphon.protocol.deltas import CallGrew, CallOpened, Reported
 from antiphon.protocol.errors import BackendError
 
 __all__ = ["CallReader"]
 
 _MAX_CALLS: Final = 1024
+_MAX_SHOWN: Final = 100
+
+_Told = CallOpened | CallGrew | Reported
 
 
 class _Call:
-    __slots__ = ("id", "is_open", "key", "name", "pieces")
+    __slots__ = ("chunk", "id", "is_open", "key", "name", "pieces")
 
     def __init__(self, key: int) -> None:
         self.key = key
+        self.chunk = 0  # the last one that had a piece of it
         self.id: str | None = None
         self.name: str | None = None
         self.pieces: list[str] = []
@@ -68,15 +73,20 @@ class CallReader:
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._chunk = 0
 
     @property
     def is_cut(self) -> bool:
         """Say whether some call has begun its arguments and not ended them."""
         return any(call.pieces and not call.is_whole for call in self._calls)
 
+    def begin_chunk(self) -> None:
+        """Note that the fragments that follow came in one chunk."""
+        self._chunk += 1
+
     def take(
         self, index: int | None, call_id: str | None, name: str | None, arguments: str
-    ) -> list[CallOpened | CallGrew]:
+    ) -> list[_Told]:
         """Return what a fragment tells. Empty strings mean the same as nothing."""
         call = self._find(index, call_id, name, arguments)
         if call is None:
@@ -84,14 +94,13 @@ class CallReader:
                 return []
             call = self._begin()
         elif name and arguments and call.id == call_id and call.has(arguments):
-            return []
+            return [_repeated(call)] if call.chunk == self._chunk else []
         if index is not None:
             self._by_index[index] = call
+        call.chunk = self._chunk
         return _grow(call, call_id, name, arguments)
 
-    def take_whole(
-        self, call_id: str | None, name: str | None, arguments: str
-    ) -> list[CallOpened | CallGrew]:
+    def take_whole(self, call_id: str | None, name: str | None, arguments: str) -> list[_Told]:
         """Return what an entry of an answer that is not streamed tells: it is a call."""
         if not (call_id or name or arguments):
             return []
@@ -140,9 +149,7 @@ def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) ->
     return bool(arguments) and call.is_whole and not is_repeated
 
 
-def _grow(
-    call: _Call, call_id: str | None, name: str | None, arguments: str
-) -> list[CallOpened | CallGrew]:
+def _grow(call: _Call, call_id: str | None, name: str | None, arguments: str) -> list[_Told]:
     call.id = call.id or call_id
     call.name = call.name or name
     if arguments:
@@ -152,7 +159,12 @@ def _grow(
     return _open(call)
 
 
-def _open(call: _Call) -> list[CallOpened | CallGrew]:
+def _repeated(call: _Call) -> Reported:
+    whose = f"call {str(call.id)[:_MAX_SHOWN]} of '{str(call.name)[:_MAX_SHOWN]}'"
+    return Reported(f"tool_calls: {whose} came twice in one chunk; it is one call here")
+
+
+def _open(call: _Call) -> list[_Told]:
     if not call.name:
         return []
     call.is_open = True

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from antiphon.chat.calls import CallReader
+from antiphon.chat.details import DetailReader
 from antiphon.chat.faults import fault_from_json
 from antiphon.chat.media import MediaReader
 from antiphon.chat.runs import ChunkRun
@@ -52,6 +53,7 @@ from antiphon.protocol.deltas import (
     Reported,
     Stopped,
     StopReason,
+    SummaryGrew,
     TextGrew,
     TierUsed,
     UsageKnown,
@@ -65,13 +67,18 @@ __all__ = ["MAX_OUTPUT", "ChatStream"]
 MAX_OUTPUT: Final = 8 * 1024 * 1024
 """How many characters one answer may have, in text, reasoning and arguments together."""
 
-_Channel = Literal["text", "reasoning", "refusal"]
+_Channel = Literal["text", "reasoning", "summary", "refusal"]
 
 _DONE: Final = b"[DONE]"
 _BRACKET: Final = ord("[")
 _MAX_ANNOTATIONS: Final = 10_000
 _MAX_CHOICES: Final = 1024
 _IMAGES: Final = frozenset({"image_url", "image", "output_image"})
+_GREW: Final[dict[str, type[ReasoningGrew | SummaryGrew | RefusalGrew]]] = {
+    "reasoning": ReasoningGrew,
+    "summary": SummaryGrew,
+    "refusal": RefusalGrew,
+}
 _PART_TEXTS: Final = ("text", "thinking", "refusal")
 
 
@@ -96,6 +103,7 @@ class ChatStream:
         self._run = ChunkRun()
         self._calls = CallReader()
         self._media = MediaReader()
+        self._details = DetailReader()
         self._room = max_output
         self._reason: StopReason | None = None
         self._has_frames = False
@@ -241,7 +249,10 @@ class ChatStream:
         # Some servers say the same under both names.
         thought = message.reasoning_content or message.reasoning
         if thought:
+            self._details.note_plain()
             self._grow("reasoning", thought)
+        if message.reasoning_details:
+            self._take_details(message.reasoning_details, is_said=bool(thought))
         content = message.content
         if content:
             self._has_content = True
@@ -259,6 +270,12 @@ class ChatStream:
             self._take_images(message.images)
         if message.audio:
             self._take_audio(message.audio)
+
+    def _take_details(self, details: object, *, is_said: bool) -> None:
+        pieces, report = self._details.read(details, is_said=is_said)
+        for channel, text in pieces:
+            self._grow(channel, text)
+        self._out += report
 
     def _take_images(self, images: object) -> None:
         self._release_text()
@@ -315,6 +332,7 @@ class ChatStream:
 
     def _grow_calls(self, message: Message) -> None:
         self._out += self._text.stop_finding()
+        self._calls.begin_chunk()
         for call in message.tool_calls or ():
             self._grow_call(call.index, call.id, call.function)
         if message.function_call is not None:
@@ -385,7 +403,7 @@ class ChatStream:
             self._out += self._text.feed(text)
         else:
             self._release_text()
-            self._out.append(ReasoningGrew(text) if channel == "reasoning" else RefusalGrew(text))
+            self._out.append(_GREW[channel](text))
 
     def _release_text(self) -> None:
         self._out += self._text.release(is_cut=self._reason != "stop")

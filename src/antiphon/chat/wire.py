@@ -88,7 +88,16 @@ _FAILURES: Final = frozenset(
     }
 )
 _TEXTS: Final = frozenset(
-    {"content", "text", "thinking", "reasoning", "reasoning_content", "refusal", "arguments"}
+    {
+        "content",
+        "text",
+        "thinking",
+        "reasoning",
+        "reasoning_content",
+        "summary",
+        "refusal",
+        "arguments",
+    }
 )
 
 
@@ -121,6 +130,7 @@ class Message(msgspec.Struct, gc=False):
     annotations: Any = None
     images: Any = None
     audio: Any = None
+    reasoning_details: Any = None
 
 
 class Choice(msgspec.Struct, gc=False):
