@@ -8,28 +8,23 @@ never ran took nothing and is not booked. Nothing is keyed by the model alone: t
 with one model stay two. A turn of no conversation is known by its response only.
 
 Listeners are told when the books are already right, outside the lock. They must not raise: a
-turn is neither undone nor failed by what happens to a status line. One that does is no reason
-to keep the others waiting; its error goes to `sys.excepthook`, which prints it unless the
-application says otherwise. What an asynchronous listener returns runs as a task of the event
-loop that books the turn; `Provider` waits for it (`told`) before the turn goes on.
+turn is neither undone nor failed by what happens to a status line (`listeners`).
 
 Memory is bounded: the conversations and responses used longest ago are forgotten first.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
+from antiphon.host.listeners import Listeners, Tasks
 from antiphon.protocol.response import Response, Usage
 
 __all__ = [
@@ -117,12 +112,11 @@ class Turn:
         self.started: Final = started
         self.usage: TurnUsage | None = None
         self._booked_in: _Book | None = None
-        self._listening: set[asyncio.Task[None]] = set()
+        self._listening = Tasks()
 
     async def told(self) -> None:
         """Wait until the asynchronous listeners have taken what they were told of this turn."""
-        if self._listening:
-            await asyncio.wait(self._listening)
+        await self._listening.wait()
 
 
 class UsageTracker:
@@ -135,23 +129,14 @@ class UsageTracker:
         self._lock = threading.Lock()
         self._books: _Recent[_Book] = _Recent(max_conversations)
         self._responses: _Recent[TurnUsage] = _Recent(max_responses)
-        self._listeners: dict[object, Listener] = {}
-        self._listening: set[asyncio.Task[None]] = set()
+        self._listeners: Listeners[Update] = Listeners()
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every update from now on. Return a function that stops it.
 
         It may be asynchronous where turns are booked in an event loop, as a provider does.
         """
-        registration = object()
-        with self._lock:
-            self._listeners[registration] = listener
-
-        def remove() -> None:
-            with self._lock:
-                self._listeners.pop(registration, None)
-
-        return remove
+        return self._listeners.add(listener)
 
     def start(
         self,
@@ -168,7 +153,7 @@ class UsageTracker:
             max_input=max_input,
         )
         turn = Turn(started)
-        self._tell(turn, started)
+        self._listeners.tell(started, turn._listening)
         return turn
 
     def complete(self, turn: Turn, response: Response, *, estimated_output: int = 0) -> TurnUsage:
@@ -204,7 +189,9 @@ class UsageTracker:
             max_input=turn.started.max_input,
         )
         _log.debug("turn not run")
-        self._tell(turn, TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)))
+        self._listeners.tell(
+            TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)), turn._listening
+        )
         return ended
 
     def totals(self, conversation: str) -> Totals:
@@ -237,7 +224,7 @@ class UsageTracker:
             counted.output_tokens,
             ", estimated" if ended.is_estimate else "",
         )
-        self._tell(turn, TurnEnded(turn=ended, totals=totals))
+        self._listeners.tell(TurnEnded(turn=ended, totals=totals), turn._listening)
         return ended
 
     def _book(self, turn: Turn, ended: TurnUsage) -> Totals:
@@ -266,43 +253,6 @@ class UsageTracker:
         known = self._responses.get(ended.response_id)
         if known is None or _trust(known) <= _trust(ended):
             self._responses.put(ended.response_id, ended)
-
-    def _tell(self, turn: Turn, update: Update) -> None:
-        with self._lock:
-            listeners = list(self._listeners.values())
-        for listener in listeners:
-            try:
-                taking = listener(update)
-                if inspect.isawaitable(taking):
-                    self._start_task(turn, taking)
-            except Exception as error:  # noqa: BLE001  whatever it is, it is not the turn's
-                _report(error)
-
-    def _start_task(self, turn: Turn, taking: Awaitable[object]) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            if inspect.iscoroutine(taking):
-                taking.close()
-            raise TypeError("an asynchronous usage listener needs a running event loop") from None
-        task = loop.create_task(_finish(taking))
-        # An event loop holds its tasks only weakly, and a turn may be dropped before its end.
-        for tasks in (turn._listening, self._listening):
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-
-async def _finish(taking: Awaitable[object]) -> None:
-    try:
-        await taking
-    except Exception as error:  # noqa: BLE001  whatever it is, it is not the turn's
-        _report(error)
-
-
-def _report(error: Exception) -> None:
-    """Hand an error that nobody can be given to Python, as one that nobody caught."""
-    error.add_note("raised by a usage listener, which must not raise; the turn is not affected")
-    sys.excepthook(type(error), error, error.__traceback__)
 
 
 class _Book:
