@@ -1,9 +1,14 @@
 """How far are token estimates from the truth, before and after a server has counted?
 
-For a model of an unknown tokenizer and each kind of text: the estimate divided by the true
-count, before anything was learned; after one server count of that very text; and of another
-text of the same kind, after that one count. Truth is what real tokenizers say: o200k and cl100k
-(needs antiphon[tokens]), and with the weights of a local model (needs antiphon[local]) its own.
+For each kind of text, the estimate divided by the true count:
+
+    known            for a model that has this encoding, where no tokenizer is installed
+    before           for a model of an unknown tokenizer, before anything was learned
+    after one count  the same after one server count of that very text
+    another text     another text of that kind, after that one count
+
+Truth is what real tokenizers say: o200k and cl100k (needs antiphon[tokens]), and with the weights
+of a local model (needs antiphon[local]) its own.
 
     python bench/estimates.py [WEIGHTS.gguf]
 """
@@ -18,6 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from antiphon.host.text_kinds import estimate_kinds
+from antiphon.host.text_prices import ENCODINGS
 from antiphon.host.tokens import FOR_REPLY, PER_ITEM, TokenCounter
 from antiphon.host.vocabulary import default_tokenizers
 
@@ -45,7 +52,8 @@ def main(weights: str | None = None) -> None:
 
 def _print_table(name: str, count: _Count) -> None:
     print(f"\nestimate / true, {name}")
-    print(f"{'':18} {'tokens':>7} {'before':>8} {'after one count':>16} {'another text':>13}")
+    print(f"{'':25} {'known':>7} {'before':>8} {'after one count':>16} {'another text':>13}")
+    prices = ENCODINGS.get(name)
     for kind, (text, other) in TEXTS.items():
         counter = TokenCounter()
         true, other_true = count(text), count(other)
@@ -53,7 +61,8 @@ def _print_table(name: str, count: _Count) -> None:
         counter.learn(_MODEL, {"input": text}, true + FOR_REPLY + PER_ITEM)
         after = counter.count_text(text, _MODEL) / true
         new = counter.count_text(other, _MODEL) / other_true
-        print(f"{kind:18} {true:7} {before:8.2f} {after:16.3f} {new:13.2f}")
+        known = f"{sum(estimate_kinds(text, prices)) / true:.2f}" if prices else ""
+        print(f"{kind:18} {true:6} {known:>7} {before:8.2f} {after:16.3f} {new:13.2f}")
 
 
 @contextmanager

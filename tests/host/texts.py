@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["TEXTS"]
+__all__ = ["SMOLLM2", "TEXTS"]
 
 _ENGLISH = (
     """The harbour had been quiet since the storm, and the keeper used the time to repair what \
@@ -250,4 +250,20 @@ TEXTS: dict[str, tuple[str, str]] = {
     "hexadecimal": _twice(lambda dice: dice.randbytes(700).hex()),
     "base 64": _twice(lambda dice: base64.b64encode(dice.randbytes(900)).decode()),
     "chat with emoji": _twice(_emoji),
+}
+# What SmolLM2-135M-Instruct counts, a small vocabulary that cuts numbers into single digits:
+# printed by `bench/estimates.py WEIGHTS.gguf`, because its tokenizer is not at hand in a test.
+SMOLLM2: dict[str, tuple[int, int]] = {
+    "English prose": (211, 208),
+    "German prose": (358, 349),
+    "Chinese prose": (550, 450),
+    "source code": (280, 223),
+    "Markdown": (222, 179),
+    "minified JSON": (1092, 1089),
+    "tool schemas": (427, 417),
+    "log lines": (1633, 1632),
+    "numbers": (1573, 1575),
+    "hexadecimal": (1255, 1246),
+    "base 64": (954, 979),
+    "chat with emoji": (460, 481),
 }

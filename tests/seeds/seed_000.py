@@ -284,8 +284,8 @@ _METRICS: Final = (
         "Metric 5: a conversation is never too long because nobody counted",
         "The count that an application asks for is what the server counted, plus an estimate of "
         "what is new that leans high and learns from each count.",
-        not_shown="For every tokenizer: where digits or a script need far more tokens than in "
-        "o200k, the first turns may be estimated too low, until the server has counted once.",
+        not_shown="For every tokenizer: the estimate covers o200k, cl100k and SmolLM2. A tokenizer "
+        "that needs more tokens than these is estimated too low until its server has counted.",
     ),
 )
 

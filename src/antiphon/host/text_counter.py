@@ -17,16 +17,20 @@ import msgspec
 from antiphon.host.calibration import Calibration, Counted, Vector
 from antiphon.host.image_cost import DEFAULT_IMAGE_COST, ImageCost
 from antiphon.host.model_table import ModelTable
-from antiphon.host.text_kinds import KINDS, estimate_kinds
+from antiphon.host.text_kinds import Estimate, estimate_kinds
+from antiphon.host.text_prices import ENCODINGS, UNKNOWN
 from antiphon.host.vocabulary import Tokenizer, Tokenizers
 
 __all__ = ["TextCache", "TextCounter"]
 
 _MIB: Final = 1024 * 1024
 _MAX_MODELS: Final = 256
-# How far a factor may be from 1, before a server has counted. Servers write tools in ways of
-# their own, so those are the first to be doubted. A tokenizer is hardly ever wrong.
-_KIND_DOUBT: Final = 0.3
+# How far a factor may be from 1, before a server has counted: tokenizers agree about English words
+# and differ about other scripts. Servers write tools in ways of their own, so those are the first
+# to be doubted. A tokenizer is hardly ever wrong.
+_KIND_DOUBTS: Final = Estimate(
+    words=0.25, foreign_words=0.35, digits=0.5, marks=0.25, signs=0.5, letters=0.6, pictures=0.35
+)
 _SCHEMA_DOUBT: Final = 0.6
 _TOKENIZER_DOUBT: Final = 0.1
 
@@ -74,6 +78,8 @@ class _Model(msgspec.Struct, frozen=True):
     """How one model counts."""
 
     tokenizer: Tokenizer | None
+    encoding: str
+    """Its name; empty if it is not known."""
     image_cost: ImageCost
 
 
@@ -141,9 +147,12 @@ class TextCounter:
 
     def _vector(self, text: str, model: str, *, is_schema: bool) -> Vector:
         """Return the tokens of a text by kind; a schema is a kind of its own, the last."""
-        tokenizer = self._model(model).tokenizer
+        known = self._model(model)
+        tokenizer = known.tokenizer
         if tokenizer is None:
-            vector = self._cache.look_up("", text, estimate_kinds)
+            prices = ENCODINGS.get(known.encoding, UNKNOWN)
+            way = f"prices of {known.encoding}"
+            vector = self._cache.look_up(way, text, lambda it: estimate_kinds(it, prices))
         else:
             vector = self._cache.look_up(tokenizer.name, text, lambda it: (tokenizer.count(it),))
         zeros = (0.0,) * len(vector)
@@ -153,7 +162,7 @@ class TextCounter:
         learned = self._learned.get(model)
         if learned is None:
             is_known = self.has_tokenizer(model)
-            doubts = [_TOKENIZER_DOUBT] if is_known else [_KIND_DOUBT] * len(KINDS)
+            doubts = [_TOKENIZER_DOUBT] if is_known else _KIND_DOUBTS
             learned = self._learned[model] = Calibration([*doubts, _SCHEMA_DOUBT])
             if len(self._learned) > _MAX_MODELS:
                 self._learned.popitem(last=False)
@@ -165,7 +174,8 @@ class TextCounter:
         if known is None:
             facts = self._table.facts(model)
             tokenizer = self._tokenizers.find(facts.encoding) if facts.encoding else None
-            known = _Model(tokenizer, facts.image_cost or DEFAULT_IMAGE_COST)
+            image_cost = facts.image_cost or DEFAULT_IMAGE_COST
+            known = _Model(tokenizer, facts.encoding or "", image_cost)
             if len(self._models) >= _MAX_MODELS:
                 self._models.clear()
             self._models[model] = known

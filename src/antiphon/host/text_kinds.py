@@ -1,12 +1,8 @@
 """How many tokens is a text, for a tokenizer that nobody knows?
 
-Tokenizers cut text in much the same way: words into a piece or two, digits into threes, marks
-and line breaks into short runs, other scripts into characters or parts of them. So the pieces
-of a text are counted by kind, and each kind has a price. The prices lean high. They were set on
-thirty sorts of text so that the estimate is 1.0 to 1.5 times the true count of the encodings
-o200k and cl100k, because a conversation that is longer than its estimate is refused, and one
-that is shorter is only summarised early. Tokenizers that cut digits one by one need up to twice
-as many for numbers.
+Tokenizers cut text in much the same way: words into a piece or two, digits into threes or one by
+one, marks and line breaks into short runs, other scripts into characters or parts of them. So the
+pieces of a text are counted by kind, and each has a price (`text_prices`).
 
 An estimate comes as one figure for each kind, because a server's own count may correct each
 kind by itself (see `calibration`). Runs are found by translating the text to classes and counting
@@ -19,6 +15,8 @@ import re
 import string
 from collections.abc import Callable
 from typing import Final, NamedTuple
+
+from antiphon.host.text_prices import UNKNOWN, Prices
 
 __all__ = ["KINDS", "Estimate", "estimate_kinds"]
 
@@ -34,23 +32,17 @@ _ASCII: Final = re.compile(r"[\x00-\x7f]+")
 _ACCENTED: Final = re.compile(r"[\u00c0-\u024f\u1e00-\u1eff]")
 _HAN: Final = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SYLLABLES: Final = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
-_ALPHABETS: Final = re.compile(r"[\u0370-\u058f]")
+_GREEK: Final = re.compile(r"[\u0370-\u03ff\u0530-\u058f]")
+_CYRILLIC: Final = re.compile(r"[\u0400-\u052f]")
 _SYMBOLS: Final = re.compile(r"[\u0080-\u00bf\u2000-\u2bff\u3000-\u303f\ufe00-\ufe0f\uff00-\uffef]")
 _PICTURES: Final = re.compile(r"[\U00010000-\U0001ffff]")
 
-_PLAIN_WORD: Final = 1.36
-_FOREIGN_WORD: Final = 1.57
-_ACCENT: Final = 1.0
-_DIGIT_PIECE: Final = 1.42
-_MARK: Final = 0.92
-_SYMBOL: Final = 0.9
-_HAN_SIGN: Final = 1.12
-_SYLLABLE: Final = 1.12
-_LETTER: Final = 0.45
-_OTHER: Final = 0.6
-_PICTURE: Final = 2.7
 # Beyond this share of accents, in per cent, the words are not taken for English.
 _ACCENTS_PER_CENT: Final = 0.3
+# English prose is full of these. A long text that has hardly any is in another language.
+_ENGLISH: Final = (b" the ", b" of ", b" and ", b" to ")
+_ENGLISH_PER_CENT: Final = 4
+_MIN_PROSE_WORDS: Final = 20
 
 
 class Estimate(NamedTuple):
@@ -59,7 +51,7 @@ class Estimate(NamedTuple):
     words: float = 0.0
     """English words, identifiers, and what looks like them: hexadecimal digits, base 64."""
     foreign_words: float = 0.0
-    """Words of a text with accents. Other languages than English need more tokens."""
+    """Words of prose in other languages than English, which need more tokens."""
     digits: float = 0.0
     marks: float = 0.0
     """Punctuation, blanks and symbols."""
@@ -86,6 +78,7 @@ def _table(**names: Callable[[str], bool]) -> bytes:
 _LOWER: Final = _table(a=str.islower)
 _CASES: Final = _table(a=str.islower, A=str.isupper)
 _UPPER: Final = _table(a=str.isupper)
+_PROSE: Final = _table(a=str.islower, b=" ".__eq__)
 _DIGITS: Final = _table(a="0123456789".__contains__)
 _DIGITS_AND_OTHERS: Final = _table(a="0123456789".__contains__, x=" ".__ne__)
 _MARKS: Final = _table(a=string.punctuation.__contains__)
@@ -93,21 +86,37 @@ _BLANKS: Final = _table(a=string.whitespace.__contains__)
 _BREAKS: Final = _table(a="\n\r\t".__contains__, b=" ".__eq__)
 
 
-def estimate_kinds(text: str) -> Estimate:
+def estimate_kinds(text: str, prices: Prices = UNKNOWN) -> Estimate:
     """Return the tokens of a text by kind. All of them are 0 for the empty text only."""
     # What is not in Latin 1 is read by itself; here it only ends a run.
     latin = text if text.isascii() else _NOT_LATIN.sub("\0", text)
     data = b"\0" + latin.encode("latin-1") + b"\0"
-    words, digits = _count_words(data), _count_runs(data.translate(_DIGITS), _DIGIT_RUN)
+    words, numbers = _count_words(data), data.translate(_DIGITS)
     marks = _count_runs(data.translate(_MARKS), _MARK_RUN) + _count_blanks(data)
-    if digits:
+    digits = 0.0
+    if b"a" in numbers:
+        digits = prices.digit_run * _count_runs(numbers, _DIGIT_RUN)
+        digits += prices.digit * numbers.count(b"a")
         # A blank before a digit is a piece of its own; before a word it belongs to the word.
         marks += data.translate(_DIGITS_AND_OTHERS).count(b" a")
+    is_foreign = _is_other_prose(data, words)
     if not text.isascii():
-        return _estimate_foreign(text, words, _DIGIT_PIECE * digits, _MARK * marks)
+        return _estimate_foreign(text, words, is_foreign, digits, marks, prices)
     if text and not (words or digits or marks):
         marks = 1
-    return Estimate(_PLAIN_WORD * words, 0.0, _DIGIT_PIECE * digits, _MARK * marks)
+    if is_foreign:
+        return Estimate(0.0, prices.foreign_word * words, digits, prices.mark * marks)
+    return Estimate(prices.word * words, 0.0, digits, prices.mark * marks)
+
+
+def _is_other_prose(data: bytes, words: int) -> bool:
+    """Say whether a text is words after words, and not English."""
+    if words < _MIN_PROSE_WORDS:
+        return False
+    english = sum(data.count(word) for word in _ENGLISH)
+    return 100 * english < _ENGLISH_PER_CENT * words and (
+        3 * data.translate(_PROSE).count(b"aba") > 2 * words
+    )
 
 
 def _count_runs(classes: bytes, longest: int) -> int:
@@ -140,20 +149,24 @@ def _count_blanks(data: bytes) -> int:
     return several + breaks.replace(b" ", b"  ").count(b" a ")
 
 
-def _estimate_foreign(text: str, words: int, digits: float, marks: float) -> Estimate:
+def _estimate_foreign(
+    text: str, words: int, is_foreign: bool, digits: float, marks: int, prices: Prices
+) -> Estimate:
     foreign = _ASCII.sub("", text)
     accents = len(_ACCENTED.findall(foreign))
-    has_accents = accents * 100 > _ACCENTS_PER_CENT * (len(text) - len(foreign))
+    is_foreign = is_foreign or accents * 100 > _ACCENTS_PER_CENT * (len(text) - len(foreign))
     han, syllables = len(_HAN.findall(foreign)), len(_SYLLABLES.findall(foreign))
-    alphabet, symbols = len(_ALPHABETS.findall(foreign)), len(_SYMBOLS.findall(foreign))
-    pictures = len(_PICTURES.findall(foreign))
-    others = len(foreign) - accents - han - syllables - alphabet - symbols - pictures
+    greek, cyrillic = len(_GREEK.findall(foreign)), len(_CYRILLIC.findall(foreign))
+    symbols, pictures = len(_SYMBOLS.findall(foreign)), len(_PICTURES.findall(foreign))
+    known = accents + han + syllables + greek + cyrillic + symbols + pictures
+    letters = prices.greek * greek + prices.cyrillic * cyrillic
+    accented = prices.accent * accents
     return Estimate(
-        words=0.0 if has_accents else _PLAIN_WORD * words + _ACCENT * accents,
-        foreign_words=_FOREIGN_WORD * words + _ACCENT * accents if has_accents else 0.0,
+        words=0.0 if is_foreign else prices.word * words + accented,
+        foreign_words=prices.foreign_word * words + accented if is_foreign else 0.0,
         digits=digits,
-        marks=marks + _SYMBOL * symbols,
-        signs=_HAN_SIGN * han + _SYLLABLE * syllables,
-        letters=_LETTER * alphabet + _OTHER * others,
-        pictures=_PICTURE * pictures,
+        marks=prices.mark * marks + prices.symbol * symbols,
+        signs=prices.han * han + prices.syllable * syllables,
+        letters=letters + prices.other * (len(foreign) - known),
+        pictures=prices.picture * pictures,
     )
