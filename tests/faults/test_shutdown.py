@@ -15,11 +15,14 @@ from typing import Any
 import aiohttp
 import pytest
 
+from antiphon.protocol.events import event_type
+from antiphon.protocol.grammar import judge_stream
 from antiphon.testing import Script, ScriptedUpstream, Stall
-from tests.asking import request, terminal
+from tests.asking import events_of, request, terminal
 from tests.faults.house import PATIENCE, limited, open_house, stored, until
 from tests.faults.listening import Listener, listen, open_request
 from tests.faults.process import GatewayProcess, serve_process
+from tests.talking import talk
 
 TEXT = "one two three four"
 PREFIX = "one two"
@@ -196,6 +199,31 @@ async def test_kill_in_mid_turn_ends_it_as_failed_after_the_restart(tmp_path: Pa
     assert kept.json["status"] == "failed"
     assert kept.json["error"]["code"] == "server_restarted"
     assert follow_up.error["code"] == "previous_response_not_found"
+
+
+@unix_only
+async def test_kill_in_mid_turn_over_a_websocket_leaves_a_log_without_an_error_event(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedUpstream([WAITING]) as upstream:
+        async with (
+            serve_process(tmp_path, upstream.base_url) as process,
+            talk(process.base_url) as socket,
+        ):
+            await socket.ask(input="hi")
+            heard = [await socket.event()]
+            while PREFIX not in "".join(event.get("delta", "") for event in heard):
+                heard.append(await socket.event())
+            await process.kill()
+        async with serve_process(tmp_path, upstream.base_url) as restarted:
+            path = f"/responses/{heard[0]['response']['id']}?stream=true"
+            replayed = events_of((await restarted.request("GET", path)).body)
+
+    kinds = [event_type(event) for event in replayed]
+    assert kinds[: len(heard)] == [event["type"] for event in heard]
+    assert kinds[-1] == "response.failed"
+    assert "error" not in kinds
+    assert judge_stream(replayed) == []
 
 
 @linux_only

@@ -40,7 +40,7 @@ from antiphon.protocol.events import (
     UnknownEvent,
 )
 from antiphon.protocol.items import Item
-from antiphon.protocol.log import pack_events, unpack_events
+from antiphon.protocol.log import has_error_event, pack_events, unpack_events
 from antiphon.protocol.response import Failure, Notes, Response, Usage
 from tests.building import COUNTED, STOP, build, counting_mint
 
@@ -272,3 +272,22 @@ def test_a_delta_that_comes_alone_keeps_its_logprobs(logprobs: Any) -> None:
         logprobs=logprobs,
     )
     assert unpack_events(pack_events([alone]), Response(id="r", model="m")) == [alone]
+
+
+# Whether a stream has an `error` event.
+
+
+def test_the_beginning_of_a_log_says_whether_there_is_an_error_event() -> None:
+    begun = ResponseBuilder(Response(id="resp_1"), counting_mint()).start()
+    assert has_error_event(pack_events(begun))
+    assert not has_error_event(pack_events(begun, has_error_event=False))
+    assert unpack_events(pack_events(begun, has_error_event=False), Response(id="resp_1")) == begun
+
+
+def test_only_the_beginning_of_a_log_is_marked() -> None:
+    later = ResponseBuilder(Response(id="resp_1"), counting_mint()).start()[1:]
+    assert pack_events(later, has_error_event=False) == pack_events(later)
+
+
+def test_a_log_of_an_older_version_has_an_error_event() -> None:
+    assert has_error_event(b"[1,[]]")

@@ -157,6 +157,7 @@ class Engine:
         *,
         strict: bool,
         body_bytes: int = 0,
+        has_error_event: bool = True,
     ) -> Turn:
         """Return the turn of a queued response once more, as another process had made it.
 
@@ -167,7 +168,16 @@ class Engine:
         hold = self.budget.hold(owner)
         try:
             size = self._size(request, hold, body_bytes)
-            turn = await self._make(request, owner, route, response, strict, None, size)
+            turn = await self._make(
+                request,
+                owner,
+                route,
+                response,
+                strict,
+                None,
+                size,
+                has_error_event=has_error_event,
+            )
         except BaseException:
             hold.release()
             raise
@@ -220,7 +230,14 @@ class Engine:
             size=size,
             recall=recall,
         )
-        record = self._record(request, owner, context, response, is_unheard=is_unheard)
+        record = self._record(
+            request,
+            owner,
+            context,
+            response,
+            is_unheard=is_unheard,
+            has_error_event=has_error_event,
+        )
         try:
             parts = await self._parts(request, owner, route, response, context, size, form, strict)
         except BaseException:
@@ -299,6 +316,7 @@ class Engine:
         response: Response,
         *,
         is_unheard: bool,
+        has_error_event: bool,
     ) -> Record:
         is_stored = request.store is not False
         terms = Terms(
@@ -308,6 +326,7 @@ class Engine:
             is_logged=is_stored and bool(request.stream or request.background),
             is_unheard=is_unheard and not request.background,
             conversation=conversation_of(request),
+            has_error_event=has_error_event,
         )
         return Record(self.store, self.live, terms, response, self.debts.owe)
 

@@ -46,6 +46,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     is_unheard: bool = False
     """Nobody knows of the turn before its first event is shown."""
     conversation: str | None = None
+    has_error_event: bool = True
 
 
 class Record:
@@ -86,7 +87,7 @@ class Record:
         queued = msgspec.structs.replace(self._response, status="queued")
         self._unshown = events
         await self._store.begin(
-            terms.owner, queued, terms.items, batch=_pack(events), request=request
+            terms.owner, queued, terms.items, batch=self._pack(events), request=request
         )
         self._unshown = []
         self.take_over()
@@ -113,7 +114,7 @@ class Record:
         When there is something to show, `add` these events first, and nothing else with them. A
         turn that is abandoned before that is undone: nobody has heard of it.
         """
-        self._opened = _pack(events)
+        self._opened = self._pack(events)
         self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
 
     async def add(self, events: list[Event]) -> list[Event]:
@@ -193,7 +194,7 @@ class Record:
             await self._store.finish(
                 terms.owner,
                 response,
-                batch=_pack(last) if terms.is_logged else None,
+                batch=self._pack(last) if terms.is_logged else None,
                 said=said,
                 notices=notices,
             )
@@ -209,7 +210,7 @@ class Record:
         terms = self._terms
         if not terms.is_stored:
             return
-        batch = _pack(events) if terms.is_logged else None
+        batch = self._pack(events) if terms.is_logged else None
         pay = partial(self._store.finish, terms.owner, response, batch=batch, notices=notices)
         self._owe(pay, is_in_doubt=not self.has_begun)
 
@@ -235,7 +236,7 @@ class Record:
 
     async def _begin(self) -> None:
         terms = self._terms
-        batch = _pack(self._unshown) if terms.is_logged else None
+        batch = self._pack(self._unshown) if terms.is_logged else None
         is_otherwise = self._opening is not None and batch != self._opened
         if is_otherwise and not await self._undo():  # than we had thought that it would begin
             raise StoreUnavailable("what was begun cannot be undone now; try again")
@@ -289,7 +290,7 @@ class Record:
         self._posts = 0
         try:
             appended = self._store.append(
-                self._terms.owner, self._response.id, _pack(self._unshown), status=status
+                self._terms.owner, self._response.id, self._pack(self._unshown), status=status
             )
         except StoreUnavailable as error:
             self._trouble = error
@@ -376,6 +377,6 @@ class Record:
         if not is_ours:
             raise TurnLost(f"the conversation {conversation!r} is not this turn's any more")
 
-
-def _pack(events: list[Event]) -> Batch:
-    return Batch(sequence_of(events[0]), sequence_of(events[-1]), pack_events(events))
+    def _pack(self, events: list[Event]) -> Batch:
+        body = pack_events(events, has_error_event=self._terms.has_error_event)
+        return Batch(sequence_of(events[0]), sequence_of(events[-1]), body)

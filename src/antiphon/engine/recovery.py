@@ -30,7 +30,7 @@ from antiphon.protocol.events import (
     error_event,
     sequence_of,
 )
-from antiphon.protocol.log import pack_events
+from antiphon.protocol.log import has_error_event, pack_events
 from antiphon.protocol.rebuild import rebuild
 from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Failure, OutputDetails, Response, Usage
@@ -125,6 +125,7 @@ async def _settle(engine: Engine, orphan: Orphan) -> None:
             orphan.response,
             strict=kept.is_strict,
             body_bytes=len(kept.body),
+            has_error_event=_has_error_event(orphan),
         )
     except StoreUnavailable:
         raise
@@ -165,7 +166,12 @@ async def _end(engine: Engine, orphan: Orphan, failure: Failure) -> None:
 
 async def _last_events(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
     log = Log(orphan.response, orphan.batches, bool(orphan.batches))
-    builder = rebuild(orphan.response, events_of(log), engine.mint)
+    builder = rebuild(
+        orphan.response,
+        events_of(log),
+        engine.mint,
+        has_error_event=_has_error_event(orphan),
+    )
     events = builder.close("incomplete")
     if builder.usage is None:
         builder.note_estimate(await _estimate(engine, orphan, builder.output))
@@ -182,10 +188,25 @@ async def _bare_end(engine: Engine, orphan: Orphan, failure: Failure) -> list[Ev
         output=[],
         usage=await _estimate(engine, orphan, []),
     )
+    if not _may_have_error_event(orphan):
+        return [ResponseFailed(sequence_number=number, response=response)]
     return [
         error_event(response, number),
         ResponseFailed(sequence_number=number + 1, response=response),
     ]
+
+
+def _has_error_event(orphan: Orphan) -> bool:
+    """Say whether a failure has an `error` event. Raise BrokenStream if the log is damaged."""
+    return not orphan.batches or has_error_event(orphan.batches[0].body)
+
+
+def _may_have_error_event(orphan: Orphan) -> bool:
+    """Say the same of a log that cannot be read to its end, and perhaps not at all."""
+    try:
+        return _has_error_event(orphan)
+    except BrokenStream:
+        return True
 
 
 async def _estimate(engine: Engine, orphan: Orphan, output: list[dict[str, object]]) -> Usage:

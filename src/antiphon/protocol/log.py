@@ -11,7 +11,8 @@ never changes. So a log says things once, in four kinds of record:
     |          |                          | stored response, the output at the end only       |
     | event    | any other                | the event as it is                                |
 
-A body is JSON: the version of this form and the records in order. It is read whole or not at
+A body is JSON: the version of this form and the records in order. The first body of a stream
+that has no `error` event (over a WebSocket) has `false` after them. A body is read whole or not at
 all: damage, or a form that only a newer antiphon knows, is a `BrokenStream`. Text that is no
 Unicode (half a surrogate pair) cannot be written, here as on the wire.
 """
@@ -42,7 +43,7 @@ from antiphon.protocol.events import (
 from antiphon.protocol.open_items import copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 
-__all__ = ["pack_events", "unpack_events"]
+__all__ = ["has_error_event", "pack_events", "unpack_events"]
 
 _Kind = Literal["text", "refusal", "reasoning", "summary", "arguments", "input"]
 _Name = Literal["created", "queued", "in_progress", "completed", "failed", "incomplete"]
@@ -131,6 +132,7 @@ _Record = _Run | _NotedRun | _State | _Whole | _Unknown
 class _Body(msgspec.Struct, array_like=True, frozen=True):
     version: Literal[1]
     records: list[_Record]
+    has_error_event: bool = True
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -138,8 +140,11 @@ _decode: Final = msgspec.json.Decoder(_Body).decode
 _changes_of: Final = attrgetter(*_Changes.__struct_fields__)
 
 
-def pack_events(events: Sequence[Event]) -> bytes:
-    """Return the events as the bytes of a log."""
+def pack_events(events: Sequence[Event], *, has_error_event: bool = True) -> bytes:
+    """Return the events as the bytes of a log.
+
+    `has_error_event` belongs to the whole stream, and is written with its beginning alone.
+    """
     if (
         len(events) == 1  # most tokens come so
         and type(event := events[0]) is OutputTextDelta
@@ -147,8 +152,10 @@ def pack_events(events: Sequence[Event]) -> bytes:
         and event.logprobs == []
     ):
         place = event.item_id, event.output_index, event.content_index
-        return _encode(_Body(1, [_Run("text", event.sequence_number, *place, [event.delta])]))
-    return _encode(_Body(1, _records(events)))
+        return _encode((1, [_Run("text", event.sequence_number, *place, [event.delta])]))
+    records = _records(events)
+    is_marked = not has_error_event and getattr(events[0], "sequence_number", None) == 0
+    return _encode((1, records, False) if is_marked else (1, records))
 
 
 def _records(events: Sequence[Event]) -> list[_Record]:
@@ -207,14 +214,25 @@ def unpack_events(body: bytes, response: Response) -> list[Event]:
     `response` is the stored one: what its lifecycle events have in common with it is taken
     from there.
     """
-    try:
-        packed = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _broken(str(error)) from None
     events: list[Event] = []
-    for record in packed.records:
+    for record in _read(body).records:
         events += _events_of(record, response)
     return events
+
+
+def has_error_event(body: bytes) -> bool:
+    """Say whether a stream with this beginning reports a failure by an `error` event.
+
+    Raise BrokenStream as `unpack_events` does.
+    """
+    return _read(body).has_error_event
+
+
+def _read(body: bytes) -> _Body:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _broken(str(error)) from None
 
 
 def _events_of(record: _Record, response: Response) -> Iterable[Event]:

@@ -73,6 +73,7 @@ def rebuild(
     *,
     reasoning_as: ReasoningAs = "content",
     seal: Seal | None = None,
+    has_error_event: bool = True,
 ) -> ResponseBuilder:
     """Return a builder in the state after these events, which did not come to an end.
 
@@ -80,7 +81,9 @@ def rebuild(
     Raise BrokenStream if a builder of this version cannot have told them.
     """
     begun = msgspec.structs.replace(response, output=[])
-    builder = _Rebuilt(begun, mint, reasoning_as=reasoning_as, seal=seal)
+    builder = _Rebuilt(
+        begun, mint, reasoning_as=reasoning_as, seal=seal, has_error_event=has_error_event
+    )
     referee = Referee()
     last: Event | None = None
     for event in events:
@@ -97,9 +100,21 @@ class _Rebuilt(ResponseBuilder):
     """A builder that remembers what another one told. The referee has seen it before."""
 
     def __init__(
-        self, response: Response, mint: Mint, *, reasoning_as: ReasoningAs, seal: Seal | None
+        self,
+        response: Response,
+        mint: Mint,
+        *,
+        reasoning_as: ReasoningAs,
+        seal: Seal | None,
+        has_error_event: bool,
     ) -> None:
-        super().__init__(response, mint, reasoning_as=reasoning_as, seal=seal)
+        super().__init__(
+            response,
+            mint,
+            reasoning_as=reasoning_as,
+            seal=seal,
+            has_error_event=has_error_event,
+        )
         self._told_failure: Failure | None = None
         self._image: tuple[int, Item] | None = None
         """An image that was announced and is not done."""
