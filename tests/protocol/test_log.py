@@ -253,12 +253,13 @@ def test_a_log_from_before_the_nested_error_opens() -> None:
     assert json.loads(encode_event(event))["error"]["message"] == "m"
 
 
-def test_a_log_from_before_cancelled_lost_its_reason_opens() -> None:
+def test_a_cancelled_response_in_a_log_of_an_older_version_has_no_reason() -> None:
     changes = {"status": "cancelled", "incomplete_details": {"reason": "cancelled"}}
     old = [1, [["state", "incomplete", 2, changes]]]
     (event,) = unpack_events(json.dumps(old).encode(), Response(id="r"))
     assert isinstance(event, ResponseIncomplete)
     assert event.response.status == "cancelled"
+    assert event.response.incomplete_details is None
 
 
 @pytest.mark.parametrize("logprobs", [[], None, [{"token": "a", "logprob": -0.5}]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from antiphon.protocol.response import IncompleteDetails
 from antiphon.store.base import Batch
 from antiphon.store.encoding import (
     compress_log,
@@ -39,6 +40,13 @@ def test_a_status_that_changed_is_told() -> None:
     body = encode_turn(opened("r1", status="queued"))
     assert decode_turn(body, []).status == "queued"
     assert decode_turn(body, [], "in_progress") == opened("r1", status="in_progress")
+
+
+def test_a_cancelled_response_of_an_older_version_is_read_without_its_reason() -> None:
+    old = opened("r1", status="cancelled", incomplete_details=IncompleteDetails("cancelled"))
+    assert decode_turn(encode_turn(old), []) == opened("r1", status="cancelled")
+    cut = opened("r1", status="incomplete", incomplete_details=IncompleteDetails("content_filter"))
+    assert decode_turn(encode_turn(cut), []) == cut
 
 
 def test_a_log_is_compressed_and_comes_back() -> None:

@@ -276,6 +276,8 @@ def _noted_run(run: _NotedRun) -> Iterator[Event]:
 def _lifecycle(state: _State, response: Response) -> Event:
     make = cast(Callable[..., LifecycleEvent], EVENT_CLASSES[_PREFIX + state.name])
     changes = {name: getattr(state.changes, name) for name in _Changes.__struct_fields__}
+    if state.changes.status == "cancelled":
+        changes["incomplete_details"] = None  # older versions wrote a reason here
     output = copy_json(response.output) if state.name in _ENDS else []
     whole = msgspec.structs.replace(response, output=output, **changes)
     return make(sequence_number=state.number, response=whole)

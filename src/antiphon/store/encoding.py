@@ -82,6 +82,8 @@ def decode_turn(body: bytes, output: list[Item], status: str | None = None) -> R
     response.output = output
     if status is not None:
         response.status = status
+    if response.status == "cancelled":
+        response.incomplete_details = None  # older versions stored a reason here
     return response
 
 
