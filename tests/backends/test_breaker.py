@@ -157,3 +157,26 @@ async def test_an_open_breaker_spares_the_upstream_the_retries() -> None:
 
         answer = await ask(gateway, model="echo", input="hi")
     assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "is_stream"),
+    [
+        (400, "the context length is exceeded", True),
+        (400, "this is wrong", False),
+        (404, "no such model", False),
+    ],
+)
+async def test_an_open_breaker_advises_no_wait_for_a_mistake_of_the_caller(
+    status: int, message: str, is_stream: bool
+) -> None:
+    refused = Script(faults=[Status(status, message)])
+    async with (
+        ScriptedUpstream([Script(faults=[Status(401)]), refused]) as upstream,
+        serve_gateway(ChatBackend(upstream.base_url)) as gateway,
+    ):
+        first = await ask(gateway, model="echo", input="hi")
+        assert first.headers["Retry-After"] == "60"
+        second = await ask(gateway, model="echo", input="hi", stream=is_stream)
+    assert "Retry-After" not in second.headers
+    assert b"try again" not in second.body

@@ -85,13 +85,16 @@ class Breaker:
         """Close the breaker: the deployment has answered."""
         self._states.pop(deployment, None)
 
-    def note_failure(self, deployment: str, error: BackendError) -> None:
-        """Count a request that failed; open the breaker if it is one too many."""
+    def note_failure(self, deployment: str, error: BackendError) -> bool:
+        """Count a request that failed; open the breaker if it is one too many.
+
+        Return whether the failure is the deployment's own: only such a one may pass with time.
+        """
         state = self._states.get(deployment)
         if not _counts(error):
             if state is not None:
                 state.trial_since = None  # the trial showed nothing: another one may be made
-            return
+            return False
         if state is None:
             if len(self._states) >= _MAX_REMEMBERED:
                 self._states.pop(next(iter(self._states)))
@@ -104,6 +107,7 @@ class Breaker:
         ):
             doublings = min(state.opened, _MOST_DOUBLINGS)
             self._open(state, min(_FIRST_SECONDS * 2.0**doublings, _LONGEST_SECONDS))
+        return True
 
     def _open(self, state: _State, seconds: float) -> None:
         state.opened += 1

@@ -224,8 +224,9 @@ class ChatBackend:
     ) -> None:
         """Log a failed attempt; if it was the last one, let the breaker know."""
         if wait is None:
-            self._breaker.note_failure(deployment, error)
-            if error.retry_after is None and self._breaker.is_open(deployment):
+            is_its_own = self._breaker.note_failure(deployment, error)
+            may_pass = is_its_own and self._breaker.is_open(deployment)
+            if error.retry_after is None and may_pass:
                 error.retry_after = math.ceil(self._breaker.seconds_left(deployment))
         level = logging.WARNING if error.status >= 500 or error.status == _BUSY else logging.DEBUG
         when = "after the answer had begun" if has_spoken else f"at attempt {attempt}"
