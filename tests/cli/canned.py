@@ -14,7 +14,16 @@ from antiphon.protocol.codec import encode_event, encode_response
 from antiphon.protocol.deltas import TextGrew
 from tests.building import COUNTED, STOP, build
 
-__all__ = ["Canned", "Json", "canned_server", "hello_events", "hello_response", "sse", "unnamed"]
+__all__ = [
+    "Answer",
+    "Canned",
+    "Json",
+    "canned_server",
+    "hello_events",
+    "hello_response",
+    "sse",
+    "unnamed",
+]
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ import pytest
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.cli.chat_commands import COMMANDS, complete
 from antiphon.testing import ScriptedUpstream, Status
-from tests.cli.canned import Canned, Json, canned_server, hello_events, sse
+from tests.cli.canned import Answer, Canned, Json, canned_server, hello_events, sse
 from tests.cli.chatting import END, calling, chat, chat_with, heard, saying
 from tests.cli.processes import Served
 
@@ -94,6 +94,36 @@ async def test_a_model_that_is_not_listed_is_refused() -> None:
     assert "Error: the server does not list gpt; /model lists the models\n" in result.stderr
     assert "\nmodel         large\n" in result.stdout
     assert result.exit_code == 1
+
+
+def _growing_list() -> Answer:
+    """Return the answer of a server that lists one model more each time it is asked."""
+    names = iter(["small", "large", "huge"])
+    data: list[Json] = []
+
+    def answer(method: str, path: str, body: Json) -> Canned:
+        data.append({"id": next(names)})
+        return Canned(200, msgspec.json.encode({"data": data}))
+
+    return answer
+
+
+def test_a_model_that_was_added_while_the_chat_runs_is_accepted() -> None:
+    with canned_server(_growing_list()) as base_url:
+        result = chat(base_url, "/model large", "/models")
+    assert result.stderr == "large answers from now on\n"
+    assert result.stdout == "  small\n* large\n  huge\n"
+    assert result.exit_code == 0
+
+
+def test_a_list_that_cannot_be_had_again_is_an_error_and_the_old_one_still_counts() -> None:
+    lists = iter([Canned(200, b'{"data": [{"id": "small"}]}')])
+    with canned_server(lambda *_: next(lists, Canned(503, b"{}"))) as base_url:
+        result = chat(base_url, "/model", "/model small", "/model other")
+    errors = result.stderr.splitlines()
+    assert "HTTP 503" in errors[0]
+    assert errors[1] == "small answers from now on"
+    assert "does not list other" in errors[2]
 
 
 @pytest.mark.parametrize(

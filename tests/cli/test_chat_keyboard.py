@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,18 @@ def test_the_history_does_not_grow_for_ever(tmp_path: Path) -> None:
     messages = History(path, pytest.fail).load()
     assert (len(messages), messages[-1]) == (HISTORY_LENGTH, str(2 * HISTORY_LENGTH))
     assert len(path.read_text().splitlines()) == HISTORY_LENGTH
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of files are Unix's")
+@pytest.mark.parametrize(("mode", "expected"), [(0o644, 0o600), (0o660, 0o600), (0o400, 0o400)])
+def test_a_history_that_others_could_read_is_closed_to_them(
+    tmp_path: Path, mode: int, expected: int
+) -> None:
+    path = tmp_path / "history"
+    path.write_text('"hello"\n')
+    path.chmod(mode)
+    assert History(path, pytest.fail).load() == ["hello"]
+    assert path.stat().st_mode & 0o777 == expected
 
 
 def test_a_history_that_cannot_be_read_is_told_and_done_without(tmp_path: Path) -> None:

@@ -411,6 +411,19 @@ async def test_tab_completes_commands_and_models_and_exit_leaves(tmp_path: Path)
         assert await terminal.end() == 0
 
 
+async def test_tab_completes_a_model_that_was_added_while_the_chat_runs(tmp_path: Path) -> None:
+    lists = iter([b'{"data": [{"id": "small-one"}]}'])
+    later = b'{"data": [{"id": "small-one"}, {"id": "large-two"}]}'
+    with canned_server(lambda *_: Canned(200, next(lists, later))) as base_url:
+        async with at_terminal("chat", "--base-url", base_url, home=tmp_path) as terminal:
+            await terminal.until("\n> ")
+            terminal.type(f"/models{ENTER}")
+            await terminal.until("large-two")
+            await terminal.until("\n> ")
+            terminal.type(f"/model la\t{ENTER}")
+            await terminal.until("large-two answers from now on")
+
+
 @pytest.mark.parametrize(
     "extra",
     [

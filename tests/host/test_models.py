@@ -138,6 +138,18 @@ async def test_an_old_list_is_shown_at_once_while_a_new_one_is_fetched() -> None
     assert len(server.requests) == 2
 
 
+async def test_a_refresh_asks_at_once_and_keeps_the_last_list_when_that_fails() -> None:
+    async with serve(Lister()) as server, directory_of(server.url) as directory:
+        assert directory.known == ()
+        await directory.list()
+        server.names = ["new"]
+        assert _ids(await directory.refresh(silent=False)) == ["new"]
+        server.failure = (503, "busy")
+        with pytest.raises(ServerFailed, match="busy"):
+            await directory.refresh(silent=False)
+        assert _ids(await directory.refresh()) == _ids(directory.known) == ["new"]
+
+
 async def test_who_comes_first_together_shares_one_request() -> None:
     async with serve(Lister(gate=asyncio.Event())) as server, directory_of(server.url) as directory:
         waiting = [asyncio.create_task(directory.list()) for _ in range(10)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -115,7 +115,7 @@ def _talk(
     wire_api: WireApi,
     settings: ChatSettings,
     previous: str | None,
-    open_keyboard: Callable[[Sequence[str]], Keyboard],
+    open_keyboard: Callable[[ModelDirectory], Keyboard],
     screen: Screen,
 ) -> bool:
     """Have the conversation; return whether everything went well."""
@@ -132,8 +132,8 @@ def _talk(
         directory = ModelDirectory(client.http, client.base_url, timeout=_LIST_SECONDS)
         session = ChatSession(client, directory, settings, screen.note, previous=previous)
         try:
-            models = runner.run(_look_around(session, server))
-            keyboard = open_keyboard(models)
+            runner.run(_look_around(session, server))
+            keyboard = open_keyboard(directory)
             if keyboard.is_terminal:
                 screen.note(_greeting(client.base_url))
             return Chat(Desk(session, server, keyboard, screen, runner.run)).run()
@@ -194,20 +194,20 @@ def _open_screen(*, is_terminal: bool, is_plain: bool) -> Screen:
     return Screen(markdown=markdown, spins=is_terminal and not is_plain)
 
 
-def _open_keyboard(screen: Screen, models: Sequence[str], *, keeps: bool) -> Keyboard:
-    """Return the keyboard of a terminal, which completes the names of these models."""
+def _open_keyboard(screen: Screen, directory: ModelDirectory, *, keeps: bool) -> Keyboard:
+    """Return the keyboard of a terminal, which completes the names of the models known by then."""
     from antiphon.cli.chat_commands import complete
     from antiphon.cli.chat_editor import Editor
     from antiphon.cli.chat_keyboard import History, Keyboard
     from antiphon.cli.places import data_directory
 
     stream = sys.stdout if sys.stdout.isatty() else sys.stderr
-    editor = Editor(stream, lambda text: complete(text, models))
+    editor = Editor(stream, lambda text: complete(text, (it.id for it in directory.known)))
     history = History(data_directory() / _HISTORY, screen.complain) if keeps else None
     return Keyboard(editor=editor, history=history)
 
 
-def _open_pipe(_: Sequence[str]) -> Keyboard:
+def _open_pipe(_: ModelDirectory) -> Keyboard:
     from antiphon.cli.chat_keyboard import Keyboard
 
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -215,8 +215,8 @@ def _open_pipe(_: Sequence[str]) -> Keyboard:
     return Keyboard()
 
 
-async def _look_around(session: ChatSession, server: Server) -> list[str]:
-    """Return the names of the models. Raise CliError if there is no server to talk to."""
+async def _look_around(session: ChatSession, server: Server) -> None:
+    """Ask for the models, and choose one if need be. Raise CliError if there is no server."""
     from antiphon.cli.remote import explain, lacks_list
     from antiphon.client.errors import ClientError, ServerUnreachable
 
@@ -229,12 +229,11 @@ async def _look_around(session: ChatSession, server: Server) -> list[str]:
         if isinstance(error, ServerUnreachable) or error.status == 401 or needs_model:
             advice = "; name a model with --model" if lacks_list(error) else ""
             raise CliError(f"{explain(error, server)}{advice}") from error
-        return []
+        return
     if needs_model:
         if not models:
             raise BadSettings("the server lists no models; name one with --model")
         settings.model = models[0].id
-    return [model.id for model in models]
 
 
 def _greeting(base_url: str) -> str:

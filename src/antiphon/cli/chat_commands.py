@@ -102,7 +102,7 @@ def _unknown(name: str) -> str:
 
 def _model(desk: Desk, name: str) -> None:
     session = desk.session
-    models = desk.run(session.directory.list(silent=bool(name)))
+    models = desk.run(session.directory.refresh(silent=bool(name)))
     if not name:
         desk.screen.tell(_model_list(models, session.model))
         return

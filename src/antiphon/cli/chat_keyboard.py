@@ -12,6 +12,7 @@ in one piece, pasted or called up, is a message as it is.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +26,7 @@ __all__ = ["HISTORY_LENGTH", "Cleared", "History", "Keyboard", "LineEditor", "Ty
 HISTORY_LENGTH: Final = 1000
 _BLOCK: Final = '"""'
 _MORE: Final = "… "
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Cleared(Exception):
@@ -75,6 +77,8 @@ class History:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)
+            if self._path.stat().st_mode & _OTHERS:
+                self._path.chmod(0o600)
             lines = self._path.read_text("utf-8", "replace").splitlines()
             if len(lines) > 2 * HISTORY_LENGTH:
                 lines = lines[-HISTORY_LENGTH:]

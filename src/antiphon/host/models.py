@@ -106,11 +106,26 @@ class ModelDirectory:
         error = await self._first_list()
         if error is not None and not silent:
             raise error
+        return self.known
+
+    async def refresh(self, *, silent: bool = True) -> tuple[ModelDescription, ...]:
+        """Ask the server now, however new the list is, and return the models that can chat.
+
+        If that fails, the error is raised; silent returns the last good list instead.
+        """
+        error = await self._fetched()
+        if error is not None and not silent:
+            raise error
+        return self.known
+
+    @property
+    def known(self) -> tuple[ModelDescription, ...]:
+        """The last good list. Nothing is asked for."""
         return self._models or ()
 
     def get(self, model_id: str) -> ModelDescription | None:
         """Return what is known of a model now, listed or not; None if that is nothing."""
-        for model in self._models or ():
+        for model in self.known:
             if model.id == model_id:
                 return model
         facts = self._table.facts(model_id)
@@ -135,6 +150,10 @@ class ModelDirectory:
         is_running = self._refresh is not None and not self._refresh.done()
         if self._failure is not None and not is_running and self._clock() < self._good_until:
             return self._failure
+        return await self._fetched()
+
+    async def _fetched(self) -> ClientError | None:
+        """Fetch the list, or wait for the request that is under way; return what went wrong."""
         task = self._start()
         if task is not None:
             # Whoever gives up waiting must not take the list away from the others.
