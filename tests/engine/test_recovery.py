@@ -13,9 +13,10 @@ import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.follow import events_of as unpacked_events
-from antiphon.engine.recovery import keep_request
+from antiphon.engine.recovery import Recovery, keep_request
 from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, ReasoningGrew, TextGrew
+from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.events import Event, event_type, sequence_of
 from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item, text_of
@@ -23,6 +24,8 @@ from antiphon.protocol.log import pack_events
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.rebuild import rebuild
 from antiphon.protocol.response import Response
+from antiphon.server.limits import ServerLimits
+from antiphon.server.run import ServerSettings
 from antiphon.store.base import Batch, Conversation, Log, Orphan
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -31,6 +34,7 @@ from tests.building import counting_mint
 
 OWNER = "local"
 NOW = int(time.time())
+MIB = 1024 * 1024
 HELLO: Item = {
     "type": "message",
     "id": "msg_in",
@@ -56,11 +60,13 @@ async def leave_running(path: Path, *deltas: Delta, **fields: Any) -> str:
 
 
 async def leave_queued(path: Path, **body: Any) -> str:
-    """Queue a background turn and die."""
+    """Queue a background turn, which has locked its conversation if it has one, and die."""
     body = {"input": "hello out there", "background": True} | body
     response = Response(id="resp_left", model="scripted", created_at=NOW, background=True)
     builder = ResponseBuilder(response, counting_mint())
     store = SqliteStore(path)
+    if "conversation" in body:
+        await store.conversations.lock(OWNER, body["conversation"], response.id)
     await store.begin(
         OWNER,
         msgspec.structs.replace(response, status="queued"),
@@ -246,6 +252,39 @@ async def test_a_dead_turn_does_not_keep_its_conversation(tmp_path: Path) -> Non
     assert answer.json["conversation"] == {"id": "conv_1"}
     assert items is not None
     assert [text_of(item["content"]) for item in items] == ["hi", "hi"]
+
+
+async def try_in_vain(recovery: Recovery) -> None:
+    """Wait until a queued turn was tried, and could not be run yet."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await recovery.run()
+            except StoreUnavailable:
+                return
+            await asyncio.sleep(0.001)  # it is being tried at this moment
+
+
+async def test_a_queued_turn_that_waits_for_memory_keeps_its_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = SqliteStore(path)
+    long = HELLO | {"content": [{"type": "input_text", "text": "x" * MIB}]}
+    await store.conversations.create(OWNER, Conversation("conv_1", NOW), [long])
+    settings = ServerSettings(limits=ServerLimits(memory_bytes=10 * MIB))
+    async with serve_gateway(ScriptedBackend(), store=store, settings=settings) as gateway:
+        hold = gateway.app.engine.budget.hold("somebody", 7 * MIB)
+        response_id = await leave_queued(path, conversation="conv_1")
+        await try_in_vain(gateway.app.engine.recovery)
+        between = await ask(gateway, input="hi", conversation="conv_1")
+        hold.release()
+        async with asyncio.timeout(60):
+            events = await log_of(gateway, response_id)
+        after = await ask(gateway, input="hi", conversation="conv_1")
+    await store.close()
+
+    assert (between.status, between.error["code"]) == (409, "conversation_locked")
+    assert terminal(events).status == "completed"
+    assert after.status == 200
 
 
 async def test_a_log_that_cannot_be_read_still_comes_to_an_end(tmp_path: Path) -> None:

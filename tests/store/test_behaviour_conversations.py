@@ -524,3 +524,16 @@ async def test_a_conversation_that_is_not_admitted_is_not_locked(store: Store) -
         await store.conversations.items(OWNER, "c1", admit=refuse)
     assert {size.items for size in asked} == {2}
     assert ids(await store.conversations.lock(OWNER, "c1", "r2")) == ["i1", "i2"]
+
+
+async def test_a_response_that_is_not_admitted_again_keeps_its_lock(store: Store) -> None:
+    def refuse(_: Size) -> None:
+        raise ContextTooLarge("too large")
+
+    await converse(store, "i1")
+    assert ids(await store.conversations.lock(OWNER, "c1", "r1")) == ["i1"]
+    with pytest.raises(ContextTooLarge):
+        await store.conversations.lock(OWNER, "c1", "r1", admit=refuse)
+    with pytest.raises(ConversationLocked):
+        await store.conversations.lock(OWNER, "c1", "r2")
+    assert ids(await store.conversations.lock(OWNER, "c1", "r1")) == ["i1"]

@@ -161,7 +161,8 @@ class Engine:
     ) -> Turn:
         """Return the turn of a queued response once more, as another process had made it.
 
-        The turn holds its memory itself.
+        The turn holds its memory itself. If it cannot be made, the response is still queued and
+        keeps its conversation.
         """
         route = await self.catalog.route(request.model)
         response = msgspec.structs.replace(response, status="in_progress")
@@ -177,6 +178,7 @@ class Engine:
                 None,
                 size,
                 has_error_event=has_error_event,
+                is_queued=True,
             )
         except BaseException:
             hold.release()
@@ -217,6 +219,7 @@ class Engine:
         *,
         is_unheard: bool = False,
         has_error_event: bool = True,
+        is_queued: bool = False,
     ) -> Turn:
         form = _format_check(request)
         context = await load_context(
@@ -229,6 +232,7 @@ class Engine:
             threads=self.threads,
             size=size,
             recall=recall,
+            keeps_lock=is_queued,
         )
         record = self._record(
             request,
@@ -241,7 +245,8 @@ class Engine:
         try:
             parts = await self._parts(request, owner, route, response, context, size, form, strict)
         except BaseException:
-            await asyncio.shield(record.abandon())
+            if not is_queued:
+                await asyncio.shield(record.abandon())
             raise
         builder = ResponseBuilder(
             response,

@@ -99,12 +99,14 @@ async def load_context(
     threads: Threads,
     size: ContextSize,
     recall: Recall | None = None,
+    keeps_lock: bool = False,
 ) -> Context:
     """Return the context of the turn that becomes `response_id`.
 
     `threads` is what this process remembers, `recall` what the caller does. `size` is asked
     before anything is read. Raise InvalidRequest if the context is not complete or too large,
     ConversationLocked if another turn is writing to the conversation; on return, this one is.
+    With `keeps_lock` it is that also after an error: a queued turn is tried again.
     """
     name = conversation_of(request)
     if name is None:
@@ -128,6 +130,8 @@ async def load_context(
     except ConversationLocked:
         raise
     except BaseException:
+        if keeps_lock:
+            raise
         unlock = partial(store.conversations.unlock, owner, name, response_id)
         await asyncio.shield(_unlock(locking, unlock, owe))
         raise

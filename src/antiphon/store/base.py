@@ -272,7 +272,8 @@ class Conversations(Protocol):
         """Become the writer; return every item as it now is, None if there is no such one.
 
         Durable on return. Raise ConversationLocked if another response holds it, and what
-        `admit` raises: in both cases this response does not hold the lock.
+        `admit` raises: in both cases the lock stays as it was. A response that holds it
+        already may ask again.
         """
         ...
 

@@ -235,9 +235,12 @@ def lock(
     admit: Admit | None = None,
 ) -> list[Item] | AntiphonError | None:
     """Let this response write to a conversation that nobody else writes to."""
-    if _holder(connection, owner, conversation_id) == response_id:
-        return items(connection, owner, conversation_id)
-    key = _unlocked(connection, owner, conversation_id, is_alive)
+    is_ours = _holder(connection, owner, conversation_id) == response_id
+    key = (
+        _key(connection, owner, conversation_id)
+        if is_ours
+        else _unlocked(connection, owner, conversation_id, is_alive)
+    )
     if not isinstance(key, int):
         return key
     refusal = _refusal(connection, owner, key, admit)
