@@ -66,7 +66,7 @@ async def leave_queued(path: Path, **body: Any) -> str:
     builder = ResponseBuilder(response, counting_mint())
     store = SqliteStore(path)
     if "conversation" in body:
-        await store.conversations.lock(OWNER, body["conversation"], response.id)
+        await store.conversations.lock(OWNER, str(body["conversation"]), response.id)
     await store.begin(
         OWNER,
         msgspec.structs.replace(response, status="queued"),
