@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -114,6 +115,38 @@ async def test_a_background_turn_has_a_line_when_it_ends(lines: Lines) -> None:
     assert ended["request"] == posted["request"]
 
 
+async def test_a_background_turn_is_timed_in_milliseconds(lines: Lines) -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        for _ in range(3):
+            await ask(gateway, model="echo", input="hi", background=True)
+        ended = await lines.requests("BACKGROUND", 3)
+    # Whole seconds would be 0 or 1000.
+    assert all(line["total_ms"] % 1000 for line in ended)
+
+
+async def test_a_websocket_is_logged_as_101_however_it_ends(lines: Lines) -> None:
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        address = urlsplit(gateway.base_url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(
+            f"GET /v1/responses HTTP/1.1\r\nHost: {address.netloc}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()  # gone, without a close frame
+        [line] = await lines.requests("GET")
+    assert line["status"] == 101
+
+
+async def test_a_compaction_is_logged_with_its_model_and_tokens(lines: Lines) -> None:
+    async with serve_gateway({"near": ScriptedBackend()}) as gateway:
+        await request(gateway, "POST", "/responses/compact", {"model": "echo", "input": "hi"})
+        [line] = await lines.requests("POST")
+    assert (line["model"], line["upstream"]) == ("echo", "near")
+    assert line["input_tokens"] > 0
+
+
 async def test_a_client_that_leaves_is_logged_with_the_cancelled_turn(lines: Lines) -> None:
     script = Script(text=["One ", "two."], faults=[Stall(after=2)])
     async with (
@@ -156,6 +189,32 @@ async def test_upstream_failures_are_warnings_with_their_cause(lines: Lines) -> 
     [warning] = [record for record in lines.records if record.levelno == logging.WARNING]
     assert warning.getMessage().startswith("upstream far/echo failed at attempt 1: ")
     assert "next attempt in" in warning.getMessage()
+
+
+async def test_a_refusal_is_logged_with_the_status_of_the_upstream(lines: Lines) -> None:
+    async with (
+        ScriptedUpstream(Script(faults=[Status(502)])) as upstream,
+        serve_gateway(ChatBackend(upstream.base_url, sleep=_at_once)) as gateway,
+    ):
+        await ask(gateway, model="echo", input="hi")
+    assert "HTTP 502 from the upstream, HTTP 502 for the caller" in lines.text()
+
+
+@pytest.mark.parametrize("code", [f"the prompt was {SECRET}", f"{SECRET}\nINFO forged"])
+async def test_an_upstreams_code_is_logged_only_if_it_is_a_word(lines: Lines, code: str) -> None:
+    scripts = [
+        Script(faults=[Status(400, error_code=code)]),
+        Script(faults=[Status(400, error_code="content_policy.violated")]),
+    ]
+    async with (
+        ScriptedUpstream(scripts) as upstream,
+        serve_gateway(ChatBackend(upstream.base_url)) as gateway,
+    ):
+        await ask(gateway, model="echo", input="hi")
+        await ask(gateway, model="echo", input="hi")
+        first, second = await lines.requests("POST", 2)
+    assert SECRET not in lines.text()
+    assert (first["error"], second["error"]) == ("upstream_refused", "content_policy.violated")
 
 
 async def test_a_model_name_cannot_forge_a_line(lines: Lines) -> None:

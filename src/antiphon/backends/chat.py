@@ -337,7 +337,9 @@ def _own_words(error: BackendError) -> str:
     """Return the cause without what the upstream wrote, which may quote a conversation."""
     cause = error.__cause__
     reason = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
-    return f"{error.code}, HTTP {error.status} for the caller{reason}"
+    seen = error.upstream_status
+    answered = f"HTTP {seen} from the upstream, " if seen is not None else ""
+    return f"{error.code}, {answered}HTTP {error.status} for the caller{reason}"
 
 
 def _retry_after(head: Head) -> float | None:

@@ -80,6 +80,8 @@ _STATUS_OF: Final = {
     "overloaded_error": 503,
     "unavailable": 503,
 }
+# Codes stand in the log, where no text of an upstream may be.
+_CODE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _NO_KEY: Final = (
     "the upstream wants a key (HTTP 401) and none is configured; name the environment variable "
     "that holds it with --upstream-key-env NAME, or with key_env in the provider's table"
@@ -110,14 +112,17 @@ def fault_from_body(
 
     `has_key` is False if the request was sent without a key, because none is configured.
     """
-    if status == 401 and not has_key:
-        return BackendError(_NO_KEY, code="upstream_auth")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         # A page of a proxy says nothing to a caller.
         value = None
-    return _fault(status, _read_words(value), retry_after)
+    if status == 401 and not has_key:
+        error = BackendError(_NO_KEY, code="upstream_auth")
+    else:
+        error = _fault(status, _read_words(value), retry_after)
+    error.upstream_status = status
+    return error
 
 
 def fault_from_json(value: object) -> BackendError:
@@ -151,7 +156,7 @@ def _fault(status: int, words: _Words, retry_after: float | None) -> BackendErro
     if status in _CALLERS:
         return BackendError(
             words.message or f"the upstream refused the request (HTTP {status})",
-            code=words.code or "upstream_refused",
+            code=_as_code(words.code) or "upstream_refused",
             status=413 if status == 413 else 400,
             type="invalid_request_error",
             param=words.param,
@@ -242,6 +247,11 @@ def _message_in(fields: dict[str, Any]) -> str:
 
 def _text(value: object) -> str | None:
     return value[:200] if isinstance(value, str) and value and not value.isdigit() else None
+
+
+def _as_code(text: str | None) -> str | None:
+    """Return a code that is one plain word. Anything else may quote a conversation."""
+    return text if text and _CODE.fullmatch(text) else None
 
 
 def _status(code: object) -> int | None:

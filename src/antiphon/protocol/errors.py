@@ -197,6 +197,8 @@ class BackendError(PeerFault):
     """
 
     code = "upstream_error"
+    upstream_status: int | None = None
+    """The HTTP status that the upstream answered with, if it refused by one."""
 
     def __init__(
         self,

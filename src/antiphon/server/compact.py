@@ -41,6 +41,7 @@ async def compact(call: Call) -> web.StreamResponse:
         raise NotBuilt(f"nothing can be compacted here: {HOW_TO}")
     with call.app.room_for_turn():
         turn = await _begin(call, request)
+        call.entry.model, call.entry.upstream = turn.model, turn.upstream
         route = await engine.catalog.route(request.model)
         with call.app.running(turn, call.key_id):
             try:
@@ -56,6 +57,7 @@ async def compact(call: Call) -> web.StreamResponse:
                 if turn.interruption is None:
                     raise
                 raise turn.interruption from None
+    call.entry.note_usage(done.usage)
     if call.is_strict:
         refuse_degraded(done.degraded)
     body: dict[str, Any] = {

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from antiphon.engine.turn import Turn
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Response, Usage
 
 __all__ = [
     "CLIENT_LEFT",
@@ -81,9 +81,13 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.ending = response.status
         if response.error is not None:
             self.error = response.error.code or ""
-        if response.usage is not None:
-            self.input_tokens = response.usage.input_tokens
-            self.output_tokens = response.usage.output_tokens
+        self.note_usage(response.usage)
+
+    def note_usage(self, usage: Usage | None) -> None:
+        """Note the tokens that the model read and wrote."""
+        if usage is not None:
+            self.input_tokens = usage.input_tokens
+            self.output_tokens = usage.output_tokens
 
     def fields(self) -> dict[str, object]:
         """Return what is known, by name."""
@@ -153,13 +157,16 @@ def log_request(entry: Entry, level: int | None = None) -> None:
 def log_background(response: Response, now: int) -> None:
     """Write the line of a background turn that has ended."""
     begun = _current.get() or Entry()
+    seconds = max(now - response.created_at, 0)
+    # Of a turn that another process began, only whole seconds are known.
+    is_ours = begun.response == response.id
     entry = Entry(
         method="BACKGROUND",
         route="/v1/responses",
         upstream=begun.upstream,
         key=begun.key,
         request=begun.request,
-        total_ms=float(max(now - response.created_at, 0) * 1000),
+        total_ms=_milliseconds_since(begun.started) if is_ours else seconds * 1000.0,
     )
     entry.note_end(response)
     log_request(entry)

@@ -81,6 +81,7 @@ async def converse(call: Call) -> web.StreamResponse:
     socket = _Socket(call, wire)
     call.sign(wire)
     await wire.prepare(request)
+    call.entry.status = wire.status
     with call.app.sockets.watching(socket):
         await socket.serve()
     return wire
