@@ -7,6 +7,7 @@ unless ANTIPHON_NEEDS_POSTGRES=1 says that this is a failure.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import secrets
@@ -19,12 +20,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 import pytest
 
-__all__ = ["Server", "fresh_database", "server"]
+__all__ = ["CommitProxy", "Server", "fresh_database", "server"]
 
 
 class Server:
@@ -75,6 +76,76 @@ class Server:
             user=self._owned.system_user,
             timeout=30,
         )
+
+
+class CommitProxy:
+    """A way to a database that loses the answer to a commit, with the connection."""
+
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+        self._query = dict(parse_qsl(self._parts.query))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_losing = False
+        self.lost = 0
+
+    @property
+    def url(self) -> str:
+        """The URL of the database through this proxy."""
+        host, port = self._server.sockets[0].getsockname()[:2]
+        user = self._parts.netloc.rpartition("@")[0]
+        query = urlencode({k: v for k, v in self._query.items() if k not in {"host", "port"}})
+        return f"{self._parts.scheme}://{user}@{host}:{port}{self._parts.path}?{query}"
+
+    def lose_next_answer(self) -> None:
+        """Let the next commit be made, and its answer not arrive."""
+        self._is_losing = True
+
+    async def __aenter__(self) -> CommitProxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        there, to_there = await self._connect()
+        try:
+            back = asyncio.create_task(_copy(there, writer))
+            self._tasks.add(back)
+            while data := await reader.read(65536):
+                is_lost = self._is_losing and b"COMMIT" in data
+                if is_lost:
+                    self._is_losing = False
+                    back.cancel()
+                    await asyncio.wait({back})
+                to_there.write(data)
+                if is_lost:
+                    await there.read(1)  # the server has answered
+                    self.lost += 1
+                    writer.transport.abort()
+                    return
+        finally:
+            to_there.close()
+            writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host = self._query.get("host") or self._parts.hostname or "127.0.0.1"
+        port = int(self._query.get("port") or self._parts.port or 5432)
+        if host.startswith("/"):
+            return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        return await asyncio.open_connection(host, port)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
 
 
 @cache

@@ -14,12 +14,11 @@ import pytest
 from antiphon.protocol.errors import ConversationLocked, StoreUnavailable, TurnLost
 from antiphon.store.base import Batch, Conversation
 from antiphon.store.postgres import PostgresStore
-from antiphon.store.postgres import flusher as postgres_flusher
 from antiphon.store.postgres import node as postgres_node
 from antiphon.store.postgres.database import Database, UncertainCommit, in_transaction
 from antiphon.store.postgres.node import LEASE_SECONDS
 from antiphon.store.postgres.schema import MIGRATIONS
-from tests.postgres import fresh_database, server
+from tests.postgres import CommitProxy, fresh_database, server
 from tests.store.samples import OWNER, ids, message, opened, run_turn
 
 FIRST = Batch(0, 0, b"a")
@@ -358,25 +357,51 @@ async def test_a_connection_that_was_cut_is_made_again(url: str, store: Postgres
     assert log.batches == [FIRST, Batch(1, 1, b"b")]
 
 
+@pytest.fixture
+async def proxy(url: str) -> AsyncIterator[CommitProxy]:
+    async with CommitProxy(url) as made:
+        yield made
+
+
+@pytest.fixture
+async def far(proxy: CommitProxy) -> AsyncIterator[PostgresStore]:
+    """A store that loses its connection after a commit, when the proxy is told so."""
+    made = PostgresStore(proxy.url)
+    yield made
+    await made.close()
+
+
 async def test_a_commit_without_an_answer_is_settled_by_looking(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    far: PostgresStore, proxy: CommitProxy
 ) -> None:
     """The end was stored, and the connection went away before it was said."""
-    await store.begin(OWNER, opened("r1"), [], batch=FIRST)
-    lost: list[None] = []
-
-    async def forget(connection: Any, use: Any) -> Any:
-        result = await in_transaction(connection, use)
-        if not lost:
-            lost.append(None)
-            raise UncertainCommit
-        return result
-
-    monkeypatch.setattr(postgres_flusher, "in_transaction", forget)
-    await ended(store, "r1")
-    assert lost
+    await far.begin(OWNER, opened("r1"), [], batch=FIRST)
+    proxy.lose_next_answer()
+    await ended(far, "r1")
+    assert proxy.lost == 1
     with pytest.raises(TurnLost, match="already ended as completed"):
-        await ended(store, "r1")
+        await ended(far, "r1")
+
+
+async def test_a_conversation_whose_commit_got_no_answer_is_created_once(
+    far: PostgresStore, proxy: CommitProxy
+) -> None:
+    await far.get(OWNER, "r1")  # so that the tables are there
+    proxy.lose_next_answer()
+    assert await far.conversations.create(OWNER, Conversation("c1", 1), [message("i1")]) is None
+    assert proxy.lost == 1
+    assert ids(await far.conversations.items(OWNER, "c1")) == ["i1"]
+
+
+async def test_a_change_whose_commit_got_no_answer_is_not_repeated(
+    far: PostgresStore, proxy: CommitProxy
+) -> None:
+    await far.conversations.create(OWNER, Conversation("c1", 1), [])
+    proxy.lose_next_answer()
+    with pytest.raises(UncertainCommit, match="not known whether this was stored"):
+        await far.conversations.add(OWNER, "c1", [message("i1")])
+    assert proxy.lost == 1
+    assert ids(await far.conversations.items(OWNER, "c1")) == ["i1"]
 
 
 async def test_a_connection_lost_in_a_commit_leaves_it_open_what_was_stored(url: str) -> None:

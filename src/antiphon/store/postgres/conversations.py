@@ -24,7 +24,7 @@ from antiphon.store.encoding import (
     names_of,
 )
 from antiphon.store.postgres.claims import earlier_claim, note_once
-from antiphon.store.postgres.database import Connection, Database
+from antiphon.store.postgres.database import Connection, Database, UncertainCommit
 from antiphon.store.postgres.names import is_bytes, is_text
 
 __all__ = ["PostgresConversations"]
@@ -111,7 +111,13 @@ class PostgresConversations:
             await note_once(connection, owner, once, conversation.id, writer)
             return None
 
-        return await self._database.change(run)
+        try:
+            return await self._database.change(run)
+        except UncertainCommit:
+            # Its id is random, so if it is there, it was made just now, with all that it has.
+            if await self.get(owner, conversation.id) is None:
+                raise
+            return None
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
         """Return the conversation without its items."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -95,11 +95,11 @@ class Database:
             yield connection
         except asyncio.CancelledError:
             # What was sent may still be under way: nobody else must meet it.
-            connection.terminate()
+            _drop(connection)
             raise
         except FAULTS as error:
             if is_broken(error):
-                connection.terminate()
+                _drop(connection)
             raise
         finally:
             await self._pool.release(connection, timeout=_RELEASE_SECONDS)
@@ -260,7 +260,7 @@ async def in_transaction(
     except FAULTS as error:
         if not is_broken(error):
             raise
-        connection.terminate()
+        _drop(connection)
         raise UncertainCommit from error
     return result
 
@@ -272,6 +272,16 @@ class UncertainCommit(StoreUnavailable):
         super().__init__(
             "the connection to the database was lost; it is not known whether this was stored"
         )
+
+
+def _drop(connection: Connection) -> None:
+    """Close a connection of the pool at once, if that is not done already.
+
+    One that the server has closed is back in the pool, and the driver refuses to close it. That
+    must not take the place of the error that is about to be raised.
+    """
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
