@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.client import AsyncClient, errors
+from antiphon.client import AsyncClient, Client, errors
 from antiphon.client.settings import Timeouts
 from antiphon.protocol.codec import DONE, encode_sse
 from antiphon.protocol.deltas import Stopped, TextGrew
@@ -249,3 +249,71 @@ async def test_a_finished_response_is_followed_from_any_event(kind: str) -> None
             seen = await own.replay(streamed.response.id, starting_after=after)
             assert seen.events == streamed.events[0 if after is None else after + 1 :]
             assert seen.response == streamed.response
+
+
+@pytest.mark.parametrize("count", range(1, len(STREAM) + 1))
+async def test_a_stream_that_is_left_knows_the_last_event_it_handed_out(
+    kind: str, count: int
+) -> None:
+    """Also in the middle of events that were read together."""
+    whole_batch = Answer(pieces=[b"".join(encode_sse(event, "openai") for event in STREAM)])
+
+    def leave(client: Client) -> int | None:
+        with client.stream(model="m", input="hi") as stream:
+            assert stream.last_sequence_number is None
+            for _, _event in zip(range(count), stream, strict=False):
+                pass
+        return stream.last_sequence_number
+
+    async def leave_soon(client: AsyncClient) -> int | None:
+        async with client.stream(model="m", input="hi") as stream:
+            assert stream.last_sequence_number is None
+            async for event in stream:
+                if event.sequence_number == count - 1:
+                    break
+        return stream.last_sequence_number
+
+    async with native(whole_batch) as server:
+        if kind == "sync":
+            with Client(base_url=server.base_url, environ={}) as client:
+                assert await asyncio.to_thread(leave, client) == count - 1
+        else:
+            async with AsyncClient(base_url=server.base_url, environ={}) as own:
+                assert await leave_soon(own) == count - 1
+
+
+async def test_the_number_counts_batches_and_the_rest_that_was_read_for_the_end() -> None:
+    def read(client: Client) -> list[int | None]:
+        numbers = []
+        with client.stream(model="m", input="hi") as stream:
+            numbers.append((stream.next_batch(), stream.last_sequence_number)[1])
+            stream.final_response()
+            numbers.append(stream.last_sequence_number)
+        return numbers
+
+    two = [b"".join(encode_sse(it, "openai") for it in half) for half in (STREAM[:4], STREAM[4:])]
+    async with native(Answer(pieces=two, then="end")) as server:
+        with Client(base_url=server.base_url, environ={}) as client:
+            first, last = await asyncio.to_thread(read, client)
+    assert first in (3, LAST)
+    assert last == LAST
+
+
+async def test_the_text_of_a_background_stream_goes_on_where_it_was_left() -> None:
+    words = [TextGrew(f"{number} ") for number in range(30)]
+    pieces: list[str] = []
+    async with (
+        serve_gateway(ScriptedBackend([[*words, COUNTED, STOP]])) as gateway,
+        AsyncClient(base_url=gateway.base_url, environ={}) as client,
+    ):
+        async with client.stream(model="echo", input="hi", background=True) as stream:
+            async for piece in stream.text():
+                pieces.append(piece)
+                if len(pieces) == 7:
+                    break
+        assert stream.response is not None
+        after = stream.last_sequence_number
+        async with client.follow(stream.response.id, starting_after=after) as rest:
+            pieces += [piece async for piece in rest.text()]
+            response = await rest.final_response()
+    assert "".join(pieces) == response.output_text == "".join(word.text for word in words)

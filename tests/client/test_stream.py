@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from antiphon.client import AsyncClient, errors
+from antiphon.client.stream import Outbox
 from antiphon.protocol.codec import encode_response, encode_sse
 from antiphon.protocol.deltas import TextGrew
-from antiphon.protocol.events import OutputTextDelta, ResponseCompleted
+from antiphon.protocol.events import OutputTextDelta, ResponseCompleted, UnknownEvent
 from tests.asking import terminal
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, events, native, response, whole
@@ -340,3 +341,14 @@ async def test_a_stream_that_begins_with_an_error_is_that_error(
         with pytest.raises(expected):
             async with client.stream(model="m", input="x"):
                 pass
+
+
+def test_an_event_without_a_number_does_not_hide_the_last_one_that_has_one() -> None:
+    numbered = build([TextGrew("one"), COUNTED, STOP])[:2]
+    outbox = Outbox()
+    assert outbox.last_number is None
+    outbox.put(list(numbered))
+    assert list(outbox.rest) == numbered
+    outbox.put([UnknownEvent("keepalive", {})])
+    assert len(list(outbox.rest)) == 1
+    assert outbox.last_number == 1

@@ -14,6 +14,7 @@ stops the model.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from operator import length_hint
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -28,6 +29,7 @@ from antiphon.transport.stream import ByteStream
 
 __all__ = [
     "AsyncStream",
+    "Outbox",
     "Source",
     "TextReader",
     "Wire",
@@ -146,6 +148,52 @@ async def read_batch(body: ByteStream, road: Road) -> list[Event]:
     return []
 
 
+class Outbox:
+    """The events that were read together, on their way to the caller.
+
+    A caller may leave in the middle of them. `last_number` is the sequence number of the last
+    event that it got.
+    """
+
+    def __init__(self) -> None:
+        self._batch: list[Event] = []
+        self._before: int | None = None
+        self.rest: Iterator[Event] = iter(())
+        """The events that were not handed out yet."""
+
+    def put(self, batch: list[Event]) -> None:
+        """Take the next events, when none is left."""
+        if batch[0].sequence_number is None:
+            self._before = self.last_number
+        self._batch = batch
+        self.rest = iter(batch)
+
+    def put_out(self, batch: list[Event]) -> list[Event]:
+        """Take events that are handed out at once, and return them."""
+        if batch:
+            self.put(batch)
+            self.rest = iter(())
+        return batch
+
+    def drop(self) -> None:
+        """Forget what was not handed out."""
+        self._batch = self._batch[: self._count()]
+        self.rest = iter(())
+
+    @property
+    def last_number(self) -> int | None:
+        """The number of the last event that was handed out; None if there was none with one."""
+        for index in range(self._count() - 1, -1, -1):
+            number = self._batch[index].sequence_number
+            if number is not None and number >= 0:
+                return number
+        return self._before
+
+    def _count(self) -> int:
+        """Return how many were handed out: an iterator of a list knows what is left."""
+        return len(self._batch) - length_hint(self.rest)
+
+
 class AsyncStream:
     """The events of one response. Enter it once, to begin.
 
@@ -165,7 +213,7 @@ class AsyncStream:
         self._redact = redact
         self._is_whole = is_whole
         self._source: Source | None = None
-        self._unread: Iterator[Event] = iter(())
+        self._outbox = Outbox()
         self._accumulator = ResponseAccumulator()
         self._is_over = False
         self._final: Response | None = None
@@ -189,11 +237,11 @@ class AsyncStream:
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Yield every event."""
         while True:
-            for event in self._unread:
+            for event in self._outbox.rest:
                 yield event
             if not (batch := await self._read()):
                 return
-            self._unread = iter(batch)
+            self._outbox.put(batch)
 
     async def batches(self) -> AsyncGenerator[list[Event], None]:
         """Yield the events in batches: what one read of the wire brought."""
@@ -209,7 +257,7 @@ class AsyncStream:
 
     async def next_batch(self) -> list[Event]:
         """Return the next events; none when all have been told. Raise if the stream breaks."""
-        return list(self._unread) or await self._read()
+        return list(self._outbox.rest) or self._outbox.put_out(await self._read())
 
     async def final_response(self) -> Response:
         """Read to the end and return the response, whatever its status."""
@@ -225,6 +273,11 @@ class AsyncStream:
         return self._accumulator.response
 
     @property
+    def last_sequence_number(self) -> int | None:
+        """The number of the last event that was handed out: where `follow` goes on after a cut."""
+        return self._outbox.last_number
+
+    @property
     def deviations(self) -> list[str]:
         """Where the stream broke the rules, and was repaired."""
         return self._accumulator.deviations
@@ -237,7 +290,7 @@ class AsyncStream:
     async def close(self) -> None:
         """Hang up, and let the model stop. Closing twice does nothing."""
         self._is_over = True
-        self._unread = iter(())
+        self._outbox.drop()
         if self._source is not None:
             self._source.close()
 

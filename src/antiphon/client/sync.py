@@ -16,7 +16,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Generator,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -39,7 +38,7 @@ from antiphon.client.resources import (
     Model,
 )
 from antiphon.client.settings import WireApi
-from antiphon.client.stream import AsyncStream, has_more_waiting, text_reader
+from antiphon.client.stream import AsyncStream, Outbox, has_more_waiting, text_reader
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -140,7 +139,8 @@ class Stream:
     def __init__(self, portal: _Portal, stream: AsyncStream) -> None:
         self._portal = portal
         self._stream = stream
-        self._unread: Iterator[Event] = iter(())
+        self._outbox = Outbox()
+        self._is_read_out = False
 
     def __enter__(self) -> Self:
         """Send the request; return when the first event is here."""
@@ -158,10 +158,10 @@ class Stream:
     def __iter__(self) -> Generator[Event, None, None]:
         """Yield every event."""
         while True:
-            yield from self._unread
-            if not (batch := self.next_batch()):
+            yield from self._outbox.rest
+            if not (batch := self._portal.run(self._gather())):
                 return
-            self._unread = iter(batch)
+            self._outbox.put(batch)
 
     def batches(self) -> Generator[list[Event], None, None]:
         """Yield the events in batches: what one read of the wire brought."""
@@ -177,7 +177,7 @@ class Stream:
 
     def next_batch(self) -> list[Event]:
         """Return the next events; none when all have been told. Raise if the stream breaks."""
-        return list(self._unread) or self._portal.run(self._gather())
+        return list(self._outbox.rest) or self._outbox.put_out(self._portal.run(self._gather()))
 
     async def _gather(self) -> list[Event]:
         """Take along what is waiting already: every crossing costs as much as many events."""
@@ -194,13 +194,21 @@ class Stream:
 
     def final_response(self) -> Response:
         """Read to the end and return the response, whatever its status."""
-        self._unread = iter(())
+        self._outbox.drop()
+        self._is_read_out = True
         return self._portal.run(self._stream.final_response())
 
     @property
     def response(self) -> Response | None:
         """The response so far; None until an event has named it."""
         return self._stream.response
+
+    @property
+    def last_sequence_number(self) -> int | None:
+        """The number of the last event that was handed out: where `follow` goes on after a cut."""
+        if self._is_read_out:
+            return self._stream.last_sequence_number
+        return self._outbox.last_number
 
     @property
     def deviations(self) -> list[str]:
@@ -214,7 +222,7 @@ class Stream:
 
     def close(self) -> None:
         """Hang up, and let the model stop. Closing twice does nothing."""
-        self._unread = iter(())
+        self._outbox.drop()
         if not self._portal.is_closed:
             self._portal.run(self._stream.close())
 
