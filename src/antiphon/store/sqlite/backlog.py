@@ -45,6 +45,8 @@ class Job(Promise[Any]):
     is_removal = False
     outcome: Any = None
     """What `run` has returned, or why it could not run: the answer, once it may be told."""
+    on_failure: Callable[[StoreUnavailable], None] | None = None
+    """Called in the thread if it could not run, for a job that nobody waits for."""
 
     def __init__(self, run: Run[Any], deadline: float, watch: Watch | None = None) -> None:
         self.run = run

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from antiphon.protocol.errors import AntiphonError, StoreUnavailable
+from antiphon.protocol.errors import AntiphonError, StoreUnavailable, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store.base import Admit, Batch, History, KeyRecord, Log, Notice, Orphan
@@ -52,6 +53,8 @@ _LOOK_AGAIN: Final = 0.1
 # Closed logs whose rows are removed together, and how long the first of them waits for others.
 _PURGE_AT_ONCE: Final = 100
 _PURGE_SECONDS: Final = 5.0
+# Reasons that are kept for turns which have not ended yet.
+_MOST_LOST_BEGINNINGS: Final = 1000
 
 _T = TypeVar("_T")
 
@@ -95,6 +98,8 @@ class SqliteStore:
         self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
         self.claims = SqliteClaims(self._writer, self._reader, self._presence)
         self.notices = SqliteNotices(self._writer)
+        self._lost_beginnings: OrderedDict[str, str] = OrderedDict()
+        """Why the beginnings of turns could not be written, by the ids of their responses."""
 
     async def begin(
         self,
@@ -123,7 +128,14 @@ class SqliteStore:
             await self._writer.call_or_share(run, size)
             self._waiters.wake(response.id)
         else:
-            self._writer.post(run, size)
+            note = partial(self._note_lost_beginning, response.id)
+            self._writer.post(run, size, on_failure=note)
+
+    def _note_lost_beginning(self, response_id: str, fault: StoreUnavailable) -> None:
+        """Remember why a turn could not begin, for its end. Runs in the writer's thread."""
+        self._lost_beginnings[response_id] = fault.message
+        while len(self._lost_beginnings) > _MOST_LOST_BEGINNINGS:
+            self._lost_beginnings.popitem(last=False)
 
     async def forget(self, owner: str, response_id: str) -> None:
         """Undo a beginning that this store has made; what it held is erased a little later."""
@@ -168,7 +180,12 @@ class SqliteStore:
         run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
         size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
         write = self._writer.call if batch is None else self._writer.call_or_share
-        has_rows: bool = await write(run, size)
+        has_rows: bool
+        try:
+            has_rows = await write(run, size)
+        except TurnLost as error:
+            reason = self._lost_beginnings.pop(response.id, None)
+            raise error if reason is None else TurnLost(reason) from error
         self._waiters.wake(response.id)
         if has_rows:
             self._purge_later()

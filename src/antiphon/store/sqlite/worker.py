@@ -211,10 +211,21 @@ class Writer(_Worker):
         """Whether something is waiting or being written."""
         return self._backlog.is_busy
 
-    def post(self, run: Run[object], size: int, *, is_removal: bool = False) -> None:
-        """Run this before any later job, some time soon. Nobody hears whether it worked."""
+    def post(
+        self,
+        run: Run[object],
+        size: int,
+        *,
+        is_removal: bool = False,
+        on_failure: Callable[[StoreUnavailable], None] | None = None,
+    ) -> None:
+        """Run this before any later job, some time soon. Nobody waits for it.
+
+        `on_failure` is called in the writer's thread if it could not run.
+        """
         job = Job(run, time.monotonic() + self._patience)
         job.is_removal = is_removal
+        job.on_failure = on_failure
         if self._backlog.put(job, size):
             asyncio.get_running_loop().call_later(_LINGER, self._backlog.ring)
 
@@ -282,8 +293,10 @@ class Writer(_Worker):
                     self._do(half)
         else:
             self._queue.leave()
-            self.is_ailing = False
-            self._trouble.end()
+            if any(not isinstance(job.outcome, Exception) for job in jobs):
+                # Else every job was refused and nothing was written: that shows nothing.
+                self.is_ailing = False
+                self._trouble.end()
             if self._eraser is not None:
                 jobs = self._keep_removals(jobs)
             deliver(jobs)
@@ -381,7 +394,9 @@ class Writer(_Worker):
     def _fail(self, jobs: list[Job], error: Exception) -> None:
         self.is_ailing = True
         for job in jobs:
-            job.outcome = unavailable(error)
+            job.outcome = fault = unavailable(error)
+            if job.on_failure is not None:
+                job.on_failure(fault)
         if jobs:
             self._trouble.report(unavailable(error).message)
         deliver(jobs)
