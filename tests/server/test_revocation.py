@@ -25,6 +25,8 @@ from tests.faults.house import settled
 from tests.faults.listening import listen
 from tests.talking import talk
 
+TRY = {"x-stainless-retry-count": "0"}
+RETRY = {"x-stainless-retry-count": "1"}
 KEYED = ServerSettings(require_keys=True)
 
 
@@ -120,6 +122,29 @@ async def test_a_turn_that_is_not_streamed_ends_too(site: Site) -> None:
 
     error = answer.json["error"]
     assert error["code"] == "key_revoked"
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_retry_that_waits_for_the_first_run_ends_when_its_key_is_revoked(
+    site: Site, store: bool
+) -> None:
+    revoked, valid = await site.key(), await site.key()
+    body = {"model": "echo", "store": store}
+    keys = site.gateway.app.keys
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(ask(site.gateway, valid | TRY, **body))
+        while len(keys._in_use) < 1:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.001)
+        second = tasks.create_task(ask(site.gateway, revoked | RETRY, **body))
+        while len(keys._in_use) < 2:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.001)
+        await site.revoke(revoked)
+        refused = await second
+        site.hold.set()
+        answer = await first
+
+    assert (refused.status, refused.error["code"]) == (401, "key_revoked")
+    assert answer.json["status"] == "completed"
 
 
 async def test_turns_of_other_keys_of_the_same_owner_go_on(site: Site) -> None:

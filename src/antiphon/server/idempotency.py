@@ -28,8 +28,8 @@ written down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Final, Protocol
 
@@ -65,6 +65,10 @@ _OUR_FAULTS: Final = frozenset(
 )
 _ANSWERED: Final = frozenset({"completed", "incomplete"})
 _CAME_TO_NOTHING: Final = frozenset({"failed", "cancelled"})
+
+
+Guard = Callable[[], AbstractAsyncContextManager[None]]
+"""Makes what stands around a wait."""
 
 
 class InFlight(Conflict):
@@ -190,12 +194,17 @@ class Once:
         self._join_seconds = join_seconds
 
     async def admit(
-        self, owner: str, headers: Mapping[str, str], data: bytes, request: CreateResponse
+        self,
+        owner: str,
+        headers: Mapping[str, str],
+        data: bytes,
+        request: CreateResponse,
+        guard: Guard = nullcontext,
     ) -> Run:
         """Say what to do with this POST /v1/responses, of which `data` is the body.
 
-        `headers` are found by names of any case, as aiohttp's are.
-        Raise InFlight or Mismatch if nothing can be done.
+        `headers` are found by names of any case, as aiohttp's are. `guard` stands around the
+        wait for another run, and may end it. Raise InFlight or Mismatch if nothing can be done.
         """
         key, retries = read_key(headers), read_retries(headers)
         if key is None and retries is None:
@@ -210,8 +219,8 @@ class Once:
             is_stored=request.store is not False,
         )
         if not ask.is_stored:
-            return await self._by_memory(ask)
-        return await (self._by_key(ask) if ask.has_key else self._by_retry(ask))
+            return await self._by_memory(ask, guard)
+        return await (self._by_key(ask) if ask.has_key else self._by_retry(ask, guard))
 
     def close_entry(
         self, ask: _Ask, entry: Recently, response: Response | None, error: BaseException | None
@@ -244,7 +253,7 @@ class Once:
         if response is None or is_void or response.status in _CAME_TO_NOTHING:
             await store.claims.release(ask.owner, ask.token, response_id)
 
-    async def _by_memory(self, ask: _Ask) -> Run:
+    async def _by_memory(self, ask: _Ask, guard: Guard) -> Run:
         """Answer what must not be stored from memory, or run it."""
         while True:
             entry = self.recent.find(ask.owner, ask.token, self._engine.now())
@@ -257,7 +266,8 @@ class Once:
                 return self._new(ask) if response is None else self._again(ask, response)
             if ask.has_key:
                 raise InFlight
-            await self._wait_for(entry)
+            async with guard():
+                await self._wait_for(entry)
 
     async def _by_key(self, ask: _Ask) -> Run:
         """Claim the key, durably, or answer with what it led to."""
@@ -299,11 +309,13 @@ class Once:
         release = partial(self._engine.store.claims.release, ask.owner, ask.token, response_id)
         self._engine.debts.owe(release, is_in_doubt=True)
 
-    async def _by_retry(self, ask: _Ask) -> Run:
+    async def _by_retry(self, ask: _Ask, guard: Guard) -> Run:
         """Join the recent run of the same body, or run it."""
-        first = await self._join(ask) if ask.is_retry else None
-        if first is not None:
-            return self._again(ask, first)
+        if ask.is_retry:
+            async with guard():
+                first = await self._join(ask)
+            if first is not None:
+                return self._again(ask, first)
         run = self._new(ask)
         assert run.response_id is not None
         try:

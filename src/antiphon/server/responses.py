@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -35,7 +36,9 @@ async def create(call: Call) -> web.StreamResponse:
     dialect = call.dialect
     request = await read_create(call)
     app, headers = call.app, call.request.headers
-    async with await app.once.admit(call.owner, headers, await read_data(call), request) as run:
+    guard = partial(app.keys.guarding, call.key_id)
+    run_of = app.once.admit(call.owner, headers, await read_data(call), request, guard)
+    async with await run_of as run:
         if run.first is not None:
             return await _repeat(call, request, run.first, dialect)
         if request.background:

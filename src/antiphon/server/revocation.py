@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.errors import KeyRevoked, StoreUnavailable
 from antiphon.store.base import Store
 
 __all__ = ["KeyWatch"]
@@ -62,6 +62,19 @@ class KeyWatch:
             yield
         finally:
             self.remove(mark)
+
+    @asynccontextmanager
+    async def guarding(self, key_id: str | None) -> AsyncIterator[None]:
+        """Do something that may take long; end it with KeyRevoked if this key is revoked."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+                with self.watching(key_id, lambda: limit.reschedule(loop.time())):
+                    yield
+        except TimeoutError:
+            if limit.expired():
+                raise KeyRevoked from None
+            raise
 
     async def _watch(self) -> None:
         while True:
