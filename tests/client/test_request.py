@@ -374,6 +374,11 @@ def cycle() -> dict[str, Any]:
         ({"temperature": Broken()}, "temperature", "it is of type Broken"),
         ({"temperature": Vector()}, "temperature", "it is of type Vector"),
         ({"temperature": int}, "temperature", "it is of type type"),
+        (
+            {"tools": [lambda: 0]},
+            "tools[0]",
+            "it is a function; antiphon.client.function_tool makes a tool of it",
+        ),
         ({"tools": [{"type": "x", "y": Opaque()}]}, "tools[0].y", "it is of type Opaque"),
         ({"extra_body": {"a": b"x"}}, "extra_body.a", "it is of type bytes; give text"),
         ({"input": b"hi"}, "input", "it is of type bytes; give text"),

@@ -75,7 +75,7 @@ def test_closing_twice_does_nothing_and_a_closed_client_says_so() -> None:
 
 def test_a_stream_must_be_entered() -> None:
     with Client(base_url="http://127.0.0.1:1/v1", environ={}) as client:
-        with pytest.raises(RuntimeError, match="enter the stream first"):
+        with pytest.raises(RuntimeError, match="enter the stream first: with client"):
             next(iter(client.stream(model="m", input="x")))
         assert client.base_url == "http://127.0.0.1:1/v1"
         assert client.wire_api == "responses"

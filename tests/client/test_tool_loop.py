@@ -455,3 +455,14 @@ async def test_the_synchronous_loop_refuses_an_asynchronous_tool_by_name() -> No
     async with native(calls('{"a":2,"b":3}'), DONE) as server:
         with pytest.raises(BadTool, match="'add': it is asynchronous, and run_tools_sync"):
             await run("sync", server.base_url, {"add": add})
+
+
+async def test_the_other_kind_of_client_is_refused_before_anything_is_asked() -> None:
+    sync: Any = Client(base_url="http://127.0.0.1:1/v1", environ={})
+    other: Any = AsyncClient(base_url="http://127.0.0.1:1/v1", environ={})
+    with sync:
+        with pytest.raises(TypeError, match="with a Client it is run_tools_sync"):
+            await run_tools(sync, {}, model="m", input="x")
+        with pytest.raises(TypeError, match="with an AsyncClient it is run_tools"):
+            run_tools_sync(other, {}, model="m", input="x")
+    await other.close()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.host import DataPart, Message, Role, TextPart, ToolResultPart
+from antiphon.host.translate import translate_messages
 
 
 @pytest.mark.parametrize("text", ["x", b"x", "", None, 7])
@@ -37,3 +38,17 @@ def test_the_result_of_a_tool_is_parts_as_well() -> None:
 def test_parts_in_any_sequence_are_a_message() -> None:
     assert Message(Role.USER, (TextPart("x"),)) == Message.user("x")
     assert Message(Role.ASSISTANT, []).content == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ("hello", r"messages is a list of Message, not str; write \[Message\.user"),
+        (Message.user("hello"), "messages is a list of Message, not Message"),
+        ([{"role": "user", "content": "x"}], r"messages\[0\] is dict, not a Message"),
+        ([Message.user("a"), "b"], r"messages\[1\] is str.*Message\.assistant"),
+    ],
+)
+def test_what_is_no_list_of_messages_is_refused_with_what_to_write(messages: Any, why: str) -> None:
+    with pytest.raises(TypeError, match=why):
+        translate_messages(messages)

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.client import Client
+from antiphon.client import AsyncClient, Client
 from antiphon.host import (
     RESPONSES_FOR_ALL,
     Message,
+    Provider,
     ProviderSettings,
     RespondOptions,
     SyncProvider,
@@ -241,6 +242,16 @@ async def test_ctrl_c_hangs_up_and_leaves_the_client_usable() -> None:
             if program.returncode is None:
                 program.kill()
                 await program.wait()
+
+
+def test_a_provider_with_the_other_kind_of_client_says_which_it_needs() -> None:
+    sync: Any = Client(base_url="http://127.0.0.1:1/v1", environ={})
+    other: Any = AsyncClient(base_url="http://127.0.0.1:1/v1", environ={})
+    with sync:
+        with pytest.raises(TypeError, match="with a Client it is SyncProvider"):
+            Provider(sync)
+        with pytest.raises(TypeError, match="with an AsyncClient it is Provider"):
+            SyncProvider(other)
 
 
 async def test_an_answer_that_never_began_can_be_closed() -> None:

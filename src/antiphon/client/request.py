@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import decimal
 import enum
+import inspect
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -269,6 +270,8 @@ def _number(value: Any) -> bool | int | float | None:
 
 def _foreign(value: Any) -> Any:
     """Return what msgspec knows to write: dates, sets, dataclasses and the like."""
+    if inspect.isroutine(value):
+        raise _Unwritable("it is a function; antiphon.client.function_tool makes a tool of it")
     try:
         built = msgspec.to_builtins(value, str_keys=True, builtin_types=_OURS)
     except TypeError:

@@ -41,6 +41,9 @@ __all__ = [
 
 # Usage and the end mark of a chat server follow its last word at once, or not at all.
 _AFTERWORD: Final = 5.0
+_NOT_ENTERED: Final = (
+    "enter the stream first: with client.stream(…) as stream; async with for an AsyncClient"
+)
 
 
 class Source(Protocol):
@@ -298,7 +301,7 @@ class AsyncStream:
         """Read the wire once, and keep account of what it tells."""
         source = self._source
         if source is None:
-            raise RuntimeError("enter the stream first: async with client.stream(…) as stream")
+            raise RuntimeError(_NOT_ENTERED)
         if self._fault is not None:
             raise self._fault
         batch = [] if self._is_over else await source.read()

@@ -88,6 +88,8 @@ async def run_tools(
     handler may be a coroutine function. A call that has no handler ends the loop: the
     response holds it, and it is the caller's. So does the last of `max_rounds`.
     """
+    if not isinstance(client, AsyncClient):
+        raise TypeError("run_tools needs an AsyncClient; with a Client it is run_tools_sync")
     wire_api = wire_api or client.wire_api
     loop = _Loop(handlers, params, wire_api)
     while True:
@@ -114,6 +116,8 @@ def run_tools_sync(
     **params: Unpack[Params],
 ) -> ToolRun:
     """Do what `run_tools` does, with a synchronous client and plain functions."""
+    if not isinstance(client, Client):
+        raise TypeError("run_tools_sync needs a Client; with an AsyncClient it is run_tools")
     wire_api = wire_api or client.wire_api
     loop = _Loop(handlers, params, wire_api)
     while True:

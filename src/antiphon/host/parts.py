@@ -22,6 +22,7 @@ __all__ = [
     "ThinkingPart",
     "ToolCallPart",
     "ToolResultPart",
+    "check_messages",
 ]
 
 
@@ -118,6 +119,21 @@ class Message(msgspec.Struct, frozen=True):
     def assistant(cls, content: str | Sequence[Part]) -> Message:
         """Return what the model said."""
         return cls(Role.ASSISTANT, (TextPart(content),) if isinstance(content, str) else content)
+
+
+def check_messages(messages: object) -> None:
+    """Raise TypeError unless this is a sequence of messages."""
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise TypeError(
+            f"messages is a list of Message, not {type(messages).__name__}; "
+            "write [Message.user(…)] for a single question"
+        )
+    for place, message in enumerate(messages):
+        if not isinstance(message, Message):
+            raise TypeError(
+                f"messages[{place}] is {type(message).__name__}, not a Message; "
+                "Message.system, Message.user and Message.assistant make one"
+            )
 
 
 def _check_content(content: object, kinds: tuple[type, ...], how: str) -> None:

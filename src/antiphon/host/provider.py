@@ -106,6 +106,8 @@ class Provider:
         usage: UsageTracker | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        if not isinstance(client, AsyncClient):
+            raise TypeError("Provider needs an AsyncClient; with a Client it is SyncProvider")
         table = table or ModelTable()
         self.usage: Final = usage or UsageTracker()
         self.tokens: Final = TokenCounter(table=table)

@@ -130,6 +130,8 @@ class SyncProvider:
         usage: UsageTracker | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        if not isinstance(client, Client):
+            raise TypeError("SyncProvider needs a Client; with an AsyncClient it is Provider")
         self._client = client
         self._provider = Provider(
             client.asynchronous, settings, table=table, usage=usage, environ=environ

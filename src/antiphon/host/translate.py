@@ -56,6 +56,7 @@ from antiphon.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    check_messages,
 )
 from antiphon.protocol.items import Item
 from antiphon.protocol.items import Part as WirePart
@@ -124,6 +125,7 @@ def translate_messages(
 
     Raise UnsupportedContent for data that is of no media type and no marker.
     """
+    check_messages(messages)
     writer = _Writer(settings, _sealed_ids(messages))
     for message in messages:
         writer.write(message)
