@@ -40,6 +40,16 @@ async def chat_gateway() -> AsyncIterator[tuple[Gateway, ScriptedUpstream]]:
             {"efort": "low"},
             "reasoning.efort: unknown parameter; did you mean reasoning.effort?",
         ),
+        (
+            "tools",
+            [{"type": "function", "name": "f", "paramters": {"type": "object"}}],
+            "tools[0].paramters: unknown parameter; did you mean parameters?",
+        ),
+        (
+            "text",
+            {"format": {"type": "text", "strct": True}},
+            "text.format.strct: unknown parameter; did you mean text.format.strict?",
+        ),
         ("blue_moon", 1, "blue_moon: unknown parameter; this backend cannot send it"),
     ],
 )
@@ -55,6 +65,15 @@ async def test_an_unknown_parameter_is_reported_with_what_to_use(
     assert any(note in told for told in answer.json["antiphon"]["degraded"])
     assert refused.status == 400
     assert note in refused.error["message"]
+
+
+async def test_asking_for_usage_in_a_stream_is_no_unknown_parameter() -> None:
+    async with chat_gateway() as (gateway, _):
+        strict = {"x-antiphon-strict": "1"}
+        answer = await ask(gateway, strict, stream_options={"include_usage": True})
+
+    assert answer.status == 200
+    assert "x-antiphon-degraded" not in answer.headers
 
 
 async def test_a_parameter_that_the_api_has_is_not_called_unknown() -> None:
@@ -95,6 +114,11 @@ async def test_messages_are_refused_with_the_name_that_they_have_here(also: dict
                 "tool_choice": {"type": "function", "function": {"name": "f"}},
             },
             "tool_choice.name",
+            "beside type",
+        ),
+        (
+            {"text": {"format": {"type": "json_schema", "json_schema": {"name": "n"}}}},
+            "text.format.name",
             "beside type",
         ),
         (

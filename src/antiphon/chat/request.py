@@ -19,7 +19,7 @@ from antiphon.chat.profiles import PROFILES, Profile
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
-from antiphon.protocol.unknown import explain_unknown
+from antiphon.protocol.unknown import MOST_HINTS, explain_unknown
 
 __all__ = ["encode_request", "names_in_text", "unenforced", "write_request"]
 
@@ -30,7 +30,6 @@ _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 # What means "as you like": leaving it out says the same.
 _CANNOT: Final = "this backend cannot send it"
-_MOST_HINTS: Final = 16
 _ANY_EXTRA: Final = frozenset(name for one in PROFILES.values() for name in one.extra_fields) | {
     "n"
 }
@@ -224,8 +223,7 @@ def _put_hints(plan: Plan, profile: Profile, body: Body, report: list[str]) -> N
 
 
 def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: list[str]) -> None:
-    # To look for the nearest name takes its time: not for a body that is full of unknown ones.
-    known = _ANY_EXTRA if len(extra) <= _MOST_HINTS else None
+    known = _ANY_EXTRA if len(extra) <= MOST_HINTS else None
     for name, value in extra.items():
         if value is None:
             continue
@@ -234,6 +232,8 @@ def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: l
             body[field] = value
         elif name == "n" and value == 1:
             continue  # every answer has one choice anyway
+        elif name == "stream_options.include_usage":
+            continue  # every stream ends with its usage anyway
         else:
             hint = _CANNOT if known is None else explain_unknown(name, known)
             report.append(f"{name}: {hint}")

@@ -145,9 +145,12 @@ _NESTED: Final[dict[str, type[msgspec.Struct]]] = {
     "text": TextRequest,
     "stream_options": StreamOptions,
 }
-PARAMETERS: Final = _FIELDS | {
-    f"{name}.{field}" for name, shape in _NESTED.items() for field in shape.__struct_fields__
-}
+_FORMAT: Final = frozenset({"type", "name", "description", "schema", "strict"})
+PARAMETERS: Final = (
+    _FIELDS
+    | {f"{name}.{field}" for name, shape in _NESTED.items() for field in shape.__struct_fields__}
+    | {f"text.format.{field}" for field in _FORMAT}
+)
 """The names of all parameters that are read, those of inner objects with their path."""
 
 
@@ -196,12 +199,14 @@ def _unknown(body: dict[str, Any]) -> dict[str, Any]:
 
 def _unknown_inside(body: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of inner objects that we do not know, by their path."""
-    return {
+    found = {
         f"{name}.{key}": value
         for name, shape in _NESTED.items()
         for key, value in (body.get(name) or {}).items()
         if key not in shape.__struct_fields__
     }
+    form = (body.get("text") or {}).get("format") or {}
+    return found | {f"text.format.{key}": form[key] for key in form if key not in _FORMAT}
 
 
 def _check_items(items: list[Item]) -> None:
@@ -261,8 +266,10 @@ def _check_format(text: TextRequest | None) -> None:
         return
     for field, cls in (("name", str), ("schema", dict)):
         if not isinstance(form.get(field), cls):
+            is_nested = isinstance(form.get("json_schema"), dict)
+            hint = ": it stands beside type here, not under json_schema" if is_nested else ""
             raise InvalidRequest(
-                f"text.format.{field} is missing or of the wrong type",
+                f"text.format.{field} is missing or of the wrong type{hint}",
                 code="missing_required_parameter" if field not in form else "invalid_type",
                 param=f"text.format.{field}",
             )

@@ -24,6 +24,7 @@ from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Choice, Meant, Tool, ToolPolicy, check_shape
+from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
 __all__ = ["Offer", "Toolbox", "gather_tools", "resolve_choice"]
 
@@ -288,8 +289,10 @@ def _is_named(tool: Tool) -> bool:
 def _report_fields(tool: Tool, where: str, report: list[str]) -> None:
     known = _FIELDS[tool["type"]]
     if not known.issuperset(tool):
-        unknown = (name for name, value in tool.items() if value and name not in known)
-        report.extend(f"{where}.{name}" for name in unknown)
+        for name in (name for name, value in tool.items() if value and name not in known):
+            near = nearest_name(name, known) if len(report) < MOST_HINTS else None
+            hint = f": unknown parameter; did you mean {near}?" if near else ""
+            report.append(f"{where}.{name}{hint}")
 
 
 def _is_deferred(entry: _Found) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from antiphon.protocol.request import PARAMETERS
 
-__all__ = ["explain_unknown"]
+__all__ = ["MOST_HINTS", "explain_unknown", "nearest_name"]
 
 # Parameters of the API that this version does not read.
 _UNREAD: Final = frozenset(
@@ -40,6 +40,8 @@ _HERE: Final = {
     "verbosity": "text.verbosity",
     "web_search_options": "tools with web_search",
 }
+MOST_HINTS: Final = 16
+"""To look for the nearest name takes its time: not for a body that is full of unknown ones."""
 _NEAR: Final = 0.8
 _MAX_NAME: Final = 64
 _CANNOT: Final = "this backend cannot send it"
@@ -56,7 +58,19 @@ def explain_unknown(name: str, also_known: frozenset[str] = frozenset()) -> str:
     known = _KNOWN | also_known
     if name in known:
         return _CANNOT
-    near = get_close_matches(name, sorted(known), 1, _NEAR) if len(name) <= _MAX_NAME else []
-    return (
-        f"unknown parameter; did you mean {near[0]}?" if near else f"unknown parameter; {_CANNOT}"
-    )
+    near = nearest_name(name, known)
+    return f"unknown parameter; did you mean {near}?" if near else f"unknown parameter; {_CANNOT}"
+
+
+def nearest_name(name: str, known: frozenset[str]) -> str | None:
+    """Return the known name that this one is a misspelling of, if there is one.
+
+    Of a path, only the last step is compared, with the other names below the same object.
+    """
+    if len(name) > _MAX_NAME:
+        return None
+    parent, dot, last = name.rpartition(".")
+    rivals = sorted(other for other in known if other.startswith(parent + dot))
+    steps = [other.removeprefix(parent + dot) for other in rivals]
+    near = get_close_matches(last, steps, 1, _NEAR)
+    return parent + dot + near[0] if near else None
