@@ -10,7 +10,7 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.client import errors
+from antiphon.client import errors, function_tool
 from antiphon.client.parameters import PARAMETERS, REFUSED
 from antiphon.host import GateConfig, Message, RespondOptions, TextPart, ToolSpec
 from antiphon.host.options import make_params, session_of, system_text
@@ -193,6 +193,32 @@ async def test_hosted_tools_go_beside_those_of_the_application() -> None:
     assert body["tool_choice"] == "auto"
     (alone,) = await sent_with(RespondOptions(model_options={"tools": [SEARCH]}))
     assert alone["tools"] == [SEARCH]
+
+
+@function_tool
+def look_up(city: str) -> str:
+    """Tells the weather.
+
+    Args:
+        city: Where.
+    """
+    return f"18 degrees in {city}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [RespondOptions(tools=[look_up]), RespondOptions(model_options={"tools": [look_up]})],
+    ids=["tools", "model_options"],
+)
+async def test_a_function_may_be_a_tool_wherever_tools_are_given(options: RespondOptions) -> None:
+    (body,) = await sent_with(options)
+    assert body["tools"] == [look_up.definition]
+
+
+async def test_what_is_no_tool_is_refused_with_what_to_give() -> None:
+    wrong: Any = [WEATHER, look_up.function]
+    with pytest.raises(errors.BadTool, match=r"tools\[1\].*of type function.*function_tool"):
+        await sent_with(RespondOptions(tools=wrong))
 
 
 @pytest.mark.parametrize("choice", [NAMED, "none", "required"])

@@ -23,7 +23,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from antiphon.client.errors import BadCall
+from antiphon.client.function_tools import FunctionTool
 from antiphon.client.parameters import Params, refuse_chat_only
+from antiphon.client.request import plain_json
 from antiphon.client.settings import WireApi
 from antiphon.host.tool_specs import ToolSpec, translate_tool_mode, translate_tools
 from antiphon.host.translate import Translation
@@ -43,7 +45,7 @@ class RespondOptions(msgspec.Struct, frozen=True, kw_only=True):
     thread, so that only what is new is sent, and they are counted together.
     """
 
-    tools: Sequence[ToolSpec] = ()
+    tools: Sequence[ToolSpec | FunctionTool] = ()
     tool_mode: Mode = "auto"
     model_options: Mapping[str, Any] = {}
     system_prompt: str = ""
@@ -76,7 +78,11 @@ def make_params(model: str, sent: Translation, options: RespondOptions, wire: Wi
     as `messages`, because it is the whole conversation: where the call continues a thread, the
     client takes out what the server already has.
     """
-    given = {name: value for name, value in options.model_options.items() if value is not None}
+    given = {
+        name: plain_json(value, name)
+        for name, value in options.model_options.items()
+        if value is not None
+    }
     _refuse_other_input(model, given)
     if wire != "chat":
         refuse_chat_only(given, _CHAT_FOR_ALL)

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.client.errors import BadTool
+from antiphon.client.function_tools import FunctionTool
 from antiphon.protocol.tools import Mode, Tool
 
 __all__ = ["ToolSpec", "translate_tool_mode", "translate_tools"]
@@ -26,22 +28,30 @@ class ToolSpec(msgspec.Struct, frozen=True):
     input_schema: Mapping[str, Any] | None = None
 
 
-def translate_tools(tools: Sequence[ToolSpec]) -> list[Tool]:
-    """Return the tools as function tools.
+def translate_tools(tools: Sequence[ToolSpec | FunctionTool]) -> list[Tool]:
+    """Return the tools as function tools. Raise BadTool for what is none.
 
-    They are not `strict`, which is the default where a request is silent: a host's schema
-    rarely keeps the rules of that mode, and servers refuse one that does not.
+    Those of a host are not `strict`, which is the default where a request is silent: a host's
+    schema rarely keeps the rules of that mode, and servers refuse one that does not.
     """
-    return [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": _plain(tool.input_schema or {"type": "object", "properties": {}}),
-            "strict": False,
-        }
-        for tool in tools
-    ]
+    return [_translate_tool(tool, place) for place, tool in enumerate(tools)]
+
+
+def _translate_tool(tool: object, place: int) -> Tool:
+    if isinstance(tool, FunctionTool):
+        return dict(tool.definition)
+    if not isinstance(tool, ToolSpec):
+        kind = type(tool).__name__
+        raise BadTool(
+            f"tools[{place}]", f"it is of type {kind}; give a ToolSpec or function_tool(…)"
+        )
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": _plain(tool.input_schema or {"type": "object", "properties": {}}),
+        "strict": False,
+    }
 
 
 def translate_tool_mode(mode: Mode) -> str:
