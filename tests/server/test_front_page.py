@@ -34,3 +34,17 @@ async def test_health_and_version_have_their_conventional_names() -> None:
         version = await request(gateway, "GET", "/../version")
     assert health.body == alias.body == b'{"status":"ok"}'
     assert version.json == {"name": "antiphon", "version": __version__}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/version", "/health", "/healthz", "/readyz", "/openapi.json"]
+)
+async def test_head_is_answered_like_get_without_a_body(path: str) -> None:
+    settings = ServerSettings(require_keys=True)
+    async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
+        whole = await request(gateway, "GET", f"/..{path}")
+        head = await request(gateway, "HEAD", f"/..{path}")
+        closed = await request(gateway, "HEAD", "/models")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["Content-Length"] == str(len(whole.body))
+    assert closed.status == 405

@@ -321,6 +321,10 @@ class App:
                 code="unknown_url",
             )
         route = by_method.get(request.method)
+        if route is None and request.method == "HEAD":
+            # Monitors ask so. The head is that of GET, and aiohttp sends no body.
+            read = by_method.get("GET")
+            route = read if read is not None and read.is_open else None
         if route is None:
             raise _WrongMethod(request.method, sorted(by_method))
         return path, route, path_id, item_id
