@@ -10,6 +10,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
@@ -18,6 +20,9 @@ from antiphon.server.memory import default_memory, limit_kernel_buffer
 from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, ask_stream, request, terminal
+from tests.server.test_request_log import Lines, lines
+
+__all__ = ["lines"]  # a fixture of another module
 
 MIB = 1024 * 1024
 LIMITS = ServerLimits(memory_bytes=10 * MIB)
@@ -61,6 +66,38 @@ async def test_a_body_that_does_not_fit_now_is_refused_with_503_unread() -> None
     assert refused.headers["Retry-After"] == "1"
     assert small.status == 200
     assert fits.status == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_openai_sdk_tries_again_after_a_503_for_memory(
+    stream: bool, lines: Lines
+) -> None:
+    text = "x" * MIB
+    async with (
+        served() as gateway,
+        AsyncOpenAI(base_url=gateway.base_url, api_key="x") as client,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        hold = gateway.app.engine.budget.hold("somebody", 7 * MIB)
+        asked = tasks.create_task(create(client, text, stream=stream))
+        await lines.requests("POST")
+        hold.release()
+        answer = await asked
+        statuses = [line["status"] for line in await lines.requests("POST", 2)]
+
+    assert statuses == [503, 200]
+    assert answer.output_text == text
+
+
+async def create(client: AsyncOpenAI, text: str, *, stream: bool) -> Response:
+    """Ask as a program does that has the official SDK."""
+    if not stream:
+        return await client.responses.create(model="echo", input=text)
+    events = await client.responses.create(model="echo", input=text, stream=True)
+    last = [event async for event in events][-1]
+    assert last.type == "response.completed"
+    return last.response
 
 
 async def test_items_that_are_listed_reserve_memory_before_they_are_read() -> None:
