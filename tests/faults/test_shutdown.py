@@ -180,6 +180,27 @@ async def test_killed_workers_lose_nothing_that_was_acknowledged(tmp_path: Path)
         await check_all_there(process, acknowledged)
 
 
+@linux_only
+async def test_what_a_killed_parent_left_in_tmp_is_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    async with ScriptedUpstream(PLAIN) as upstream:
+        async with serve_process(tmp_path, upstream.base_url, workers=2) as process:
+            (first,) = temporary.iterdir()
+            workers = process.workers()
+            await process.kill()
+            # They notice that their parent is gone, and use the directory until then.
+            await until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+            assert first.exists()
+        async with serve_process(tmp_path, upstream.base_url, workers=2):
+            (second,) = temporary.iterdir()
+
+    assert first != second
+
+
 @unix_only
 async def test_kill_in_mid_turn_ends_it_as_failed_after_the_restart(tmp_path: Path) -> None:
     async with ScriptedUpstream([WAITING, PLAIN]) as upstream:

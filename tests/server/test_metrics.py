@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.server.auth import new_key
 from antiphon.server.metrics import Metrics
-from antiphon.server.metrics_board import MetricsBoard
+from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import serve_gateway
@@ -79,6 +81,41 @@ def test_the_successor_of_a_dead_worker_goes_on_from_its_counters(tmp_path: Path
     second.note_request("/v1/responses", 200, 0.1)
     assert _requests(second) == 2.0
     assert "antiphon_turns 0.0" in second.render().decode()
+
+
+unix_only = pytest.mark.skipif(sys.platform == "win32", reason="there are no workers")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@unix_only
+def test_the_directory_of_a_gateway_that_is_gone_is_removed(temporary: Path) -> None:
+    left = temporary / "antiphon-metrics-left"
+    left.mkdir()
+    (left / "in-use").touch()
+    (left / "worker-0").touch()
+    with board_directory() as own:
+        assert list(temporary.iterdir()) == [own]
+    assert list(temporary.iterdir()) == []
+
+
+@unix_only
+def test_the_directory_of_a_gateway_that_runs_is_not_removed(temporary: Path) -> None:
+    with board_directory() as first, board_directory() as second:
+        assert set(temporary.iterdir()) == {first, second}
+
+
+@unix_only
+def test_a_directory_that_is_not_locked_yet_is_not_removed(temporary: Path) -> None:
+    begun = temporary / "antiphon-metrics-begun"
+    begun.mkdir()
+    (begun / "new").touch()
+    with board_directory():
+        assert begun.exists()
 
 
 async def test_a_key_does_not_read_the_metrics_of_all_owners() -> None:

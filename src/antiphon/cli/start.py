@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from antiphon.cli.sealing import read_seal_keys
 from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
 from antiphon.server.log_lines import LineWriter, formatter_for
-from antiphon.server.metrics_board import MetricsBoard
+from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.server.origin import ANY_ORIGIN, is_origin
 from antiphon.server.run import ServerSettings, make_app, serve
 from antiphon.server.workers import run_workers
@@ -204,10 +203,10 @@ def _run(
     if settings.workers == 1:
         work(0)
         return 0
-    with tempfile.TemporaryDirectory(prefix="antiphon-metrics-") as directory:
+    with board_directory() as directory:
         return run_workers(
             settings.workers,
-            lambda index: work(index, MetricsBoard(Path(directory), str(index))),
+            lambda index: work(index, MetricsBoard(directory, str(index))),
             drain_seconds=settings.limits.drain_seconds,
         )
 

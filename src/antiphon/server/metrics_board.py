@@ -3,15 +3,58 @@
 Each worker keeps a file in a directory that all of them share, and writes its counts there once a
 second and before it answers a scrape. Whoever is scraped adds them up, so two scrapes agree
 whichever worker answers. A worker that takes the place of a dead one goes on from its counters.
+
+The directory is temporary. A parent that is killed cannot remove it, so the next gateway does. A
+lock file says whether somebody uses it: parent and workers share the lock, which ends with them.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-__all__ = ["Counts", "MetricsBoard", "add_up"]
+__all__ = ["Counts", "MetricsBoard", "add_up", "board_directory"]
+
+_PREFIX: Final = "antiphon-metrics-"
+_LOCK: Final = "in-use"
+
+
+@contextmanager
+def board_directory() -> Iterator[Path]:
+    """Make the directory for the workers that are forked meanwhile; remove it in the end."""
+    _remove_unused()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, (Path(name) / "new").open("w") as new:
+        _lock(new.fileno())
+        # Under its name it is locked from the first moment on.
+        Path(new.name).rename(Path(name) / _LOCK)
+        yield Path(name)
+
+
+def _remove_unused() -> None:
+    """Remove the directories of gateways that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            if path.parent.lstat().st_uid != os.geteuid():
+                continue
+            with path.open() as file:
+                _lock(file.fileno())
+                shutil.rmtree(path.parent, ignore_errors=True)
+        except OSError:
+            continue  # somebody uses it, or removes it at this moment
+
+
+def _lock(file: int) -> None:
+    """Lock a file as long as it is open here or in a forked process; raise OSError if it is."""
+    import fcntl  # there is none on Windows, and there are no workers either
+
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Counts(msgspec.Struct, kw_only=True):
