@@ -53,5 +53,25 @@ def test_what_it_must_not_say_is_refused(data: bytes, code: str) -> None:
     assert caught.value.code in (code, "too_deep" if code == "invalid_json" else code)
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'{"model":"m","input":"ab\xff"}', "UTF-8: byte 0xff at position 24"),
+        (b'{"input":"' + b"x" * 400_000 + b'\xe9"}', "UTF-8: byte 0xe9 at position 400010"),
+        ('{"input":"x"}'.encode("utf-16"), "UTF-8: it begins with the byte order mark of UTF-16"),
+        (b'\xef\xbb\xbf{"input":"x"}', "JSON: it begins with a byte order mark; leave that out"),
+        (b'{"input":["cut \\ud83d"]}', "half a surrogate pair"),
+        (b'{"input":["cut \\\\ud83d"]', "truncated"),
+        (b'{"input":"x"', "truncated"),
+    ],
+    ids=["short", "long", "UTF-16", "mark", "half an emoji", "an escaped backslash", "cut off"],
+)
+def test_a_malformed_text_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(data)
+    assert caught.value.message.startswith("the body is not valid ")
+    assert reason in caught.value.message
+
+
 def test_depth_at_the_limit_is_fine() -> None:
     assert decode_body(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)

@@ -11,6 +11,7 @@ many values are refused before they are made, and long strings are searched, not
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -34,6 +35,9 @@ _encode = msgspec.json.Encoder().encode
 # one way only, so the time is linear. No possessive quantifiers: `re` in early releases of Python
 # 3.11 matches them wrongly over groups (https://github.com/python/cpython/issues/106052).
 _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"\s*(:?)', re.DOTALL)
+# A string that ends in the first half of a surrogate pair, and then the end of the text.
+_TAIL: Final = 64
+_HALF_AT_END: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}\"[\s\]}]*\Z")
 _COLON: Final = re.compile(rb"\s*:")
 _LARGE: Final = 256 * 1024
 # How much of a list is decoded in one step, if its values are shorter.
@@ -56,12 +60,30 @@ def decode_body(data: bytes) -> object:
     except RecursionError:
         raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+        reason = _why_malformed(data, error)
+        raise InvalidRequest(f"the body is not valid {reason}", code="invalid_json") from None
     names, _ = _count_names(value)
     # What is written back as it came names nothing twice: that is seen at once.
     if _encode(value) != data and names != _count_written_names(data):
         raise _named_twice()
     return value
+
+
+def _why_malformed(data: bytes, error: Exception) -> str:
+    """Return what a text is no valid piece of, and why, in words that help to find the place."""
+    if isinstance(error, UnicodeDecodeError):
+        try:
+            data.decode()
+        except UnicodeDecodeError as whole:  # `error` counts from the beginning of one string
+            return f"UTF-8: byte 0x{data[whole.start]:02x} at position {whole.start}"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-8: it begins with the byte order mark of UTF-16"
+    if data.startswith(codecs.BOM_UTF8):
+        return "JSON: it begins with a byte order mark; leave that out"
+    if _HALF_AT_END.search(data[-_TAIL:]):
+        # msgspec looks for the other half beyond the end, and calls the text truncated.
+        return "JSON: the last string ends in half a surrogate pair, such as half an emoji"
+    return f"JSON: {error}"
 
 
 class _Large:
