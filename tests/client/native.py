@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -29,10 +29,9 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 class NativeServer:
-    """What is left to play, and what was asked."""
+    """What was asked."""
 
-    def __init__(self, answers: Sequence[Answer], raw: RawServer) -> None:
-        self.answers = list(answers)
+    def __init__(self, raw: RawServer) -> None:
         self.raw = raw
 
     @property
@@ -50,12 +49,18 @@ class NativeServer:
 
 
 @asynccontextmanager
-async def native(*answers: Answer) -> AsyncIterator[NativeServer]:
-    """Run the server. A request beyond the last answer gets that one again."""
+async def native(
+    *answers: Answer | Callable[[Request], Answer],
+) -> AsyncIterator[NativeServer]:
+    """Run the server. A request beyond the last answer gets that one again.
+
+    A function in place of an answer returns the one for its request.
+    """
     waiting = list(answers)
 
     async def script(request: Request, connection: Connection) -> None:
-        answer = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        found = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        answer = found if isinstance(found, Answer) else found(request)
         extra = [f"{name}: {value}" for name, value in answer.headers.items()]
         await connection.write(
             head(answer.content_type, *extra, status=f"{answer.status} Something")
@@ -71,7 +76,7 @@ async def native(*answers: Answer) -> AsyncIterator[NativeServer]:
             await connection.write(chunk(b""))
 
     async with raw_server(script) as raw:
-        yield NativeServer(answers, raw)
+        yield NativeServer(raw)
 
 
 def events(stream: Sequence[Event], *, dialect: Dialect = "openai", **settings: Any) -> Answer:

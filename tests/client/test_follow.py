@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +22,7 @@ from tests.asking import ask, request, terminal
 from tests.building import COUNTED, STOP, build
 from tests.client.calling import KINDS, calling
 from tests.client.native import Answer, NativeServer, error, events, native, whole
+from tests.transport.raw import Request
 
 STREAM: list[Event] = build([TextGrew("Hel"), TextGrew("lo"), COUNTED, STOP])
 LAST = len(STREAM) - 1
@@ -38,27 +39,61 @@ def part(stream: Sequence[Event], **settings: Any) -> Answer:
     return Answer(pieces=[encode_sse(event, "openai") for event in stream], **settings)
 
 
+def number_in(request: Request) -> int | None:
+    """Return the `starting_after` of a request."""
+    found = parse_qs(urlsplit(request.path).query).get("starting_after")
+    return None if found is None else int(found[0])
+
+
 def asked_after(server: NativeServer) -> list[int | None]:
     """Return the `starting_after` of each request for events."""
-    queries = [parse_qs(urlsplit(request.path).query) for request in server.requests]
-    after = [query.get("starting_after") for query in queries if query.get("stream") == ["true"]]
-    return [None if number is None else int(number[0]) for number in after]
+    return [number_in(request) for request in server.requests if "stream=true" in request.path]
 
 
-@pytest.mark.parametrize("then", ["end", "reset", "stall"])
+def losing(seen_before: int, then: Any) -> Callable[[Request], Answer]:
+    """Return a server that has so many events for a first request, and the rest for others."""
+
+    def answer(request: Request) -> Answer:
+        after = number_in(request)
+        if after is None:
+            return part(STREAM[:seen_before], then=then)
+        return events(STREAM[after + 1 :])
+
+    return answer
+
+
+@pytest.mark.parametrize("then", ["end", "reset"])
 @pytest.mark.parametrize("seen_before", range(1, LAST + 1))
 async def test_a_connection_lost_after_any_event_loses_and_repeats_none(
-    kind: str, then: Any, seen_before: int
+    kind: str, then: str, seen_before: int
 ) -> None:
-    answers = [part(STREAM[:seen_before], then=then), events(STREAM[seen_before:])]
-    options: Any = {"timeouts": Timeouts(idle=0.5)} if then == "stall" else {}
-    async with native(*answers) as server, calling(kind, server.base_url, **options) as caller:
+    async with (
+        native(losing(seen_before, then)) as server,
+        calling(kind, server.base_url) as caller,
+    ):
         seen = await caller.replay("resp_1")
 
     assert seen.error is None
     assert seen.events == STREAM
     assert seen.response is not None and seen.response.output_text == "Hello"
-    assert asked_after(server)[:2] == [None, seen_before - 1]
+    assert asked_after(server) == [None, seen_before - 1]
+
+
+@pytest.mark.parametrize("seen_before", [1, LAST // 2, LAST])
+async def test_a_connection_that_stalls_loses_and_repeats_none(kind: str, seen_before: int) -> None:
+    """However many connections a slow machine needs: the time also limits its first head."""
+    options: Any = {"timeouts": Timeouts(idle=2.0)}
+    async with (
+        native(losing(seen_before, "stall")) as server,
+        calling(kind, server.base_url, **options) as caller,
+    ):
+        seen = await caller.replay("resp_1")
+
+    assert seen.error is None
+    assert seen.events == STREAM
+    assert seen.response is not None and seen.response.output_text == "Hello"
+    first, *_, last = asked_after(server)
+    assert first is None and last is not None
 
 
 async def test_a_server_that_repeats_what_was_seen_is_not_repeated(kind: str) -> None:
