@@ -56,6 +56,7 @@ def test_a_history_survives_down_and_up(history: History, split: Split) -> None:
     check_survival(history, split)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_thousands_of_histories_survive_down_and_up(share: int) -> None:
     @seed(share)

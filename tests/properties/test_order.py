@@ -113,7 +113,7 @@ def _messages(turn: _Turn | Message) -> list[Message]:
     return [said, *tools]
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(conversations())
 def test_without_a_message_between_call_and_result_the_bytes_are_those_of_before(
     items: list[Item],
@@ -124,7 +124,7 @@ def test_without_a_message_between_call_and_result_the_bytes_are_those_of_before
         assert msgspec.json.encode(written(items)) == msgspec.json.encode(before)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(conversations())
 def test_messages_and_results_reach_the_model_in_the_callers_order(items: list[Item]) -> None:
     """Only results with no message between them may change places."""
@@ -145,7 +145,7 @@ def test_messages_and_results_reach_the_model_in_the_callers_order(items: list[I
             assert place < later or not any(later < i < place for i in callers)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(conversations())
 def test_every_call_is_followed_by_its_results_and_no_assistant_speaks_twice(
     items: list[Item],
