@@ -31,6 +31,7 @@ from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
 from antiphon.protocol.toolbox import gather_tools
 from antiphon.protocol.tools import Tool, ToolPolicy
+from tests.host.texts import SMOLLM2_COUNTS, TEXTS
 
 WEATHER: Tool = {
     "type": "function",
@@ -323,6 +324,19 @@ async def test_the_count_is_what_the_usage_says(backend: LocalBackend, plan: Pla
 async def test_a_choice_between_tools_cannot_be_counted(backend: LocalBackend) -> None:
     plan = plan_of("hello", tools=[WEATHER, EMAIL], policy=ToolPolicy("required"))
     assert await backend.count(plan) is None
+
+
+@pytest.mark.slow
+async def test_the_counts_that_estimates_are_judged_by_are_the_models_own(
+    backend: LocalBackend,
+) -> None:
+    """`bench/estimates.py` prints them; around a text stand the marks of a message."""
+    marks = await backend.count(plan_of("x"))
+    assert marks is not None
+    for kind, texts in TEXTS.items():
+        for text, recorded in zip(texts, SMOLLM2_COUNTS[kind], strict=True):
+            counted = await backend.count(plan_of(text))
+            assert counted == pytest.approx(recorded + marks - 1, abs=1), kind
 
 
 async def test_another_model_cannot_be_counted(backend: LocalBackend) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from antiphon.host.text_kinds import Estimate, estimate_kinds
 from antiphon.host.tokens import FOR_REPLY, PER_ITEM, TokenCounter
 from antiphon.host.vocabulary import Tokenizer, Tokenizers, default_tokenizers
-from tests.host.texts import SMOLLM2, TEXTS
+from tests.host.texts import SMOLLM2_COUNTS, TEXTS
 
 needs_tokenizer = pytest.mark.skipif(
     importlib.util.find_spec("tiktoken") is None
@@ -40,7 +40,7 @@ TOKENIZERS = [
 
 def true_counts(tokenizer: str, kind: str) -> tuple[int, int]:
     if tokenizer == "SmolLM2":
-        return SMOLLM2[kind]
+        return SMOLLM2_COUNTS[kind]
     found = default_tokenizers().find(tokenizer)
     assert found is not None
     first, second = TEXTS[kind]
@@ -57,7 +57,7 @@ def test_for_an_unknown_tokenizer_no_estimate_is_below_the_truth(tokenizer: str,
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_for_an_unknown_tokenizer_an_estimate_is_near_that_of_a_small_vocabulary(kind: str) -> None:
-    for text, true in zip(TEXTS[kind], SMOLLM2[kind], strict=True):
+    for text, true in zip(TEXTS[kind], SMOLLM2_COUNTS[kind], strict=True):
         assert TokenCounter().count_text(text, MODEL) <= 1.5 * true
 
 

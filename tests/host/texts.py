@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SMOLLM2", "TEXTS"]
+__all__ = ["SMOLLM2_COUNTS", "TEXTS"]
 
 _ENGLISH = (
     """The harbour had been quiet since the storm, and the keeper used the time to repair what \
@@ -253,7 +253,7 @@ TEXTS: dict[str, tuple[str, str]] = {
 }
 # What SmolLM2-135M-Instruct counts, a small vocabulary that cuts numbers into single digits:
 # printed by `bench/estimates.py WEIGHTS.gguf`, because its tokenizer is not at hand in a test.
-SMOLLM2: dict[str, tuple[int, int]] = {
+SMOLLM2_COUNTS: dict[str, tuple[int, int]] = {
     "English prose": (211, 208),
     "German prose": (358, 349),
     "Chinese prose": (550, 450),
