@@ -108,6 +108,31 @@ async def test_what_cannot_be_carried_is_named_and_refuses_nothing(
     assert [what for what in last.response.antiphon.degraded if what.startswith(report)]
 
 
+@pytest.mark.parametrize("field", ["citations", "search_results"])
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_sources_beside_the_answer_are_named_once(field: str, is_streamed: bool) -> None:
+    sources = {field: ["https://example.com/a"]}
+
+    async def answer(connection: Connection) -> None:
+        if is_streamed:
+            words = [({"content": word}, None) for word in ("One ", "two ", "three")]
+            choices = [
+                {"index": 0, "delta": delta, "finish_reason": reason}
+                for delta, reason in [*words, ({}, "stop")]
+            ]
+            said = [json.dumps({"choices": [choice], **sources}).encode() for choice in choices]
+            await connection.write(head("text/event-stream") + chunk(frames(*said)) + chunk(b""))
+        else:
+            choice = {"index": 0, "message": {"content": "One two three"}, "finish_reason": "stop"}
+            await connection.write(reply(json.dumps({"choices": [choice], **sources}).encode()))
+
+    async with open_raw_house(answer) as house:
+        told = await ask(house.gateway)
+    assert told.json["output"][0]["content"][0]["text"] == "One two three"
+    [note] = told.json["antiphon"]["degraded"]
+    assert note.startswith("citations: the upstream's list of sources is left out")
+
+
 @pytest.mark.requirement("22-D2")
 async def test_choices_beyond_the_first_are_named_by_the_gateway() -> None:
     async def answer(connection: Connection) -> None:

@@ -79,6 +79,10 @@ _GREW: Final[dict[str, type[ReasoningGrew | SummaryGrew | RefusalGrew]]] = {
     "summary": SummaryGrew,
     "refusal": RefusalGrew,
 }
+_SOURCES: Final = (
+    "citations: the upstream's list of sources is left out, because it does not say which words "
+    "of the answer each belongs to"
+)
 _PART_TEXTS: Final = ("text", "thinking", "refusal")
 
 
@@ -109,6 +113,7 @@ class ChatStream:
         self._has_frames = False
         self._has_spoken = False
         self._has_content = False
+        self._has_sources = False
         self._out: list[Delta] = []
         self._annotations: set[bytes] = set()
         self._other_choices: set[int] = set()
@@ -225,6 +230,9 @@ class ChatStream:
             self._note_usage(chunk.x_groq.get("usage"))
         if chunk.service_tier is not None and chunk.service_tier != self._tier:
             self._note_tier(chunk.service_tier)
+        if (chunk.citations or chunk.search_results) and not self._has_sources:
+            self._has_sources = True  # Perplexity sends them with every chunk
+            self._report(_SOURCES)
 
     def _take_choice(self, choice: Choice) -> None:
         message = choice.delta if choice.delta is not None else choice.message

@@ -155,6 +155,8 @@ class Chunk(msgspec.Struct, gc=False):
     object: Any = None
     message: Any = None
     x_groq: Any = None
+    citations: Any = None
+    search_results: Any = None
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)] | None
@@ -206,7 +208,8 @@ def read_chunk(data: bytes) -> Chunk:
 def said_alone(chunk: Chunk) -> tuple[str, str] | None:
     """Return the field and the text of a chunk that says this and nothing else, or None.
 
-    What it tells beside that (the tier) is noted once, and changes nothing when it comes again.
+    What it tells beside that (the tier, sources) is noted once, and changes nothing when it comes
+    again.
     """
     choice = chunk.choices[0] if chunk.choices and len(chunk.choices) == 1 else None
     if (
