@@ -4,7 +4,7 @@ Every call of the store and its facets is counted while a fault is set. The call
 fails with `StoreUnavailable`: before it has done anything (LOST), or after it has done its work,
 as when only the answer is lost (IN_DOUBT). With DOWN that call and all later ones fail until
 the fault is taken away. What a gateway asks by itself, again and again, is not counted: the
-number of a call would depend on the time.
+number of a call would depend on the time. Such a call is made to fail by its name.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ class FaultyStore:
     def __init__(self, store: Store) -> None:
         self._inner = store
         self._fault: Fault | None = None
+        self._upkeep: tuple[str, Fault] | None = None
         self._at = 0
         self._count = 0
         self.hit: str | None = None
         """The name of the call that failed first."""
+        self.upkeep_hits = 0
+        """How many calls that a gateway makes by itself have failed."""
         self.begun: list[tuple[str, str]] = []
         """Owner and id of each response that was to begin."""
 
@@ -55,9 +58,13 @@ class FaultyStore:
         self._fault, self._at, self._count, self.hit = fault, number, 0, None
         self.begun = []
 
+    def fail_upkeep(self, name: str, fault: Fault) -> None:
+        """Let the calls of this name fail, which a gateway makes by itself, until it is healed."""
+        self._upkeep, self.upkeep_hits = (name, fault), 0
+
     def heal(self) -> None:
         """Let no further call fail."""
-        self._fault = None
+        self._fault = self._upkeep = None
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever the store has under this name
         if name in _FACETS:
@@ -79,6 +86,9 @@ class FaultyStore:
 
     def _strikes(self, name: str) -> Fault | None:
         """Count a call; return how it fails, None if it does not."""
+        if self._upkeep is not None and name == self._upkeep[0]:
+            self.upkeep_hits += 1
+            return self._upkeep[1]
         if self._fault is None:
             return None
         if name in _UPKEEP or name.startswith("notices."):

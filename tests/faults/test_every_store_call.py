@@ -9,8 +9,10 @@ response has ended; no conversation is locked and no idempotency key is taken; t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import Event
 from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.plan import Plan
+from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from antiphon.server import upkeep
 from antiphon.store import MemoryStore, SqliteStore
@@ -382,7 +385,10 @@ async def test_a_fault_at_any_call_loses_nothing_and_leaves_nothing_stuck(
 ) -> None:
     scenario = SCENARIOS[name]
     hits: list[str] = []
-    async with _gateway(kind, tmp_path) as (gateway, store, backend):
+    async with (
+        _place(kind, tmp_path) as place,
+        _gateway(place) as (gateway, store, backend),
+    ):
         for number in range(1, MOST_CALLS):
             async with asyncio.timeout(LIMIT):
                 hit = await _run(scenario, Scene(gateway, store, backend), number, fault)
@@ -392,6 +398,74 @@ async def test_a_fault_at_any_call_loses_nothing_and_leaves_nothing_stuck(
         else:
             raise AssertionError(f"no run of {MOST_CALLS} was without a fault")
     assert hits
+
+
+# What a gateway asks by itself. That a claim got no answer is for the store to settle.
+
+
+async def _orphan(scene: Scene, other: Store) -> str:
+    """Leave a turn of a process that is gone."""
+    response = Response(id="resp_orphan", model="scripted", created_at=int(time.time()))
+    await other.begin(OWNER, response, [])
+    await other.close()
+    return response.id
+
+
+async def _cancelled_elsewhere(scene: Scene, other: Store) -> str:
+    """Ask another process to cancel a turn that runs here."""
+    name = await _running(scene)
+    await other.ask_cancel(OWNER, name)
+    await other.close()
+    return name
+
+
+async def _outdated(scene: Scene, other: Store) -> str:
+    """Leave a response that is older than anything is kept."""
+    response = Response(id="resp_old", model="scripted", created_at=1)
+    await other.begin(OWNER, response, [])
+    await other.finish(OWNER, msgspec.structs.replace(response, status="completed"))
+    await other.close()
+    return response.id
+
+
+UPKEEP: Final = {
+    "claim_orphans, lost": ("claim_orphans", Fault.LOST, _orphan, "failed"),
+    "asked_cancels, lost": ("asked_cancels", Fault.LOST, _cancelled_elsewhere, "cancelled"),
+    "asked_cancels, in doubt": ("asked_cancels", Fault.IN_DOUBT, _cancelled_elsewhere, "cancelled"),
+    "sweep, lost": ("sweep", Fault.LOST, _outdated, None),
+    "sweep, in doubt": ("sweep", Fault.IN_DOUBT, _outdated, None),
+}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("name", UPKEEP)
+async def test_a_fault_in_what_a_gateway_does_by_itself_is_made_up_for(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_SWEEP_SECONDS", 0.01)
+    call, fault, leave, status = UPKEEP[name]
+    async with (
+        _place(kind, tmp_path) as place,
+        _gateway(place) as (gateway, store, backend),
+        asyncio.timeout(LIMIT),
+    ):
+        scene = Scene(gateway, store, backend)
+        store.fail_upkeep(call, fault)
+        response_id = await leave(scene, place())
+
+        before = store.upkeep_hits
+
+        async def has_failed() -> bool:
+            return store.upkeep_hits > before + 1  # one may have begun earlier
+
+        async def is_done() -> bool:
+            found = await request(gateway, "GET", f"/responses/{response_id}")
+            return found.status == 404 if status is None else found.json["status"] == status
+
+        await _until(has_failed)
+        store.heal()
+        await _until(is_done)
+        await _all_is_well(scene)
 
 
 async def _run(scenario: Scenario, scene: Scene, number: int, fault: Fault) -> str | None:
@@ -486,16 +560,23 @@ def _script(plan: Plan) -> list[Step]:
     return [TextGrew(text[:half]), TextGrew(text[half:]), Stopped("stop")]
 
 
+Place = Callable[[], Store]
+"""Opens a store, each time another one on the same data; of the memory there is one."""
+
+
 @asynccontextmanager
-async def _gateway(
-    kind: str, folder: Path
-) -> AsyncIterator[tuple[Gateway, FaultyStore, ScriptedBackend]]:
+async def _place(kind: str, folder: Path) -> AsyncIterator[Place]:
+    if kind == "postgres":
+        async with fresh_database() as url:
+            yield partial(PostgresStore, url)
+    else:
+        yield partial(SqliteStore, folder / "a.db") if kind == "sqlite" else MemoryStore
+
+
+@asynccontextmanager
+async def _gateway(place: Place) -> AsyncIterator[tuple[Gateway, FaultyStore, ScriptedBackend]]:
     async with AsyncExitStack() as stack:
-        inner: Store = MemoryStore()
-        if kind == "sqlite":
-            inner = SqliteStore(folder / "a.db")
-        elif kind == "postgres":
-            inner = PostgresStore(await stack.enter_async_context(fresh_database()))
+        inner = place()
         stack.push_async_callback(inner.close)
         store, backend = FaultyStore(inner), ScriptedBackend(_script)
         gateway = await stack.enter_async_context(serve_gateway(backend, store=store.as_store))

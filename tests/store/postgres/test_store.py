@@ -404,6 +404,35 @@ async def test_a_change_whose_commit_got_no_answer_is_not_repeated(
     assert ids(await far.conversations.items(OWNER, "c1")) == ["i1"]
 
 
+async def test_orphans_whose_claim_got_no_answer_are_returned_by_the_next(
+    store: PostgresStore, far: PostgresStore, proxy: CommitProxy
+) -> None:
+    assert await far.claim_orphans(10) == []
+    await store.begin(OWNER, opened("r1"), [], batch=FIRST)
+    await store.close()
+    proxy.lose_next_answer()
+    with pytest.raises(UncertainCommit):
+        await far.claim_orphans(10)
+    (orphan,) = await far.claim_orphans(10)
+    assert (orphan.response.id, orphan.batches) == ("r1", [FIRST])
+    assert await far.claim_orphans(10) == []
+    await ended(far, "r1")
+
+
+async def test_orphans_that_were_not_claimed_after_all_are_found_again(
+    url: str, store: PostgresStore, far: PostgresStore, proxy: CommitProxy
+) -> None:
+    assert await far.claim_orphans(10) == []
+    await store.begin(OWNER, opened("r1"), [], batch=FIRST)
+    await store.close()
+    proxy.lose_next_answer()
+    with pytest.raises(UncertainCommit):
+        await far.claim_orphans(10)
+    await tell(url, "UPDATE responses SET writer = 'gone'")  # as it was before
+    (orphan,) = await far.claim_orphans(10)
+    assert orphan.response.id == "r1"
+
+
 async def test_a_connection_lost_in_a_commit_leaves_it_open_what_was_stored(url: str) -> None:
     connection = await asyncpg.connect(url)
 

@@ -26,6 +26,7 @@ __all__ = [
     "find_item",
     "forget",
     "get",
+    "held_by",
     "history",
     "input_items",
     "read_log",
@@ -262,6 +263,22 @@ async def claim_orphans(
         )
     }
     return [_orphan(row, logs[row["key"]], jobs.get(row["key"])) for row in rows]
+
+
+async def held_by(
+    connection: Connection, writer: str, names: Sequence[tuple[str, str]]
+) -> list[bool]:
+    """Say of each unfinished response, by owner and id, whether this is its writer.
+
+    A change of it that is under way is waited for.
+    """
+    return [
+        await connection.fetchval(
+            "SELECT writer FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE", *name
+        )
+        == writer
+        for name in names
+    ]
 
 
 async def delete(connection: Connection, owner: str, response_id: str, channel: str) -> bool:

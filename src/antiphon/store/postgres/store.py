@@ -59,6 +59,7 @@ class PostgresStore:
         self._node = Node(self._database, self._waiters)
         self._flusher = Flusher(self._database, self._node.renew, patience)
         self._is_closed = False
+        self._doubtful: list[Orphan] = []  # claimed, or not
         self.conversations = PostgresConversations(self._database, self._node.ensure)
         self.claims = PostgresClaims(self._database, self._node.ensure)
         self.notices = PostgresNotices(self._database)
@@ -211,11 +212,33 @@ class PostgresStore:
         A node that has just started, or was away, waits with those whose lease has run out.
         """
         writer = await self._node.ensure()
-        return await self._database.change(
-            lambda connection: reads.claim_orphans(
+        if self._doubtful:
+            claimed = await self._claimed(writer)
+            if claimed:
+                return claimed
+        found: list[Orphan] = []
+
+        async def run(connection: Connection) -> list[Orphan]:
+            found[:] = await reads.claim_orphans(
                 connection, writer, limit, is_steady=self._node.is_steady
             )
+            return found
+
+        try:
+            return await self._database.change(run)
+        except StoreUnavailable:
+            self._doubtful = found  # the commit may have got no answer
+            raise
+
+    async def _claimed(self, writer: str) -> list[Orphan]:
+        """Return what was claimed by a commit that got no answer, if it was."""
+        names = [(orphan.owner, orphan.response.id) for orphan in self._doubtful]
+        held = await self._database.change(
+            lambda connection: reads.held_by(connection, writer, names)
         )
+        claimed = [orphan for orphan, is_ours in zip(self._doubtful, held, strict=True) if is_ours]
+        self._doubtful = []
+        return claimed
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove what is older than these times, in steps."""
