@@ -10,7 +10,15 @@ import pytest
 from antiphon.engine.live import Live
 from antiphon.engine.record import Record, Terms
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.protocol.events import Event, OutputTextDelta, ResponseCreated, sequence_of
+from antiphon.protocol.events import (
+    ContentPartDone,
+    Event,
+    OutputTextDelta,
+    OutputTextDone,
+    ResponseCompleted,
+    ResponseCreated,
+    sequence_of,
+)
 from antiphon.protocol.log import unpack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch
@@ -272,3 +280,51 @@ async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sle
 
     assert [str(error) for error in heard] == ["too much is waiting"]
     assert not record.keeps_up
+
+
+async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    async def post_until_held_back() -> int:
+        first = count = sum(len(range(b.first, b.last + 1)) for b, _ in store.waiting)
+        while keeps_up(record):
+            count += 1
+            record.post([delta(count)], reader.show)
+        while store.waiting:
+            await store.write()
+        await record.settle()
+        return count - first
+
+    counts = [await post_until_held_back() for _ in range(20)]
+    assert counts == sorted(counts)
+    assert counts[-1] > 4 * counts[0]
+    reader.keeps_up = False
+    for _ in range(8):
+        record.post([delta(1)], reader.show)
+        await store.write()
+        await record.settle()
+    reader.keeps_up = True
+    assert await post_until_held_back() <= counts[0]
+
+
+async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> None:
+    store, text = MemoryStore(), "word " * 300_000
+    record = await begun(store)
+    part = {"type": "output_text", "text": text}
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    done = Response(id=RESPONSE.id, model="m", status="completed")
+    events = [
+        delta(1),
+        OutputTextDone(sequence_number=2, text=text, **place),
+        ContentPartDone(sequence_number=3, part=part, **place),
+        ResponseCompleted(sequence_number=4, response=done),
+    ]
+
+    shown = await record.end(events, done)
+
+    log = await store.read_log(OWNER, RESPONSE.id)
+    assert log is not None
+    assert [(b.first, b.last) for b in log.batches] == [(n, n) for n in range(5)]
+    assert await logged(store) == [0, 1, 2, 3, 4]
+    assert shown == events

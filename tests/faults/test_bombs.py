@@ -41,11 +41,12 @@ def script_for(body: Json) -> Script:
         "endless": Script(text="so far", faults=[Endless(3)]),
         "gzip": Script(text="0" * 1_000_000, faults=[Gzip()]),
         "tiny": Script(text=PIECES, faults=[Split((65_536,))]),
+        "long": Script(text=["word " * 70] * 20_000, faults=[Split((65_536,))]),
     }.get(text, Script(text="an answer"))
 
 
 @asynccontextmanager
-async def under_watch(process: GatewayProcess) -> AsyncIterator[None]:
+async def under_watch(process: GatewayProcess, growth: float = MAX_GROWTH) -> AsyncIterator[None]:
     """Hold the memory against its limit, and let others ask all the while."""
     for _ in range(20):
         await process.ask()
@@ -59,7 +60,7 @@ async def under_watch(process: GatewayProcess) -> AsyncIterator[None]:
         others.cancel()
         answered = (await asyncio.gather(others, return_exceptions=True))[0]
     assert isinstance(answered, asyncio.CancelledError), answered
-    assert process.peak_memory() - before <= MAX_GROWTH
+    assert process.peak_memory() - before <= growth
     after = await process.ask()
     assert after.json["status"] == "completed"
 
@@ -185,3 +186,31 @@ async def test_a_hundred_thousand_tiny_events_arrive_whole_and_cost_little(tmp_p
     assert answer.body.count(b"event: response.output_text.delta\n") == len(PIECES)
     last = answer.body[answer.body.rindex(b"event: response.completed\n") :]
     assert "".join(PIECES).encode() in last
+
+
+async def test_a_stored_answer_of_seven_million_characters_costs_a_few_times_its_length(
+    tmp_path: Path,
+) -> None:
+    async with (
+        ScriptedUpstream(script_for) as upstream,
+        serve_process(tmp_path, upstream.base_url) as process,
+        under_watch(process, growth=56.0),
+    ):
+        size = await read_to_the_end(process, "long")
+
+    assert size > 5 * 7_000_000  # as deltas, and in the four events that repeat it
+
+
+async def read_to_the_end(process: GatewayProcess, text: str) -> int:
+    """Read a stream and keep nothing of it; return its length."""
+    body = {"input": text, "stream": True}
+    size, tail = 0, b""
+    async with (
+        aiohttp.ClientSession(read_bufsize=65_536) as session,
+        session.post(f"{process.base_url}/responses", json=body) as answer,
+    ):
+        async for piece in answer.content.iter_any():
+            size += len(piece)
+            tail = (tail + piece)[-100:]
+    assert tail.endswith(b"data: [DONE]\n\n")
+    return size

@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.engine import record
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import Event
@@ -383,7 +384,20 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_fault_at_any_call_loses_nothing_and_leaves_nothing_stuck(
     name: str, kind: str, fault: Fault, tmp_path: Path
 ) -> None:
-    scenario = SCENARIOS[name]
+    await _sweep(SCENARIOS[name], kind, fault, tmp_path)
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("name", ["streamed turn", "background stream", "conversation stream"])
+async def test_a_fault_while_the_end_of_a_long_answer_is_stored_loses_nothing(
+    name: str, kind: str, fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_LONG", 1)  # every answer is long
+    await _sweep(SCENARIOS[name], kind, fault, tmp_path)
+
+
+async def _sweep(scenario: Scenario, kind: str, fault: Fault, tmp_path: Path) -> None:
     hits: list[str] = []
     async with (
         _place(kind, tmp_path) as place,

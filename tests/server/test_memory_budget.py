@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,7 +18,7 @@ from openai.types.responses import Response
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.limits import ServerLimits
-from antiphon.server.memory import default_memory, limit_kernel_buffer
+from antiphon.server.memory import FreedMemory, default_memory, limit_kernel_buffer
 from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, ask_stream, request, terminal
@@ -267,26 +269,61 @@ async def test_the_end_of_a_long_answer_arrives_whole_although_it_is_sent_in_par
     assert terminal(events).output[0]["content"][0]["text"] == text
 
 
-async def test_the_kernel_keeps_little_for_a_reader_of_a_stream() -> None:
-    here, there = socket.socketpair()
-    with here, there:
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system has no limit")
+async def test_the_kernel_keeps_little_for_a_client_that_does_not_read() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(server.getsockname())
+        here, _ = server.accept()
         transport, _ = await asyncio.get_running_loop().create_connection(
             asyncio.Protocol, sock=here
         )
         limit_kernel_buffer(transport, 8192)
-        sock = transport.get_extra_info("socket")
-        # Linux doubles what it is given, for its own overhead.
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * 8192
-        transport.close()
+        transport.write(bytes(MIB))
+        assert transport.get_write_buffer_size() > MIB - 256 * 1024
+        transport.abort()
 
 
-async def test_a_stream_sets_the_limit_of_its_kernel_buffer(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("over", ["stream", "websocket", "answer"])
+async def test_every_connection_limits_what_the_kernel_keeps(
+    over: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited: list[int] = []
     monkeypatch.setattr(
-        "antiphon.server.sse.limit_kernel_buffer", lambda _, size: limited.append(size)
+        "antiphon.server.connection.limit_kernel_buffer", lambda _, size: limited.append(size)
     )
     async with serve_gateway(ScriptedBackend()) as gateway:
-        await ask_stream(gateway)
+        if over == "stream":
+            await ask_stream(gateway)
+        elif over == "answer":
+            await ask(gateway)
+        else:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.ws_connect(f"{gateway.base_url}/responses"),
+            ):
+                pass
     assert limited == [ServerLimits().write_buffer_bytes]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"),
+    reason="the C library does not tell what is free",
+)
+def test_freed_memory_goes_back_to_the_system_although_it_lies_between_used_blocks() -> None:
+    freed = FreedMemory()
+    freed.give_back()
+    blocks = [bytes(3000) for _ in range(20_000)]
+    kept = blocks[::10]
+    full = _resident()
+    del blocks
+
+    assert freed.give_back()
+    assert full - _resident() > 20 * MIB
+    assert not freed.give_back()
+    del kept
+
+
+def _resident() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024

@@ -19,7 +19,7 @@ from antiphon.engine.live import Channel, Live
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.protocol.events import Event, sequence_of
 from antiphon.protocol.items import Item
-from antiphon.protocol.log import pack_events
+from antiphon.protocol.log import pack_events, split_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Notice, Store
 from antiphon.store.promise import Promise
@@ -29,8 +29,14 @@ __all__ = ["Record", "Show", "Terms"]
 Show = Callable[[list[Event]], bool]
 """Shows events to the reader at once; says whether the reader keeps up."""
 
-# Events that may wait while others are written: the reader gets them together.
-_MOST_EVENTS: Final = 512
+# Events that may wait while others are written: the reader gets them together. A reader that
+# keeps up may be sent more at once with each batch, so that a fast stream needs few commits; one
+# that stops reading costs what it may be sent, twice.
+_FEW_EVENTS: Final = 64
+_MORE_EVENTS: Final = 32
+_MOST_EVENTS: Final = 2048
+# Characters of an end that are packed together.
+_LONG: Final = 1024 * 1024
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +72,7 @@ class Record:
         self._waiter: asyncio.Future[None] | None = None
         self._written = 0  # how many of the unshown that is about
         self._posts = 0  # how many events came since
+        self._most = _FEW_EVENTS  # and how many may come
         self._trouble: Exception | None = None
         self._is_ending = False
         self._channel: Channel | None = None
@@ -138,7 +145,7 @@ class Record:
         """
         return (
             self._is_read
-            and self._posts <= _MOST_EVENTS
+            and self._posts <= self._most
             and self._trouble is None
             and not self.is_cancelled
         )
@@ -191,10 +198,11 @@ class Record:
         await self.stop()
         last = self._unshown + events
         try:
+            rest = await self._log_long_end(last) if terms.is_logged else []
             await self._store.finish(
                 terms.owner,
                 response,
-                batch=self._pack(last) if terms.is_logged else None,
+                batch=self._pack(rest) if rest else None,
                 said=said,
                 notices=notices,
             )
@@ -202,6 +210,21 @@ class Record:
             self._live.close(terms.owner, response.id)
         self._unshown = []
         return last
+
+    async def _log_long_end(self, events: list[Event]) -> list[Event]:
+        """Write all but the last piece of the end into the log; return that piece.
+
+        Packed together, the events that repeat a long answer would take several times its size.
+        """
+        if self._trouble is not None:
+            return events
+        *pieces, rest = split_events(events, _LONG)
+        status = "in_progress" if self._is_queued else None
+        for piece in pieces:
+            await self._store.append(
+                self._terms.owner, self._response.id, self._pack(piece), status=status
+            )
+        return rest
 
     def owe_end(
         self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
@@ -344,6 +367,8 @@ class Record:
         events = self._taken()
         self._unshown = rest
         self._is_read = show(events)
+        most = self._most + _MORE_EVENTS if self._is_read else self._most // 2
+        self._most = min(max(most, _FEW_EVENTS), _MOST_EVENTS)
 
     async def _quiet(self) -> None:
         """Wait until nothing is on its way to the log."""

@@ -23,6 +23,7 @@ __all__ = [
     "item_prefix",
     "item_type",
     "shape_error",
+    "text_length",
     "text_of",
     "with_id",
 ]
@@ -34,6 +35,8 @@ Part = dict[str, Any]
 _MAX_TEXT: Final = 10 * 1024 * 1024
 _MAX_IMAGE: Final = 20 * 1024 * 1024
 _MAX_FILE: Final = 32 * 1024 * 1024
+# Where an item or a part that a model has produced may have a long text.
+_LONG_FIELDS: Final = ("text", "refusal", "arguments", "input", "result")
 
 _Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
 _ImageUrl = Annotated[str, msgspec.Meta(max_length=_MAX_IMAGE)]
@@ -349,3 +352,12 @@ def text_of(content: object) -> str:
     parts = [part for part in content if isinstance(part, dict)]
     texts = [part.get("text") or part.get("refusal") for part in parts]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def text_length(item: Item) -> int:
+    """Return how many characters the long texts of an item have, about."""
+    lists = (item.get("content"), item.get("summary"))
+    parts = [part for some in lists if isinstance(some, list) for part in some]
+    holders = [item, *(part for part in parts if isinstance(part, dict))]
+    texts = (holder.get(name) for holder in holders for name in _LONG_FIELDS)
+    return sum(len(text) for text in texts if isinstance(text, str))

@@ -30,20 +30,29 @@ from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
     EVENT_CLASSES,
     ArgumentsDelta,
+    ArgumentsDone,
+    ContentPartDone,
     CustomInputDelta,
+    CustomInputDone,
     Event,
     KnownEvent,
     LifecycleEvent,
+    OutputItemDone,
     OutputTextDelta,
+    OutputTextDone,
     ReasoningTextDelta,
+    ReasoningTextDone,
     RefusalDelta,
+    SummaryPartDone,
     SummaryTextDelta,
+    SummaryTextDone,
     UnknownEvent,
 )
+from antiphon.protocol.items import text_length
 from antiphon.protocol.open_items import copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 
-__all__ = ["has_error_event", "pack_events", "unpack_events"]
+__all__ = ["has_error_event", "pack_events", "split_events", "unpack_events"]
 
 _Kind = Literal["text", "refusal", "reasoning", "summary", "arguments", "input"]
 _Name = Literal["created", "queued", "in_progress", "completed", "failed", "incomplete"]
@@ -156,6 +165,39 @@ def pack_events(events: Sequence[Event], *, has_error_event: bool = True) -> byt
     records = _records(events)
     is_marked = not has_error_event and getattr(events[0], "sequence_number", None) == 0
     return _encode((1, records, False) if is_marked else (1, records))
+
+
+def split_events(events: Sequence[Event], size: int) -> list[list[Event]]:
+    """Return the events in pieces, none of which repeats much more text than `size` characters.
+
+    The last events of an answer repeat it, each of them. One event is never divided.
+    """
+    pieces: list[list[Event]] = [[]]
+    left = size
+    for event in events:
+        length = _length(event)
+        if length > left and pieces[-1]:
+            pieces.append([])
+            left = size
+        pieces[-1].append(event)
+        left -= length
+    return pieces
+
+
+def _length(event: Event) -> int:
+    """Return how many characters of text an event repeats in a log, about."""
+    match event:
+        case OutputItemDone():
+            return text_length(event.item)
+        case ContentPartDone() | SummaryPartDone():
+            return text_length(event.part)
+        case OutputTextDone() | ReasoningTextDone() | SummaryTextDone():
+            return len(event.text)
+        case ArgumentsDone():
+            return len(event.arguments)
+        case CustomInputDone():
+            return len(event.input)
+    return 0
 
 
 def _records(events: Sequence[Event]) -> list[_Record]:

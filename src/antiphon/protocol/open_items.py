@@ -24,7 +24,11 @@ _PIECES_TO_A_BLOCK: Final = 1024
 
 
 class _Growing:
-    """A text that grows by many small pieces, which weigh ten times what their text does."""
+    """A text that grows by many small pieces, which weigh ten times what their text does.
+
+    Each block is longer than those after it together, so there are few, and a piece is copied
+    seldom. Memory of long blocks goes back to the system when they are joined.
+    """
 
     __slots__ = ("_blocks", "_pieces")
 
@@ -36,12 +40,22 @@ class _Growing:
         """Take one more piece."""
         self._pieces.append(piece)
         if len(self._pieces) >= _PIECES_TO_A_BLOCK:
-            self._blocks.append("".join(self._pieces))
-            self._pieces.clear()
+            self._join_pieces()
 
     def text(self) -> str:
-        """Return all of it."""
-        return "".join(self._blocks) + "".join(self._pieces)
+        """Return all of it, and keep it in one piece from here on."""
+        if self._pieces:
+            self._join_pieces()
+        if len(self._blocks) > 1:
+            self._blocks = ["".join(self._blocks)]
+        return self._blocks[0] if self._blocks else ""
+
+    def _join_pieces(self) -> None:
+        blocks, block = self._blocks, "".join(self._pieces)
+        self._pieces.clear()
+        while blocks and len(blocks[-1]) <= len(block):
+            block = blocks.pop() + block
+        blocks.append(block)
 
 
 class OpenPart:

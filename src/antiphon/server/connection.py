@@ -18,6 +18,7 @@ from aiohttp.web_protocol import RequestHandler
 from antiphon.protocol.errors import CallerError, OurFault
 from antiphon.server.errors import error_response
 from antiphon.server.limits import ServerLimits
+from antiphon.server.memory import limit_kernel_buffer
 
 __all__ = ["GuardedServer", "meter_arrivals"]
 
@@ -46,6 +47,7 @@ class _Connection(RequestHandler):
         self._wire = cast(asyncio.Transport, transport)
         # We are told to pause as soon as anything is left in the buffer.
         self._wire.set_write_buffer_limits(high=0)
+        limit_kernel_buffer(self._wire, self._limits.write_buffer_bytes)
 
     def pause_writing(self) -> None:
         super().pause_writing()

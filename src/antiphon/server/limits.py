@@ -34,7 +34,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How many may wait; one more is answered 429 with Retry-After."""
     heartbeat_seconds: float = 15.0
     write_stall_seconds: float = 60.0
-    write_buffer_bytes: int = 128 * 1024
+    write_buffer_bytes: int = 64 * 1024
     keep_alive_seconds: float = 75.0
     drain_seconds: float = 30.0
     websockets: int = 20_000

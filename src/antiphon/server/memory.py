@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["default_memory", "limit_kernel_buffer", "return_large_blocks"]
+__all__ = ["FreedMemory", "default_memory", "limit_kernel_buffer", "return_large_blocks"]
 
 _UNKNOWN: Final = 4 << 30
 _ROOT: Final = Path("/sys/fs/cgroup")
@@ -28,6 +28,13 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2
+# The fields of mallinfo2(3), all of them sizes or counts.
+_MALLINFO: Final = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+# Less than this is not worth the milliseconds for which nobody can allocate anything.
+_WORTH_RETURNING: Final = 8 * 1024 * 1024
 # Where no limit is set, version 1 says a number near the largest there is.
 _NO_LIMIT: Final = 1 << 60
 
@@ -55,15 +62,53 @@ def return_large_blocks() -> None:
         mallopt(_M_ARENA_MAX, _ARENAS)
 
 
-def limit_kernel_buffer(transport: asyncio.Transport | None, size: int) -> None:
+class _MallInfo(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _MALLINFO)
+
+
+class FreedMemory:
+    """Returns to the system what was freed between blocks that are in use.
+
+    By itself the GNU C library returns only large blocks, and what is free at the end: streams
+    that have ended would leave most of their memory with the process.
+    """
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None) if sys.platform == "linux" else None
+        self._look = getattr(library, "mallinfo2", None)
+        self._trim = getattr(library, "malloc_trim", None)
+        if self._look is not None:
+            self._look.restype = _MallInfo
+        self._kept = 0
+
+    def give_back(self) -> bool:
+        """Return what was freed since the last time, if it is much; say whether it was."""
+        if self._look is None or self._trim is None:
+            return False
+        free = self._free()
+        if free < self._kept + _WORTH_RETURNING:
+            self._kept = min(self._kept, free)
+            return False
+        self._trim(0)
+        self._kept = self._free()  # the library counts returned pages as free
+        return True
+
+    def _free(self) -> int:
+        assert self._look is not None
+        return int(self._look().fordblks)
+
+
+def limit_kernel_buffer(transport: asyncio.Transport, size: int) -> None:
     """Let the kernel keep little for a client that does not read: it would take megabytes.
 
-    A stream of tokens needs no more. Linux counts its own overhead too, and doubles the size.
+    This limits what is not sent yet. What is on its way is not limited, as it would be by
+    SO_SNDBUF, so large answers to distant clients are as fast as before.
     """
-    sock = transport.get_extra_info("socket") if transport is not None else None
-    if sock is not None:
-        with suppress(OSError):  # it was closed meanwhile
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # Windows has none
+    sock = transport.get_extra_info("socket")
+    if option is not None and sock is not None:
+        with suppress(OSError):  # it was closed meanwhile, or is no TCP
+            sock.setsockopt(socket.IPPROTO_TCP, option, size)
 
 
 def _machine() -> Iterator[int]:

@@ -14,9 +14,8 @@ from aiohttp import web
 
 from antiphon.protocol.codec import DONE, Dialect, encode_all_sse
 from antiphon.protocol.events import Event, TerminalEvent
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import text_length
 from antiphon.server.limits import ServerLimits
-from antiphon.server.memory import limit_kernel_buffer
 
 __all__ = ["SseWriter"]
 
@@ -54,7 +53,6 @@ class SseWriter:
         self._is_chunked = self._response.headers.get("Transfer-Encoding") == "chunked"
         self._transport = self._request.transport
         self._buffer_at_most(self._limits.write_buffer_bytes)
-        limit_kernel_buffer(self._transport, self._limits.write_buffer_bytes)
         self._watch()
         return self
 
@@ -154,15 +152,7 @@ def _is_long_end(events: Sequence[Event]) -> bool:
     last = events[-1]
     if len(events) == 1 or not isinstance(last, TerminalEvent):
         return False
-    return any(_length(item) > _LONG for item in last.response.output)
-
-
-def _length(item: Item) -> int:
-    """Return how many characters the texts of an item have, about."""
-    parts = item.get("content")
-    texts = [part.get("text") for part in parts] if isinstance(parts, list) else []
-    texts += [item.get("arguments"), item.get("input")]
-    return sum(len(text) for text in texts if isinstance(text, str))
+    return any(text_length(item) > _LONG for item in last.response.output)
 
 
 def _counts_only_events(request: web.BaseRequest, dialect: Dialect) -> bool:

@@ -3,7 +3,8 @@
 Once a second: store the ends that a store in trouble could not take, take over what dead
 processes left unfinished, and cancel here what somebody asked another process to cancel. Once
 an hour: remove what is older than the retention.
-All the time: deliver notices. A store that cannot be reached is tried again.
+All the time: deliver notices, and return freed memory to the system. A store that cannot be
+reached is tried again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.turn import TurnCancelled
 from antiphon.engine.webhooks import Webhooks
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.server.memory import FreedMemory
 
 __all__ = ["upkeep"]
 
 Chore = Callable[[], Awaitable[None]]
 _LOOK_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 3600.0
+_MEMORY_SECONDS: Final = 5.0
 _DAY: Final = 86_400
 _log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> A
         *(asyncio.create_task(_again_and_again(chore, _LOOK_SECONDS)) for chore in chores),
         asyncio.create_task(_sweep_now_and_then(engine, retention_days)),
         asyncio.create_task(webhooks.run()),
+        asyncio.create_task(_again_and_again(_return_memory(FreedMemory()), _MEMORY_SECONDS)),
     ]
     try:
         yield
@@ -75,6 +79,13 @@ async def _sweep(engine: Engine, retention_days: float) -> None:
     count = await engine.store.sweep(now - int(retention_days * _DAY), now - _DAY)
     if count:
         _log.info("%d responses were older than the retention and are gone", count)
+
+
+def _return_memory(freed: FreedMemory) -> Chore:
+    async def chore() -> None:
+        await asyncio.to_thread(freed.give_back)
+
+    return chore
 
 
 async def _again_and_again(chore: Chore, seconds: float) -> None:

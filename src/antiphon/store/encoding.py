@@ -25,6 +25,7 @@ from antiphon.transport.aside import aside_if
 __all__ = [
     "StoredItem",
     "check_final",
+    "compress_batches",
     "compress_log",
     "decode_aside",
     "decode_item",
@@ -147,17 +148,25 @@ def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:
 
 def compress_log(batches: Sequence[Batch]) -> bytes:
     """Return a whole log as few bytes."""
+    return compress_batches(len(batches), batches)
+
+
+def compress_batches(count: int, batches: Iterable[Batch]) -> bytes:
+    """Return the same for so many batches, which are taken one by one."""
     # Packed events are short and alike: a higher level takes longer and gains little.
     compressor = zlib.compressobj(_LEVEL)
     # Batch by batch, as one list: a long log need not be in memory once more.
-    pieces = [compressor.compress(_list_head(len(batches)))]
-    pieces += [compressor.compress(_pack(batch)) for batch in batches]
+    pieces = [compressor.compress(b"\xdd" + count.to_bytes(4, "big"))]
+    for batch in batches:
+        pieces.append(compressor.compress(_batch_head(batch)))
+        pieces.append(compressor.compress(batch.body))
     return b"".join([*pieces, compressor.flush()])
 
 
-def _list_head(count: int) -> bytes:
-    """Return the bytes with which a list of so many values begins in MessagePack."""
-    return b"\xdd" + count.to_bytes(4, "big")
+def _batch_head(batch: Batch) -> bytes:
+    """Return how a batch begins in MessagePack: three values, of which the last is its body."""
+    length = len(batch.body).to_bytes(4, "big")
+    return b"\x93" + _pack(batch.first) + _pack(batch.last) + b"\xc6" + length
 
 
 def expand_log(body: bytes, after: int = -1) -> list[Batch]:

@@ -39,7 +39,7 @@ class ChunkReader:
         # A body that cannot be has a reader of its own kind, without those fields.
         self._takes = _IS_KNOWN and type(content) is StreamReader
         self.is_behind = False
-        """Whether more is waiting already than the last read could take."""
+        """Whether more may be waiting already than the last read could take."""
 
     async def read(self, most: int, hear: Hear | None = None) -> bytes | None:
         """Return what has arrived; wait if that is nothing. Nothing at the end.
@@ -81,7 +81,7 @@ class ChunkReader:
             content._http_chunk_splits.clear()
         if content._protocol._reading_paused:
             content._protocol.resume_reading()
-        self.is_behind = bool(waiting)
+        self.is_behind = bool(waiting) or len(data) == most
         return data
 
     def _take_some(self, most: int) -> bytes:
@@ -94,8 +94,9 @@ class ChunkReader:
             content._size -= size
             content._cursor += size
         taken.append(content._read_nowait_chunk(most - size))
-        self.is_behind = bool(waiting)
-        return b"".join(taken)
+        data = b"".join(taken)
+        self.is_behind = bool(waiting) or len(data) == most
+        return data
 
 
 async def _listen(content: StreamReader, waiter: asyncio.Future[bool], hear: Hear) -> bool:

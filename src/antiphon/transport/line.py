@@ -16,7 +16,7 @@ import aiohttp
 
 from antiphon.transport.egress import AddressInfo
 from antiphon.transport.tap import install_taps
-from antiphon.transport.wire import Answer, Wire
+from antiphon.transport.wire import READ_BUFFER, Answer, Wire
 
 __all__ = ["Line"]
 
@@ -53,6 +53,7 @@ class Line:
             timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            read_bufsize=READ_BUFFER,
             headers=headers,
         )
 

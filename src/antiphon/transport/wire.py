@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from aiohttp.http import RawResponseMessage
     from multidict import CIMultiDictProxy
 
-__all__ = ["Answer", "Target", "Wire"]
+__all__ = ["READ_BUFFER", "Answer", "Target", "Wire"]
+
+READ_BUFFER: Final = 32 * 1024
+"""Bytes of an answer that wait to be read; at twice that the peer has to wait."""
 
 _MAX_TARGETS: Final = 64
 # A body above this size is not copied behind its head: that would cost more than two buffers do.
@@ -42,7 +45,10 @@ def _look() -> bool:
     floor: list[tuple[Callable[..., object], set[str]]] = [
         (aiohttp.TCPConnector.connect, {"req", "traces", "timeout"}),
         (aiohttp.ClientRequest, {"method", "url", "headers", "loop"}),
-        (ResponseHandler.set_response_params, {"read_until_eof", "auto_decompress"}),
+        (
+            ResponseHandler.set_response_params,
+            {"read_until_eof", "auto_decompress", "read_bufsize"},
+        ),
     ]
     return all(names <= signature(what).parameters.keys() for what, names in floor)
 
@@ -166,7 +172,9 @@ class Wire:
 async def _exchange(connection: Connection, head: bytes, body: bytes) -> Answer:
     protocol = connection.protocol
     assert protocol is not None  # it was not given back yet
-    protocol.set_response_params(read_until_eof=True, auto_decompress=False)
+    protocol.set_response_params(
+        read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER
+    )
     transport = protocol.transport
     # A peer that is gone already may have said why: then that is here to be read.
     if transport is not None and not transport.is_closing():

@@ -13,7 +13,7 @@ import pytest
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch
 from antiphon.store.sqlite import log_statements, open_turns, statements
-from antiphon.store.sqlite.connection import Connection, connect, turns_of
+from antiphon.store.sqlite.connection import LONG, Connection, connect, turns_of
 from antiphon.store.sqlite.log_statements import Append
 from antiphon.store.sqlite.open_turns import OpenTurn
 from tests.store.samples import OWNER
@@ -274,6 +274,22 @@ def test_a_log_is_whole_whether_or_not_it_was_kept(
     finish(mine, "r2")
     expected = [b"%d" % number for number in range(6)]
     assert (bodies(mine, "r1"), bodies(mine, "r2")) == (expected, expected)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_long_log_is_closed_row_by_row_and_whole(mine: sqlite3.Connection, again: bool) -> None:
+    short, long = b"short", b"x" * LONG
+    begin(mine, "r1")
+    for number, body in enumerate((long, short, long), 1):
+        batch = Batch(number, number, body)
+        Append.together(mine, [Append(OWNER, "r1", ME, batch, None)])
+    assert known(mine, "r1").batches is None
+    # The last batch may repeat what an append that was reported as failed has written.
+    last = Batch(3 if again else 4, 4, b"end")
+    ending = statements.Ending("r1", "completed", b'{"status":"completed"}', [], last, [], [])
+    assert statements.finish(mine, OWNER, ME, ending) is True
+    expected = [b"0", long, short, b"end"] if again else [b"0", long, short, long, b"end"]
+    assert bodies(mine, "r1") == expected
 
 
 def test_room_is_given_back(mine: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:

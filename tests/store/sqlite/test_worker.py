@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -574,3 +575,22 @@ async def test_whoever_breaks_when_told_keeps_nobody_else_from_being_told(writer
     assert await asyncio.gather(*others) == ["b", "c"]
     loop.set_exception_handler(None)
     assert [type(error) for error in reported] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("kind", [Writer, Reader])
+async def test_a_thread_that_waits_keeps_nothing_of_what_it_has_done(
+    connect: Callable[[], sqlite3.Connection], kind: type[Writer] | type[Reader]
+) -> None:
+    class Work:
+        def __call__(self, connection: sqlite3.Connection) -> str:
+            return "done"
+
+    worker = kind(connect, patience=1.0)
+    work = Work()
+    left = weakref.ref(work)
+    assert await worker.call(work, 0) == "done"
+    del work
+    async with asyncio.timeout(30):
+        while left() is not None:  # noqa: ASYNC110 # nothing tells when the thread waits again
+            await asyncio.sleep(0.001)
+    await worker.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,16 +21,21 @@ from antiphon.store.sqlite.open_turns import OpenTurns
 from antiphon.store.sqlite.queue import queued
 
 __all__ = [
+    "LONG",
     "Connection",
     "Look",
     "SameFile",
     "connect",
     "create_file",
+    "insert_row",
     "is_locked",
     "refuse_read_only",
     "turns_of",
     "unavailable",
 ]
+
+LONG: Final = 1024 * 1024
+"""From so many bytes on, a body is not copied more often than it must be."""
 
 _FULL: Final = "there is no room left on the disk of the database; nothing was stored: free some"
 _READ_ONLY: Final = (
@@ -154,6 +160,25 @@ def refuse_read_only(error: BaseException, path: Path) -> None:
     is_closed = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN
     if is_closed and not os.access(path.parent, os.W_OK):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS)) from error
+
+
+def insert_row(connection: sqlite3.Connection, into: str, values: Sequence[object]) -> int | None:
+    """Insert one row into a table with these columns, the last of which is bytes; return its key.
+
+    A prepared statement keeps a copy of what it was given last, so after a long body it is
+    given nothing: with a condition that is false, it inserts nothing then.
+    """
+    marks = ", ".join("?" * len(values))
+    body = values[-1]
+    if not isinstance(body, bytes) or len(body) < LONG:
+        return connection.execute(
+            f"INSERT INTO {into} VALUES ({marks})",  # noqa: S608 # constants
+            values,
+        ).lastrowid
+    statement = f"INSERT INTO {into} SELECT {marks} WHERE ?"
+    row = connection.execute(statement, (*values, True)).lastrowid
+    connection.execute(statement, (*[None] * len(values), False))
+    return row
 
 
 def turns_of(connection: sqlite3.Connection) -> OpenTurns:

@@ -14,14 +14,21 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from itertools import chain, starmap
 from typing import Final
 
 import msgspec
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch, Orphan
-from antiphon.store.encoding import compress_log, decode_turn, end_log, expand_log
-from antiphon.store.sqlite.connection import Connection, Look, turns_of
+from antiphon.store.encoding import (
+    compress_batches,
+    compress_log,
+    decode_turn,
+    end_log,
+    expand_log,
+)
+from antiphon.store.sqlite.connection import LONG, Connection, Look, insert_row, turns_of
 from antiphon.store.sqlite.open_turns import Name, OpenTurn
 
 __all__ = [
@@ -51,7 +58,8 @@ _MAX_LOOKS: Final = 1000
 _encode: Final = msgspec.json.Encoder().encode
 _decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 
-_INSERT: Final = "INSERT INTO log (response, first, last, owner, body) VALUES "
+_INTO: Final = "log (response, first, last, owner, body)"
+_INSERT: Final = f"INSERT INTO {_INTO} VALUES "  # noqa: S608 # constants
 # Prepared for so many rows: each statement gives up the interpreter, and may get it back late.
 _INSERTS: Final = {
     1 << power: _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (1 << power)) for power in range(7)
@@ -65,6 +73,16 @@ _OF_KEYS: Final = f"""
     FROM json_each(:rows) AS place
     CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
 """  # noqa: S608 # constants
+# A long log, row by row: it need not be in memory as a whole. `end` is where the last batch begins.
+_EACH: Final = """
+    SELECT first, last, body FROM json_each(:rows) AS place
+    CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
+    WHERE first < :end
+"""
+_COUNT: Final = """
+    SELECT count(*), count(*) FILTER (WHERE first < :end) FROM json_each(:rows) AS place
+    CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
+"""
 _BEHIND: Final = f"""
     SELECT max(key), max(last), {_HEADS} FILTER (WHERE last > :after),
         CAST({_BODIES} FILTER (WHERE last > :after) AS BLOB), (SELECT max(key) FROM log),
@@ -101,7 +119,7 @@ _ORPHANS: Final = """
 def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, batch: Batch) -> None:
     """Add to a log that begins, and to what is known of it."""
     values = (turn.key, batch.first, batch.last, owner, batch.body)
-    row = connection.execute(_INSERTS[1], values).lastrowid
+    row = insert_row(connection, _INTO, values)
     assert row is not None
     turns_of(connection).add(turn, row, batch)
 
@@ -151,6 +169,10 @@ class Append(msgspec.Struct, frozen=True):
 
 def _insert_all(connection: sqlite3.Connection, appends: Sequence[tuple[OpenTurn, Append]]) -> None:
     add = turns_of(connection).add
+    for turn, append in appends:
+        if len(append.batch.body) >= LONG:
+            insert_batch(connection, append.owner, turn, append.batch)
+    appends = [one for one in appends if len(one[1].batch.body) < LONG]
     start = 0
     while left := len(appends) - start:
         count = 1 << (min(left, _MOST_AT_ONCE).bit_length() - 1)
@@ -191,14 +213,37 @@ def close_log(
     """
     turns = turns_of(connection)
     turn = turns.known(connection, writer, name)
-    written = _written(connection, name[0], key, turn)
+    body = _compress_rows(connection, name[0], turn, last) if turn and turn.key == key else None
+    has_rows = body is not None
+    if body is None:
+        written = _written(connection, name[0], key, turn)
+        has_rows, batches = bool(written), end_log(written, last)
+        body = compress_log(batches) if batches else None
     turns.forget(name)
-    if batches := end_log(written, last):
-        connection.execute(
-            "INSERT INTO logs (response, owner, body) VALUES (?, ?, ?)",
-            (key, name[0], compress_log(batches)),
-        )
-    return bool(written)
+    if body is not None:
+        insert_row(connection, "logs (response, owner, body)", (key, name[0], body))
+    return has_rows
+
+
+def _compress_rows(
+    connection: sqlite3.Connection, owner: str, turn: OpenTurn, last: Batch | None
+) -> bytes | None:
+    """Return a long log, compressed row by row; None if it is short, or rows are missing."""
+    if turn.size < LONG:
+        return None
+    places = {
+        "rows": _encode(turn.rows.tolist()).decode(),
+        "key": turn.key,
+        "owner": owner,
+        "end": MAX_NUMBER if last is None else last.first,
+    }
+    found, count = connection.execute(_COUNT, places).fetchone()
+    if found != len(turn.rows):
+        return None
+    rows = starmap(Batch, connection.execute(_EACH, places))
+    if last is None:
+        return compress_batches(count, rows)
+    return compress_batches(count + 1, chain(rows, [last]))
 
 
 def _written(

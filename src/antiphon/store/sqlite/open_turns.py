@@ -31,6 +31,7 @@ __all__ = ["MAX_KEPT", "Name", "OpenTurn", "OpenTurns"]
 
 # Bytes of all batches that are kept in memory, with what Python needs for each of them.
 MAX_KEPT: Final = 8 * 1024 * 1024
+_MAX_OF_ONE: Final = 1024 * 1024
 _OVERHEAD: Final = 150
 
 Name = tuple[str, str]
@@ -67,11 +68,13 @@ class OpenTurn:
     `batches` is what the rows say, or None if that is not kept.
     """
 
-    __slots__ = ("batches", "is_cancelled", "key", "rows", "version", "weight")
+    __slots__ = ("batches", "is_cancelled", "key", "rows", "size", "version", "weight")
 
     def __init__(self, key: int, version: int, *, is_cancelled: bool = False) -> None:
         self.key = key
         self.rows = array("q")
+        self.size = 0
+        """Bytes of the rows that were added here."""
         self.batches: list[Batch] | None = []
         self.weight = 0
         self.is_cancelled = is_cancelled
@@ -98,13 +101,14 @@ class OpenTurns:
     def add(self, turn: OpenTurn, row: int, batch: Batch) -> None:
         """Note a row that is new in the log of this response."""
         turn.rows.append(row)
+        turn.size += len(batch.body)
         if turn.batches is None:
             return
         turn.batches.append(batch)
         weight = len(batch.body) + _OVERHEAD
         turn.weight += weight
         self._weight += weight
-        if self._weight > MAX_KEPT:
+        if self._weight > MAX_KEPT or turn.weight > _MAX_OF_ONE:
             self._drop_batches(turn)
 
     def find(

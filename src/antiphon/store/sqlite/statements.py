@@ -28,7 +28,7 @@ from antiphon.store.encoding import (
     refusal_of,
 )
 from antiphon.store.sqlite import claim_statements, conversation_statements, log_statements
-from antiphon.store.sqlite.connection import turns_of
+from antiphon.store.sqlite.connection import LONG, insert_row, turns_of
 from antiphon.store.sqlite.erasure import mark
 from antiphon.store.sqlite.migrations import APPLICATION_ID
 
@@ -386,7 +386,13 @@ def _insert_items(
     kind: int,
     items: Sequence[StoredItem],
 ) -> None:
-    connection.executemany(
-        "INSERT INTO items (response, kind, position, owner, id, body) VALUES (?, ?, ?, ?, ?, ?)",
-        [(key, kind, position, owner, item.id, item.body) for position, item in enumerate(items)],
-    )
+    into = "items (response, kind, position, owner, id, body)"
+    rows = [(key, kind, position, owner, item.id, item.body) for position, item in enumerate(items)]
+    if any(len(item.body) >= LONG for item in items):
+        for row in rows:
+            insert_row(connection, into, row)
+    else:
+        connection.executemany(
+            f"INSERT INTO {into} VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 # constants
+            rows,
+        )

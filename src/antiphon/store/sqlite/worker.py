@@ -129,6 +129,7 @@ class _Worker:
     def _live(self) -> None:
         while (jobs := self._backlog.take()) is not None:
             self._do(jobs)
+            del jobs  # while we wait for the next ones, what these have read may be megabytes
         self._drop()
 
     def _do(self, jobs: list[Job]) -> None:
@@ -254,6 +255,7 @@ class Writer(_Worker):
             jobs = self._line_up(jobs)
             self._nap = min(_SHARE_EACH * len(jobs), _SHARE)
             self._do(jobs)
+            del jobs  # while we wait for the next ones, these may be megabytes
             self._erase_some(time.monotonic())
         self._erase_last()
         self._drop()
