@@ -172,10 +172,11 @@ class Outbox:
         self.rest = iter(batch)
 
     def put_out(self, batch: list[Event]) -> list[Event]:
-        """Take events that are handed out at once, and return them."""
+        """Take events that are handed out at once, when none is left, and return them."""
         if batch:
-            self.put(batch)
-            self.rest = iter(())
+            if batch[0].sequence_number is None:
+                self._before = self.last_number
+            self._batch = batch
         return batch
 
     def drop(self) -> None:
@@ -239,12 +240,13 @@ class AsyncStream:
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Yield every event."""
+        outbox = self._outbox
         while True:
-            for event in self._outbox.rest:
+            for event in outbox.rest:
                 yield event
             if not (batch := await self._read()):
                 return
-            self._outbox.put(batch)
+            outbox.put(batch)
 
     async def batches(self) -> AsyncGenerator[list[Event], None]:
         """Yield the events in batches: what one read of the wire brought."""

@@ -157,11 +157,12 @@ class Stream:
 
     def __iter__(self) -> Generator[Event, None, None]:
         """Yield every event."""
+        outbox = self._outbox
         while True:
-            yield from self._outbox.rest
+            yield from outbox.rest
             if not (batch := self._portal.run(self._gather())):
                 return
-            self._outbox.put(batch)
+            outbox.put(batch)
 
     def batches(self) -> Generator[list[Event], None, None]:
         """Yield the events in batches: what one read of the wire brought."""
