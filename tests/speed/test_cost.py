@@ -35,6 +35,7 @@ from tests.speed.partner import Address, Partner
 # Other versions of Python have other instructions, a few more or fewer for the same line.
 _SLACK: Final = 1.0 if sys.version_info[:2] == (3, 11) else 1.3
 _SHOWN: Final = 12
+_TRIES: Final = 4
 _PATIENCE: Final = 60.0
 
 Live = Callable[[int], Steps]
@@ -58,17 +59,24 @@ def count_gateway(play: Callable[[Partner, Address], None], folder: Path, steps:
 
 
 def check(what: str, live: Live, limit: int, *, lives: tuple[int, int], each: int = 1) -> None:
-    """Compare a short and a longer life, in which `each` as many events happen."""
+    """Compare a short and a longer life, in which `each` as many events happen.
+
+    On a busy machine a thread that waits may be woken more often, which takes steps too. So what
+    is over the limit is counted again: code that takes too many steps always does.
+    """
     short, long = lives
     live(short)  # what is only done once in a process
-    before, after = live(short).by_file(), live(long).by_file()
-    after.subtract(before)
     times = (long - short) * each
-    cost = after.total() / times
-    print(f"\n{what}: {cost:,.0f} steps, of {limit:,} at most")
+    for _ in range(_TRIES):
+        before, after = live(short).by_file(), live(long).by_file()
+        after.subtract(before)
+        cost = after.total() / times
+        print(f"\n{what}: {cost:,.0f} steps, of {limit:,} at most")
+        if 0 < cost <= limit * _SLACK:
+            return
     for line in _most(after, times):
         print(line)
-    assert 0 < cost <= limit * _SLACK, f"{what} takes {cost:,.0f} steps, more than {limit:,}"
+    raise AssertionError(f"{what} takes {cost:,.0f} steps, more than {limit:,}")
 
 
 def _most(steps: Counter[str], times: int) -> list[str]:
