@@ -274,8 +274,10 @@ async def test_with_keys_http_1_0_and_proxies_are_answered() -> None:
         assert b" 401 " in (await send_raw(gateway, head)).split(b"\r\n", 1)[0]
 
 
-@pytest.mark.parametrize("line", ["GET /v1/models", "GET /v1/models HTTP/0.9"])
-async def test_http_0_9_is_refused(line: str) -> None:
+@pytest.mark.parametrize(
+    "line", ["GET /v1/models", "GET /v1/models HTTP/0.9", "GET /v1/models HTTP/2.0"]
+)
+async def test_http_that_is_not_1_0_or_1_1_is_refused(line: str) -> None:
     for settings in (ServerSettings(), ServerSettings(require_keys=True)):
         async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
             answer = await send_raw(gateway, f"{line}\r\nHost: 127.0.0.1\r\n\r\n".encode())

@@ -124,6 +124,23 @@ async def test_a_background_turn_is_timed_in_milliseconds(lines: Lines) -> None:
     assert all(line["total_ms"] % 1000 for line in ended)
 
 
+async def test_a_frame_that_is_refused_has_a_line(lines: Lines) -> None:
+    async with (
+        serve_gateway(ScriptedBackend()) as gateway,
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"{gateway.base_url}/responses") as socket,
+    ):
+        for send in (socket.send_str("{"), socket.send_bytes(b"{}"), socket.send_json({})):
+            await send
+            await socket.receive_json(timeout=30)
+        found = await lines.requests("WEBSOCKET", 3)
+    assert [(line["status"], line["error"]) for line in found] == [
+        (400, "invalid_json"),
+        (400, "binary_frame"),
+        (400, "unknown_event_type"),
+    ]
+
+
 async def test_a_websocket_is_logged_as_101_however_it_ends(lines: Lines) -> None:
     async with serve_gateway(ScriptedBackend()) as gateway:
         address = urlsplit(gateway.base_url)

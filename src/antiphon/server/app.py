@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import msgspec
-from aiohttp import HttpVersion10, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.engine import Engine
@@ -414,8 +414,9 @@ def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:
         raise _HeadTooLarge(f"the headers are larger than {limits.header_bytes} bytes")
     if len(request.headers.getall("Host", ())) > 1:
         raise InvalidRequest("the request names two hosts", code="invalid_host")
-    if request.version < HttpVersion10:
-        raise InvalidRequest("HTTP/0.9 is not answered; send HTTP/1.1", code="invalid_http")
+    if not HttpVersion10 <= request.version <= HttpVersion11:
+        number = ".".join(map(str, request.version))
+        raise InvalidRequest(f"HTTP/{number} is not answered; send HTTP/1.1", code="invalid_http")
 
 
 def _request_id(request: web.BaseRequest) -> str | None:

@@ -123,6 +123,7 @@ class _Socket:
         "_dialect",
         "_end",
         "_is_strict",
+        "_key_id",
         "_lanes",
         "_owner",
         "_request",
@@ -142,6 +143,7 @@ class _Socket:
         self._app = call.app
         self._owner = call.owner
         self._request = call.request
+        self._key_id = call.key_id
         self._request_id = call.request_id
         self._dialect = call.dialect
         self._is_strict = call.is_strict
@@ -169,7 +171,7 @@ class _Socket:
                 elif message.type is WSMsgType.PING:
                     await self._wire.pong(message.data)
                 elif message.type is WSMsgType.BINARY:
-                    await self._refuse(InvalidRequest("send text frames", code="binary_frame"))
+                    await self._turn_away(InvalidRequest("send text frames", code="binary_frame"))
                 elif message.type is not WSMsgType.PONG:
                     break
                 del message  # an idle socket must not hold on to what it was sent
@@ -238,12 +240,12 @@ class _Socket:
             envelope = await open_frame(data, self._app.limits.parse_on_loop_bytes)
             stream_id = envelope.stream_id
             if self._end is not None:
-                await self._refuse(self._end, stream_id)
+                await self._turn_away(self._end, stream_id)
                 return
             self._put(stream_id, data)
             self._buffer_at_most(self._app.limits.write_buffer_bytes)
         except AntiphonError as error:
-            await self._refuse(error, stream_id)
+            await self._turn_away(error, stream_id)
 
     def _put(self, stream_id: str | None, data: bytes) -> None:
         """Queue a request if there are memory and a place for it."""
@@ -310,6 +312,20 @@ class _Socket:
         for event in events:
             frame = encode_frame(event, self._dialect, stream_id)
             await self._wire.send_frame(frame, WSMsgType.TEXT)
+
+    async def _turn_away(self, error: AntiphonError, stream_id: str | None = None) -> None:
+        """Refuse a frame that does not get as far as a lane, and log that."""
+        log_request(
+            Entry(
+                method="WEBSOCKET",
+                route=_PATH,
+                status=error.status,
+                error=error.code or error.type,
+                key=self._key_id or "",
+                request=self._request_id,
+            )
+        )
+        await self._refuse(error, stream_id)
 
     async def _refuse(self, error: AntiphonError, stream_id: str | None = None) -> None:
         await self._wire.send_frame(encode_error(error, stream_id), WSMsgType.TEXT)
