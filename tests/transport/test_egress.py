@@ -11,6 +11,7 @@ import pytest
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.egress import is_public, open_public_socket
 from antiphon.transport.http import HttpClient, Limits
+from tests import clock
 from tests.transport.raw import Connection, RawServer, Request, raw_server, reply
 
 # Some spellings the library or the name service refuses already; never is it "no route" or the
@@ -222,10 +223,11 @@ async def test_a_peer_that_does_not_answer_is_not_waited_for() -> None:
     gone = asyncio.Event()
 
     async def say_nothing(_: Request, connection: Connection) -> None:
+        clock.skip(100)
         await connection.until_closed()
         gone.set()
 
-    client = HttpClient(limits=Limits(first_byte=0.05))
+    client = HttpClient(limits=Limits(first_byte=100))
     async with raw_server(say_nothing) as silent:
         error = await _refusal(client, silent.url)
         await gone.wait()

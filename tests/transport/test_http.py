@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.protocol.errors import BackendError, OutOfFiles
 from antiphon.transport.http import HttpClient, Limits, Reply, Secret
+from tests import clock
 from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
 
 
@@ -173,10 +174,11 @@ async def test_what_is_not_http_is_an_invalid_answer() -> None:
 
 async def test_a_peer_that_stays_silent_is_given_up() -> None:
     async def stall(_: Request, connection: Connection) -> None:
+        clock.skip(100)
         await connection.until_closed()
         server.closed.set()
 
-    client = HttpClient(limits=Limits(idle=0.05))
+    client = HttpClient(limits=Limits(idle=100))
     async with raw_server(stall) as server:
         with pytest.raises(BackendError) as caught:
             await fetch(client, server.url)

@@ -9,6 +9,7 @@ import pytest
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import PIECE, HttpClient, Limits
 from antiphon.transport.stream import open_stream
+from tests import clock
 from tests.transport.raw import Connection, Request, chunk, head, raw_server
 
 EVENTS = head("text/event-stream; charset=utf-8")
@@ -39,10 +40,11 @@ async def test_pieces_come_as_they_are_sent_and_the_connection_is_kept() -> None
 
 async def test_a_peer_without_a_head_is_late() -> None:
     async def stall(_: Request, connection: Connection) -> None:
+        clock.skip(100)
         await connection.until_closed()
         server.closed.set()
 
-    client = HttpClient(limits=Limits(first_byte=0.05))
+    client = HttpClient(limits=Limits(first_byte=100))
     async with raw_server(stall) as server:
         with pytest.raises(BackendError) as caught:
             await open_stream(client, server.url, b"{}")
@@ -54,9 +56,9 @@ async def test_a_peer_without_a_head_is_late() -> None:
 @pytest.mark.parametrize(
     ("limits", "sent"),
     [
-        (Limits(first_byte=0.1), b""),
-        (Limits(idle=0.1), chunk(b"one")),
-        (Limits(wall=0.1), chunk(b"one")),
+        (Limits(first_byte=100), b""),
+        (Limits(idle=100), chunk(b"one")),
+        (Limits(wall=100), chunk(b"one")),
     ],
     ids=["first byte", "idle", "wall"],
 )
@@ -68,9 +70,12 @@ async def test_a_stall_is_a_timeout_that_hangs_up(limits: Limits, sent: bytes) -
 
     client = HttpClient(limits=limits)
     async with raw_server(stall) as server:
+        stream = await open_stream(client, server.url, b"{}")
+        if sent:
+            assert await anext(stream) == b"one"
+        asyncio.get_running_loop().call_soon(clock.skip, 100)
         with pytest.raises(BackendError) as caught:
-            async for piece in await open_stream(client, server.url, b"{}"):
-                assert piece == b"one"
+            await anext(stream)
         await server.closed.wait()
         await client.close()
     assert caught.value.code == "upstream_timeout"
@@ -81,14 +86,21 @@ async def test_life_between_two_looks_of_the_timer_keeps_a_stream_going() -> Non
         await connection.write(EVENTS)
         for _beat in range(8):
             await connection.write(chunk(b"."))
-            await asyncio.sleep(0.1)
+            await taken.wait()
+            taken.clear()
+            clock.skip(60)
         await connection.write(chunk(b""))
 
-    client = HttpClient(limits=Limits(first_byte=5, idle=0.5))
+    taken = asyncio.Event()
+    client = HttpClient(limits=Limits(idle=100))
     async with raw_server(drip) as server:
         async with await open_stream(client, server.url, b"{}") as stream:
-            assert len(await stream.read_all(100)) == 8
+            pieces = []
+            async for piece in stream:
+                pieces.append(piece)
+                taken.set()
         await client.close()
+    assert pieces == [b"."] * 8
 
 
 async def test_a_busy_reader_is_not_the_peers_stall() -> None:
@@ -99,11 +111,13 @@ async def test_a_busy_reader_is_not_the_peers_stall() -> None:
         await go.wait()
         await connection.write(chunk(b"two") + chunk(b""))
 
-    client = HttpClient(limits=Limits(idle=0.2))
+    client = HttpClient(limits=Limits(idle=100))
     async with raw_server(wait) as server:
         async with await open_stream(client, server.url, b"{}") as stream:
             first = await anext(stream)
-            await asyncio.sleep(0.5)
+            clock.skip(200)
+            for _ in range(3):
+                await asyncio.sleep(0)  # the timer looks
             go.set()
             rest = await stream.read_all(100)
         await client.close()
@@ -164,6 +178,7 @@ async def test_finish_keeps_a_connection_whose_end_follows() -> None:
         await connection.write(EVENTS + chunk(b"one"))
         await connection.write(chunk(b""))
 
+    clock.stop()
     client = HttpClient()
     async with raw_server(tell) as server:
         for _ in range(3):

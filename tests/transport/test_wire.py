@@ -33,7 +33,7 @@ def is_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    client = HttpClient(limits=Limits(idle=5))
+    client = HttpClient(limits=Limits(idle=60))
     yield client
     await client.close()
 
@@ -284,7 +284,7 @@ async def test_who_answers_before_it_has_read_is_heard(size: int, is_known: bool
         writer.write(reply(b"too long", status="413 Too Long"))
         await gone.wait()
 
-    client = HttpClient(limits=Limits(idle=5), open_socket=open_small)
+    client = HttpClient(limits=Limits(idle=60), open_socket=open_small)
     async with serving(refuse) as url:
         for _ in range(2):
             answer = await client.fetch("POST", url, body=b"x" * size)
