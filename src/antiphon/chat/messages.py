@@ -20,6 +20,7 @@ from antiphon.chat.profiles import Profile
 from antiphon.chat.turns import Arranger, Call, Entry, Said, Turn
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.lower import Lowering, lower_items
+from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.plan import NO_TOOLS
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.toolbox import Toolbox
@@ -33,8 +34,6 @@ _SYSTEM: Final = frozenset({"system", "developer"})
 _NO_OUTPUT: Final = "(no output was provided for this call)"
 # A call that was not answered for so many turns does not hold up those behind it any longer.
 _PATIENCE: Final = 32
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Written(NamedTuple):
@@ -95,7 +94,7 @@ def write_thread(
         thread.learn(write_thread, settled)
     writer = _MessageWriter(profile, settled.written)
     writer.write(rest.turns[count:])
-    first, rest_of_all = map(_encode, writer.first(orders)), map(_encode, writer.messages)
+    first, rest_of_all = map(encode_long, writer.first(orders)), map(encode_long, writer.messages)
     messages = [*first, *settled.written.messages, *rest_of_all]
     place = settled.place
     notes = [*settled.notes, *(text for index, text in rest.notes if index >= place)]
@@ -161,7 +160,7 @@ class _MessageWriter:
     def pause(self) -> _Written:
         """Return what was written so far, to go on with; messages are then bytes."""
         return _Written(
-            (*self._past, *map(_encode, self.messages)),
+            (*self._past, *map(encode_long, self.messages)),
             tuple(self._system),
             tuple(self._report),
             tuple(self._unused_reasoning),

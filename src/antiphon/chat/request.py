@@ -16,6 +16,7 @@ import msgspec
 from antiphon.chat.emulation import grammar_field
 from antiphon.chat.messages import ChatMessage, write_messages, write_thread
 from antiphon.chat.profiles import PROFILES, Profile
+from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.plan import Plan
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
@@ -50,7 +51,7 @@ def encode_request(plan: Plan, profile: Profile) -> tuple[bytes, list[str]]:
     elif plan.is_large:
         # One by one: encoding all of them in one step would hold up every other thread.
         written, report = write_messages(items, plan.toolbox, profile, orders)
-        messages = [msgspec.json.encode(message) for message in written]
+        messages = [encode_long(message) for message in written]
     else:
         body, report = write_request(plan, profile)
         return msgspec.json.encode(body), report

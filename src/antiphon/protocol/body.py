@@ -20,13 +20,14 @@ from typing import Final
 import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.pieces import PIECE, PieceDecoder, count_byte
 
 __all__ = ["MAX_DEPTH", "MAX_ESCAPES", "MAX_NODES", "decode_body"]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
 MAX_ESCAPES: Final = 4 * 1024 * 1024
-"""Escapes in one value of a list or field: they are what takes longest to decode."""
+"""Escapes in one text: they are what takes longest to decode."""
 _INT_LIMIT: Final = 2**63
 
 _decode = msgspec.json.Decoder().decode
@@ -39,13 +40,7 @@ _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"\s*(:?)', re.DOTALL)
 _TAIL: Final = 64
 _HALF_AT_END: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}\"[\s\]}]*\Z")
 _COLON: Final = re.compile(rb"\s*:")
-_LARGE: Final = 256 * 1024
-# How much of a list is decoded in one step, if its values are shorter.
-_STEP: Final = 256 * 1024
-_open_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_open_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BACKSLASH: Final = ord("\\")
-_BRACKET: Final = ord("[")
 # What has nothing inside and no range.
 _SIMPLE: Final = frozenset({str, bool, float, type(None)})
 
@@ -54,8 +49,8 @@ def decode_body(data: bytes) -> object:
     """Return the value of a JSON text. Raise InvalidRequest if it is malformed or a bomb."""
     _check_count(data)
     try:
-        if len(data) > _LARGE:
-            return _Large(data).decode()
+        if len(data) > PIECE:
+            return _Large(data).read()
         value = _decode(data)
     except RecursionError:
         raise _too_deep() from None
@@ -86,78 +81,66 @@ def _why_malformed(data: bytes, error: Exception) -> str:
     return f"JSON: {error}"
 
 
-class _Large:
-    """Decodes a long text field by field, and lists in it step by step."""
+class _Large(PieceDecoder):
+    """Decodes a long text in pieces, and counts what is in it."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._names = 0
-        self._nodes = 1
+        self._nodes = 0
         self._is_as_written = True
 
-    def decode(self) -> object:
+    def read(self) -> object:
         """Return the value. Raise as `decode_body`, or what msgspec raises."""
-        try:
-            fields = _open_object(self._data)
-        except msgspec.ValidationError:  # no object, and so no request
-            return self._step(self._data, MAX_DEPTH)
-        self._names += len(fields)
-        value = {name: self._field(raw) for name, raw in fields.items()}
-        # With braces, commas and colons this is shorter than a text that names a field twice.
-        written = sum(len(_encode(name)) + len(raw) + 2 for name, raw in fields.items()) + 1
-        self._is_as_written &= written == len(self._data)
+        value = self.decode(self._data, MAX_DEPTH)
         if not self._is_as_written and self._names != _count_written_names(self._data):
             raise _named_twice()
         return value
 
-    def _field(self, raw: msgspec.Raw) -> object:
-        if memoryview(raw)[0] != _BRACKET:
-            return self._step(bytes(raw), MAX_DEPTH - 1)
-        values: list[object] = []
-        for step in _steps(_open_list(raw)):
-            # The list is made anew, so it is one level deeper than what is in it.
-            made = self._step(b"[%b]" % b",".join(step), MAX_DEPTH - 1)
-            assert isinstance(made, list)
-            values += made
-            self._nodes -= 1
-        self._nodes += 1
-        return values
-
-    def _step(self, data: bytes, depth: int) -> object:
-        if len(data) > MAX_ESCAPES and data.count(b"\\") > MAX_ESCAPES:
-            raise InvalidRequest(
-                f"a value holds more than {MAX_ESCAPES} escapes", code="too_many_values"
-            )
+    def _short(self, data: bytes, depth: int) -> object:
         value = _decode(data)
         names, nodes = _count_names(value, depth)
         self._names += names
-        self._nodes += nodes
-        if self._nodes > MAX_NODES:
-            raise _too_many()
+        self._add_nodes(nodes)
         self._is_as_written = self._is_as_written and _encode(value) == data
         return value
 
+    def _short_list(self, data: bytes, depth: int) -> list[object]:
+        self._nodes -= 1
+        return super()._short_list(data, depth)
 
-def _steps(values: list[msgspec.Raw]) -> Iterator[list[bytes]]:
-    """Yield the values in lists that are not long, unless one value is."""
-    step: list[bytes] = []
-    size = 0
-    for raw in values:
-        value = bytes(raw)
-        if step and size + len(value) > _STEP:
-            yield step
-            step, size = [], 0
-        step.append(value)
-        size += len(value)
-    if step:
-        yield step
+    def _note_object(self, raw: memoryview, fields: dict[str, msgspec.Raw]) -> None:
+        super()._note_object(raw, fields)
+        self._names += len(fields)
+        # With braces, commas and colons this is shorter than a text that names a field twice.
+        pairs = ((_encode(name), memoryview(value)) for name, value in fields.items())
+        written = sum(len(name) + len(value) + 2 for name, value in pairs) + 1
+        self._is_as_written = self._is_as_written and written == len(raw)
+
+    def _note_container(self) -> None:
+        self._add_nodes(1)
+
+    def _note_text(self, raw: memoryview) -> None:
+        self._add_nodes(1)
+        if len(raw) > MAX_ESCAPES and count_byte(raw, b"\\") > MAX_ESCAPES:
+            raise InvalidRequest(
+                f"a text holds more than {MAX_ESCAPES} escapes", code="too_many_values"
+            )
+
+    def _add_nodes(self, count: int) -> None:
+        self._nodes += count
+        if self._nodes > MAX_NODES:
+            raise _too_many()
 
 
 def _check_count(data: bytes) -> None:
     """Refuse too many values unread: ten million empty lists take seconds and a gigabyte."""
     if len(data) < MAX_NODES:
         return
-    if data.count(b",") < MAX_NODES and data.count(b"[") + data.count(b"{") < MAX_NODES:
+    if (
+        count_byte(data, b",") < MAX_NODES
+        and count_byte(data, b"[") + count_byte(data, b"{") < MAX_NODES
+    ):
         return
     commas = containers = end = 0
     for start, stop in chain(_strings(data), [(len(data), len(data))]):
@@ -170,7 +153,7 @@ def _check_count(data: bytes) -> None:
 
 def _count_written_names(data: bytes) -> int:
     """Return how many names stand in a valid JSON text, each as often as it is written."""
-    if len(data) < _LARGE:
+    if len(data) < PIECE:
         return _STRINGS.findall(data).count(b":")
     return sum(1 for _, end in _strings(data) if _COLON.match(data, end))
 

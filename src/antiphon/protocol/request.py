@@ -14,6 +14,7 @@ import msgspec
 
 from antiphon.protocol.errors import ContextTooLarge, InvalidRequest
 from antiphon.protocol.items import Item, check_item, item_type, shape_error
+from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.schema import check_schema
 from antiphon.protocol.tools import Tool, check_shape, read_choice
 
@@ -184,7 +185,7 @@ def read_request(body: object, size: int = 0) -> CreateResponse:
 def _check_echo(request: CreateResponse) -> None:
     """Raise ContextTooLarge if a response would have to repeat too much of its request."""
     for name in ("instructions", "tools", "tool_choice", "text", "metadata"):
-        size = len(msgspec.json.encode(getattr(request, name)))
+        size = len(encode_long(getattr(request, name)))
         if size > _MAX_ECHO:
             raise ContextTooLarge(
                 f"{name} has {size} bytes; at most {_MAX_ECHO} are taken. "
