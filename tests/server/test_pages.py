@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import msgspec
@@ -27,7 +28,8 @@ def test_pages_laid_end_to_end_are_the_list(count: int, limit: int, is_descendin
     after: str | None = None
     pages = 0
     while True:
-        page = msgspec.json.decode(cut_page(items(count), PageQuery(after, limit, is_descending)))
+        query = PageQuery(after, limit, is_descending)
+        page = msgspec.json.decode(asyncio.run(cut_page(items(count), query)))
         found += page["data"]
         after, pages = page["last_id"], pages + 1
         assert len(page["data"]) <= limit
@@ -39,9 +41,9 @@ def test_pages_laid_end_to_end_are_the_list(count: int, limit: int, is_descendin
     assert pages == max(1, -(-count // limit))
 
 
-def test_a_page_behind_an_item_that_is_not_there_is_refused() -> None:
+async def test_a_page_behind_an_item_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        cut_page(items(3), PageQuery("i_9", 20, is_descending=False))
+        await cut_page(items(3), PageQuery("i_9", 20, is_descending=False))
     assert caught.value.param == "after"
 
 
@@ -108,8 +110,8 @@ async def test_a_limit_is_one_to_a_hundred(limit: str) -> None:
     assert (answer.status, answer.error["param"]) == (400, "limit")
 
 
-def test_a_page_does_not_disturb_the_list_it_is_cut_from() -> None:
+async def test_a_page_does_not_disturb_the_list_it_is_cut_from() -> None:
     whole = items(3)
-    cut_page(whole, PageQuery(None, 2, is_descending=True))
+    await cut_page(whole, PageQuery(None, 2, is_descending=True))
 
     assert all(one["id"] < two["id"] for one, two in pairwise(whole))

@@ -19,7 +19,6 @@ from antiphon.engine.context_size import ContextSize
 from antiphon.engine.debts import Owe, Pay
 from antiphon.engine.threads import Past, Threads
 from antiphon.protocol.builder import Mint
-from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import (
     ContextTooLarge,
     ConversationLocked,
@@ -33,6 +32,7 @@ from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.thread import Thread
 from antiphon.store.base import History, Size, Store
+from antiphon.store.encoding import encode_aside
 
 __all__ = ["Context", "Recall", "conversation_of", "load_context", "refuse_orphans"]
 
@@ -192,7 +192,8 @@ async def _gather(
         if item_id not in known:
             known.add(item_id)
             found[place] = await _find(store, owner, item_id, f"input[{index}].id")
-            size.add_reference(len(encode_item(found[place])))
+            (stored,) = await encode_aside([found[place]])
+            size.add_reference(len(stored.body))
     return [
         found.get(place, item)
         for place, item in enumerate(own)

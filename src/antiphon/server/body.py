@@ -63,9 +63,11 @@ async def _receive(call: Call) -> bytes:
     call.is_invited = True
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return b"".join([piece async for piece in _pieces(call, length)])
+            pieces = [piece async for piece in _pieces(call, length)]
     except TimeoutError:
         raise SlowRequest(f"the body did not arrive within {limits.body_seconds} s") from None
+    is_large = sum(map(len, pieces)) > limits.parse_on_loop_bytes
+    return await aside_if(is_large, b"".join, pieces)
 
 
 async def _pieces(call: Call, length: int | None) -> AsyncGenerator[bytes, None]:

@@ -18,7 +18,7 @@ from antiphon.protocol.items import Item, check_item, item_type, with_id
 from antiphon.protocol.request import read_request
 from antiphon.server.app import Call, Route
 from antiphon.server.body import read_data, read_json
-from antiphon.server.pages import as_listed, no_such_item, read_page_query, write_list
+from antiphon.server.pages import as_listed, no_such_item, read_page_query, write_json, write_list
 from antiphon.server.request_keys import REPLAYED, check_same, read_claim
 from antiphon.store.base import Claim, ClaimRequest, Conversation, Conversations
 from antiphon.store.encoding import read_names
@@ -94,7 +94,7 @@ async def add_items(call: Call) -> web.StreamResponse:
         return await _added_before(call, added)
     if not added:
         raise no_conversation(call.path_id)
-    return call.json(write_list(items, has_more=False))
+    return call.json(await write_list(items, has_more=False))
 
 
 async def list_items(call: Call) -> web.StreamResponse:
@@ -112,7 +112,7 @@ async def list_items(call: Call) -> web.StreamResponse:
         raise no_such_item(query.after or "") from None
     if page is None:
         raise no_conversation(call.path_id)
-    return call.json(write_list(page.items, has_more=page.has_more))
+    return call.json(await write_list(page.items, has_more=page.has_more))
 
 
 async def retrieve_item(call: Call) -> web.StreamResponse:
@@ -120,7 +120,7 @@ async def retrieve_item(call: Call) -> web.StreamResponse:
     item = await _kept(call).find(call.owner, call.path_id, call.item_id)
     if item is None:
         raise await _no_item(call)
-    return call.json(msgspec.json.encode(as_listed(item)))
+    return call.json(await write_json(as_listed(item)))
 
 
 async def delete_item(call: Call) -> web.StreamResponse:
@@ -160,7 +160,7 @@ async def _added_before(call: Call, claim: Claim) -> web.Response:
     names = read_names(claim.response_id)
     found = [await _kept(call).find(call.owner, call.path_id, name) for name in names]
     items = [item for item in found if item is not None]
-    return _replayed(call.json(write_list(items, has_more=False)))
+    return _replayed(call.json(await write_list(items, has_more=False)))
 
 
 def _replayed(answer: web.Response) -> web.Response:

@@ -13,9 +13,19 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import is_call, is_output
 from antiphon.protocol.items import Item
+from antiphon.protocol.pieces import PIECE, encode_long, text_size
 from antiphon.server.app import Call
+from antiphon.transport.aside import aside_if
 
-__all__ = ["PageQuery", "as_listed", "cut_page", "no_such_item", "read_page_query", "write_list"]
+__all__ = [
+    "PageQuery",
+    "as_listed",
+    "cut_page",
+    "no_such_item",
+    "read_page_query",
+    "write_json",
+    "write_list",
+]
 
 _MAX_LIMIT: Final = 100
 _MAX_DIGITS: Final = 9
@@ -42,7 +52,7 @@ def read_page_query(call: Call) -> PageQuery:
     return PageQuery(query.get("after"), _limit(query.get("limit", "20")), order == "desc")
 
 
-def cut_page(items: list[Item], query: PageQuery) -> bytes:
+async def cut_page(items: list[Item], query: PageQuery) -> bytes:
     """Return the page of all these items as JSON. Raise InvalidRequest if `after` is not there."""
     if query.is_descending:
         items = items[::-1]
@@ -53,7 +63,7 @@ def cut_page(items: list[Item], query: PageQuery) -> bytes:
             raise no_such_item(query.after)
         start = ids.index(query.after) + 1
     end = start + query.limit
-    return write_list(items[start:end], has_more=end < len(items))
+    return await write_list(items[start:end], has_more=end < len(items))
 
 
 def no_such_item(after: str) -> InvalidRequest:
@@ -65,7 +75,7 @@ def no_such_item(after: str) -> InvalidRequest:
     )
 
 
-def write_list(items: list[Item], *, has_more: bool) -> bytes:
+async def write_list(items: list[Item], *, has_more: bool) -> bytes:
     """Return the list of these items, as listed, as JSON."""
     page = {
         "object": "list",
@@ -74,7 +84,12 @@ def write_list(items: list[Item], *, has_more: bool) -> bytes:
         "last_id": items[-1]["id"] if items else None,
         "has_more": has_more,
     }
-    return msgspec.json.encode(page)
+    return await write_json(page)
+
+
+async def write_json(value: object) -> bytes:
+    """Return a value of JSON as bytes; a long one is encoded beside the event loop."""
+    return await aside_if(text_size(value) > PIECE, encode_long, value)
 
 
 def as_listed(item: Item) -> Item:

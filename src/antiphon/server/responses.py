@@ -96,7 +96,7 @@ async def input_items(call: Call) -> web.StreamResponse:
     )
     if items is None:
         raise no_response(call.path_id)
-    return call.json(cut_page(items, read_page_query(call)))
+    return call.json(await cut_page(items, read_page_query(call)))
 
 
 async def _create_in_background(

@@ -18,9 +18,10 @@ import msgspec
 from antiphon.protocol.codec import decode_response, encode_item
 from antiphon.protocol.errors import AntiphonError, TurnLost
 from antiphon.protocol.items import Item
+from antiphon.protocol.pieces import PIECE, PieceDecoder, encode_long, text_size
 from antiphon.protocol.response import DONE_STATUSES, Response
 from antiphon.store.base import Admit, Batch, Size
-from antiphon.transport.aside import aside_if
+from antiphon.transport.aside import aside, aside_if
 
 __all__ = [
     "StoredItem",
@@ -47,7 +48,8 @@ _EXTRA: Final = "$extra"
 _LEVEL: Final = 1
 # Encoding so many items takes a millisecond or two, and so does decoding so many bytes.
 _MANY: Final = 500
-_MUCH: Final = 256 * 1024
+_MUCH: Final = PIECE
+_MAX_DEPTH: Final = 512
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Response).decode
@@ -94,13 +96,19 @@ def encode_items(items: Iterable[Item]) -> list[StoredItem]:
 
 
 async def encode_aside(items: Sequence[Item]) -> list[StoredItem]:
-    """Return the same; many items are encoded beside the event loop."""
-    return await aside_if(len(items) > _MANY, encode_items, items)
+    """Return the same; many or long items are encoded beside the event loop."""
+    if len(items) > _MANY or sum(map(text_size, items)) > _MUCH:
+        return await aside(_encode_long_items, items)
+    return encode_items(items)
 
 
-def encode_new_items(items: Iterable[Item]) -> list[StoredItem]:
+def _encode_long_items(items: Iterable[Item]) -> list[StoredItem]:
+    return [StoredItem(_id_of(item), encode_long(item)) for item in items]
+
+
+async def encode_new_items(items: Sequence[Item]) -> list[StoredItem]:
     """Return the items of a conversation; raise ValueError if an id is missing or there twice."""
-    stored = encode_items(items)
+    stored = await encode_aside(items)
     seen: set[str] = set()
     for item in stored:
         if item.id is None:
@@ -123,7 +131,11 @@ def read_names(text: str) -> list[str]:
 
 def decode_item(body: bytes) -> Item:
     """Return the item of this JSON."""
-    return _decode_object(body)
+    if len(body) <= PIECE:
+        return _decode_object(body)
+    item = PieceDecoder().decode(body, _MAX_DEPTH)
+    assert isinstance(item, dict)
+    return item
 
 
 async def decode_aside(bodies: Sequence[bytes]) -> list[Item]:

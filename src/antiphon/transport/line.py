@@ -7,9 +7,8 @@ single request: that is the line for a request whose kept connection turned out 
 
 from __future__ import annotations
 
-import io
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -20,8 +19,9 @@ from antiphon.transport.wire import READ_BUFFER, Answer, Wire
 
 __all__ = ["Line"]
 
-# Above this size the library warns about bytes and wants a file, which it sends piece by piece.
+# Above this size a body is sent piece by piece: the library would copy it whole on the event loop.
 _LARGE_BODY: Final = 1024 * 1024
+_PIECE: Final = 256 * 1024
 
 
 class Line:
@@ -73,14 +73,21 @@ class Line:
             target = self._wire.find(url, headers)
             if target is not None:
                 return await self._wire.post(target, headers, body)
+        data: bytes | AsyncGenerator[memoryview, None] | None = body
+        if body and len(body) > _LARGE_BODY:
+            data = _pieces(body)
+            all_headers = {**all_headers, "Content-Length": str(len(body))}
         return await self._session.request(
-            method,
-            url,
-            data=io.BytesIO(body) if body and len(body) > _LARGE_BODY else body,
-            headers=all_headers,
-            allow_redirects=False,
+            method, url, data=data, headers=all_headers, allow_redirects=False
         )
 
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[memoryview, None]:
+    """Yield the body in views of it, none of which is a copy."""
+    whole = memoryview(body)
+    for start in range(0, len(whole), _PIECE):
+        yield whole[start : start + _PIECE]

@@ -62,13 +62,13 @@ class MemoryConversations:
         once: ClaimRequest | None = None,
     ) -> Claim | None:
         """Keep a new conversation; the oldest one makes room."""
+        stored = await encode_new_items(items)
         self._check_open()
         earlier = self._claims.earlier(owner, once)
         if earlier is not None and (owner, earlier.response_id) in self._talks:
             return earlier
         if (owner, conversation.id) in self._talks:
             raise ValueError(f"there already is a conversation {conversation.id!r}")
-        stored = encode_new_items(items)
         talk = _Talk(next(self._numbers), msgspec.json.encode(conversation))
         self._make_room()
         self._talks[owner, conversation.id] = talk
@@ -129,7 +129,7 @@ class MemoryConversations:
             raise KeyError(after)
         names = list(reversed(talk.items) if is_descending else talk.items)
         start = 0 if after is None else names.index(after) + 1
-        found = [decode_item(talk.items[name]) for name in names[start : start + limit]]
+        found = await decode_aside([talk.items[name] for name in names[start : start + limit]])
         return ItemPage(found, has_more=start + limit < len(names))
 
     async def add(
@@ -140,7 +140,7 @@ class MemoryConversations:
         once: ClaimRequest | None = None,
     ) -> bool | Claim:
         """Add items at the end."""
-        stored = encode_new_items(items)
+        stored = await encode_new_items(items)
         earlier = self._claims.earlier(owner, once)
         if earlier is not None and (owner, conversation_id) in self._talks:
             return earlier

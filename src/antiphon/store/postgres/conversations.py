@@ -90,7 +90,7 @@ class PostgresConversations:
         once: ClaimRequest | None = None,
     ) -> Claim | None:
         """Keep a new conversation with its first items, unless that was done already."""
-        stored = encode_new_items(items)
+        stored = await encode_new_items(items)
         body = msgspec.json.encode(conversation)
         writer = await self._sign() if once else ""
 
@@ -205,7 +205,7 @@ class PostgresConversations:
             if after is not None:
                 start = await _position(connection, owner, key, after)
             rows = await connection.fetch(_PAGES[is_descending], key, owner, start, limit + 1)
-            found = [decode_item(body) for (body,) in rows]
+            found = await decode_aside([body for (body,) in rows])
             return ItemPage(found[:limit], has_more=len(found) > limit)
 
         return await self._database.view(run)
@@ -218,7 +218,7 @@ class PostgresConversations:
         once: ClaimRequest | None = None,
     ) -> bool | Claim:
         """Add items at the end of a conversation that nobody writes to, unless that was done."""
-        stored = encode_new_items(items)
+        stored = await encode_new_items(items)
         writer = await self._sign() if once else ""
 
         async def run(connection: Connection, key: int) -> bool | Claim:

@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.protocol.errors import AntiphonError, ConversationLocked
 from antiphon.protocol.items import Item
-from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage
+from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation
 from antiphon.store.encoding import StoredItem, decode_item, names_of, refusal_of
 from antiphon.store.sqlite.claim_statements import earlier_claim, note_once
 from antiphon.store.sqlite.erasure import mark
@@ -130,13 +130,13 @@ def items(
     owner: str,
     conversation_id: str,
     admit: Admit | None = None,
-) -> list[Item] | AntiphonError | None:
-    """Return every item in order, if they are admitted."""
+) -> list[bytes] | AntiphonError | None:
+    """Return every item in order, as it is stored, if they are admitted."""
     key = _key(connection, owner, conversation_id)
     if key is None:
         return None
     refusal = _refusal(connection, owner, key, admit)
-    return refusal or _items(connection, _ITEMS, (key, owner))
+    return refusal or _bodies(connection, _ITEMS, (key, owner))
 
 
 def page(
@@ -147,16 +147,15 @@ def page(
     limit: int,
     *,
     is_descending: bool,
-) -> ItemPage | KeyError | None:
-    """Return at most `limit` items behind the item `after` in the given order."""
+) -> list[bytes] | KeyError | None:
+    """Return at most `limit` items behind the item `after` in the given order, as stored."""
     key = _key(connection, owner, conversation_id)
     if key is None:
         return None
     start = _START[is_descending] if after is None else _position(connection, owner, key, after)
     if start is None:
         return KeyError(after)
-    found = _items(connection, _PAGES[is_descending], (key, owner, start, limit + 1))
-    return ItemPage(found[:limit], has_more=len(found) > limit)
+    return _bodies(connection, _PAGES[is_descending], (key, owner, start, limit))
 
 
 def add(
@@ -233,8 +232,8 @@ def lock(
     writer: str,
     is_alive: _IsAlive,
     admit: Admit | None = None,
-) -> list[Item] | AntiphonError | None:
-    """Let this response write to a conversation that nobody else writes to."""
+) -> list[bytes] | AntiphonError | None:
+    """Let this response write to a conversation that nobody else writes to; return its items."""
     is_ours = _holder(connection, owner, conversation_id) == response_id
     key = (
         _key(connection, owner, conversation_id)
@@ -250,7 +249,7 @@ def lock(
         "UPDATE conversations SET locked_by = ?, writer = ? WHERE key = ? AND owner = ?",
         (response_id, writer, key, owner),
     )
-    return _items(connection, _ITEMS, (key, owner))
+    return _bodies(connection, _ITEMS, (key, owner))
 
 
 def unlock(
@@ -340,10 +339,10 @@ def _position(connection: sqlite3.Connection, owner: str, key: int, item_id: str
     return None if row is None else int(row[0])
 
 
-def _items(
+def _bodies(
     connection: sqlite3.Connection, question: str, values: tuple[int | str, ...]
-) -> list[Item]:
-    return [decode_item(body) for (body,) in connection.execute(question, values)]
+) -> list[bytes]:
+    return [body for (body,) in connection.execute(question, values)]
 
 
 def _insert(

@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon.protocol.items import Item
 from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage
-from antiphon.store.encoding import encode_aside, encode_new_items, is_storable
+from antiphon.store.encoding import decode_aside, encode_aside, encode_new_items, is_storable
 from antiphon.store.sqlite import conversation_statements as statements
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.worker import Reader, Writer
@@ -32,7 +32,7 @@ class SqliteConversations:
         once: ClaimRequest | None = None,
     ) -> Claim | None:
         """Keep a new conversation. Raise ValueError if its id is taken."""
-        rows = encode_new_items(items)
+        rows = await encode_new_items(items)
         run = partial(
             statements.create,
             owner=owner,
@@ -82,7 +82,8 @@ class SqliteConversations:
         if not is_storable(conversation_id):
             return None
         run = partial(statements.items, owner=owner, conversation_id=conversation_id, admit=admit)
-        return await self._reader.call(run)
+        bodies = await self._reader.call(run)
+        return None if bodies is None else await decode_aside(bodies)
 
     async def page(
         self,
@@ -103,10 +104,13 @@ class SqliteConversations:
             owner=owner,
             conversation_id=conversation_id,
             after=after,
-            limit=limit,
+            limit=limit + 1,
             is_descending=is_descending,
         )
-        return await self._reader.call(run)
+        bodies = await self._reader.call(run)
+        if bodies is None:
+            return None
+        return ItemPage(await decode_aside(bodies[:limit]), has_more=len(bodies) > limit)
 
     async def add(
         self,
@@ -118,7 +122,7 @@ class SqliteConversations:
         """Add items at the end."""
         if not is_storable(conversation_id):
             return False
-        rows = encode_new_items(items)
+        rows = await encode_new_items(items)
         run = partial(
             statements.add,
             owner=owner,
@@ -167,7 +171,8 @@ class SqliteConversations:
             is_alive=self._presence.is_alive,
             admit=admit,
         )
-        return await self._writer.call(run)
+        bodies = await self._writer.call(run)
+        return None if bodies is None else await decode_aside(bodies)
 
     async def unlock(
         self,

@@ -225,8 +225,11 @@ def forget(connection: sqlite3.Connection, owner: str, writer: str, response_id:
 
 def history(
     connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> History | AntiphonError | None:
-    """Walk from the head to the root, then read the items the other way, if they are admitted."""
+) -> tuple[History, list[bytes]] | AntiphonError | None:
+    """Walk from the head to the root, then read the items the other way, if they are admitted.
+
+    They come beside the history, as they are stored: decoding them would hold up the thread.
+    """
     head = connection.execute(
         "SELECT status FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
     ).fetchone()
@@ -243,8 +246,9 @@ def history(
     refusal = refusal_of(admit, count, weight)
     if refusal is not None:
         return refusal
-    items = [item for step in steps for item in _items(connection, _ITEMS, (step, owner))]
-    return History(items, head[0], chain[-1][1], weight, len(keys), removals(connection))
+    bodies = [body for step in steps for body in _bodies(connection, _ITEMS, (step, owner))]
+    removed, missing = removals(connection), chain[-1][1]
+    return History([], head[0], missing, weight, len(keys), removed), bodies
 
 
 def removals(connection: sqlite3.Connection) -> int:
@@ -254,14 +258,14 @@ def removals(connection: sqlite3.Connection) -> int:
 
 def input_items(
     connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> list[Item] | AntiphonError | None:
-    """Return the turn's own input items in order, if they are admitted."""
+) -> list[bytes] | AntiphonError | None:
+    """Return the turn's own input items in order, as they are stored, if they are admitted."""
     key = _key(connection, owner, response_id)
     if key is None:
         return None
     place = (key, _INPUT, owner)
     refusal = refusal_of(admit, *connection.execute(_SIZE_OF_KIND, place).fetchone())
-    return refusal or _items(connection, _ITEMS_OF_KIND, place)
+    return refusal or _bodies(connection, _ITEMS_OF_KIND, place)
 
 
 def find_item(connection: sqlite3.Connection, owner: str, item_id: str) -> Item | None:
@@ -338,8 +342,8 @@ def _find(
     if row is None:
         return None
     key, status, body = row
-    output = _items(connection, _ITEMS_OF_KIND, (key, _OUTPUT, owner))
-    return key, decode_turn(body, output, status)
+    bodies = _bodies(connection, _ITEMS_OF_KIND, (key, _OUTPUT, owner))
+    return key, decode_turn(body, [decode_item(item) for item in bodies], status)
 
 
 def _remove(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
@@ -373,10 +377,10 @@ def _key(connection: sqlite3.Connection, owner: str, response_id: str) -> int | 
     return None if row is None else int(row[0])
 
 
-def _items(
+def _bodies(
     connection: sqlite3.Connection, question: str, values: tuple[int | str, ...]
-) -> list[Item]:
-    return [decode_item(body) for (body,) in connection.execute(question, values)]
+) -> list[bytes]:
+    return [body for (body,) in connection.execute(question, values)]
 
 
 def _insert_items(

@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
+
 from antiphon.protocol.errors import AntiphonError, StoreUnavailable, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -26,6 +28,7 @@ from antiphon.store.base import Admit, Batch, History, KeyRecord, Log, Notice, O
 from antiphon.store.encoding import (
     StoredItem,
     check_final,
+    decode_aside,
     encode_aside,
     encode_items,
     encode_turn,
@@ -216,7 +219,11 @@ class SqliteStore:
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> History | None:
         """Return the items of the whole chain that ends in this response."""
-        return await self._read(partial(statements.history, admit=admit), owner, response_id)
+        read = await self._read(partial(statements.history, admit=admit), owner, response_id)
+        if read is None:
+            return None
+        history, bodies = read
+        return msgspec.structs.replace(history, items=await decode_aside(bodies))
 
     async def removals(self) -> int:
         """Return how often something was removed from the file, by any process."""
@@ -226,7 +233,9 @@ class SqliteStore:
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
         """Return the turn's own input items in order."""
-        return await self._read(partial(statements.input_items, admit=admit), owner, response_id)
+        read = partial(statements.input_items, admit=admit)
+        bodies = await self._read(read, owner, response_id)
+        return None if bodies is None else await decode_aside(bodies)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id that is on the disk."""
