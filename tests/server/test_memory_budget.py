@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -15,11 +15,15 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.plan import Plan
+from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import FreedMemory, default_memory, limit_kernel_buffer
 from antiphon.server.run import ServerSettings
+from antiphon.store import MemoryStore
+from antiphon.store.base import Store
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, ask_stream, request, terminal
 from tests.server.test_request_log import Lines, lines
@@ -30,20 +34,36 @@ MIB = 1024 * 1024
 LIMITS = ServerLimits(memory_bytes=10 * MIB)
 
 
+def says(*texts: str) -> Callable[[Plan], Script]:
+    return lambda _: [*map(TextGrew, texts), Stopped("stop")]
+
+
+HELLO = says("hello")
+
+
 @asynccontextmanager
-async def served(limits: ServerLimits = LIMITS) -> AsyncIterator[Gateway]:
-    settings = ServerSettings(limits=limits)
-    async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
+async def served(
+    limits: ServerLimits = LIMITS,
+    *,
+    script: Callable[[Plan], Script] = HELLO,
+    store: Store | None = None,
+    require_keys: bool = False,
+) -> AsyncIterator[Gateway]:
+    settings = ServerSettings(limits=limits, require_keys=require_keys)
+    async with serve_gateway(ScriptedBackend(script), store=store, settings=settings) as gateway:
         yield gateway
 
 
 @asynccontextmanager
-async def announced(gateway: Gateway, length: int) -> AsyncIterator[asyncio.StreamWriter]:
+async def announced(
+    gateway: Gateway, length: int, headers: dict[str, str] | None = None
+) -> AsyncIterator[asyncio.StreamWriter]:
     """Announce a body, send its first byte, and wait until memory is reserved for it."""
     _, writer = await asyncio.open_connection(*gateway.address)
     writer.write(
         b"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n{" % length
+        b"Content-Length: %d\r\n%b\r\n{"
+        % (length, "".join(f"{k}: {v}\r\n" for k, v in (headers or {}).items()).encode())
     )
     before = gateway.app.engine.budget.used
     async with asyncio.timeout(30):
@@ -89,7 +109,7 @@ async def test_the_openai_sdk_tries_again_after_a_503_for_memory(
         statuses = [line["status"] for line in await lines.requests("POST", 2)]
 
     assert statuses == [503, 200]
-    assert answer.output_text == text
+    assert answer.output_text == "hello"
 
 
 async def create(client: AsyncOpenAI, text: str, *, stream: bool) -> Response:
@@ -113,6 +133,77 @@ async def test_items_that_are_listed_reserve_memory_before_they_are_read() -> No
 
     assert (refused.status, refused.error["code"]) == (503, "server_overloaded")
     assert listed.status == 200
+
+
+@pytest.mark.parametrize("query", ["", "?stream=true"])
+async def test_a_stored_response_reserves_memory_before_it_is_read(query: str) -> None:
+    async with served(script=says("x" * MIB)) as gateway:
+        stored = await ask(gateway)
+        path = f"/responses/{stored.json['id']}{query}"
+        async with announced(gateway, 3 * MIB // 2):
+            refused = await request(gateway, "GET", path)
+        found = await request(gateway, "GET", path)
+        assert gateway.app.engine.budget.used == 0
+
+    assert (refused.status, refused.error["code"]) == (503, "server_overloaded")
+    assert refused.headers["Retry-After"] == "1"
+    assert found.status == 200
+
+
+async def test_a_page_of_a_conversation_reserves_memory_before_it_is_read() -> None:
+    item = {"role": "user", "content": "x" * MIB}
+    async with served() as gateway:
+        made = await request(gateway, "POST", "/conversations", {"items": [item]})
+        path = f"/conversations/{made.json['id']}/items"
+        async with announced(gateway, 3 * MIB // 2):
+            refused = await request(gateway, "GET", path)
+        listed = await request(gateway, "GET", path)
+        assert gateway.app.engine.budget.used == 0
+
+    assert (refused.status, refused.error["code"]) == (503, "server_overloaded")
+    assert listed.status == 200
+
+
+async def test_a_long_output_reserves_memory_and_is_refused_when_there_is_none() -> None:
+    async with served(script=says("x" * MIB)) as gateway:
+        async with announced(gateway, 3 * MIB // 2):
+            refused = await ask(gateway)
+        whole = await ask(gateway)
+        assert gateway.app.engine.budget.used == 0
+
+    assert (refused.status, refused.error["code"]) == (503, "server_overloaded")
+    assert whole.status == 200
+
+
+async def test_a_stream_that_outgrows_the_memory_ends_as_failed_with_what_it_has_sent() -> None:
+    async with served(script=says(*["x" * 50_000] * 100)) as gateway:
+        events = await ask_stream(gateway)
+        assert gateway.app.engine.budget.used == 0
+
+    response = terminal(events)
+    assert response.status == "failed"
+    assert response.error is not None
+    assert response.error.code == "server_overloaded"
+    assert 0 < len(response.output[0]["content"][0]["text"]) < 5_000_000
+
+
+async def test_one_owner_who_fills_his_share_leaves_memory_for_another_key() -> None:
+    store = MemoryStore()
+    keys = {}
+    for owner in ("ann", "bob"):
+        key, record = new_key(owner, 1)
+        await store.add_key(record)
+        keys[owner] = {"Authorization": f"Bearer {key}"}
+    async with served(store=store, require_keys=True) as gateway:
+        async with announced(gateway, 3 * MIB // 2, keys["ann"]):
+            refused = await ask(gateway, keys["ann"], input="x" * (MIB // 2))
+            other = await ask(gateway, keys["bob"], input="x" * (MIB // 2))
+        again = await ask(gateway, keys["ann"], input="x" * (MIB // 2))
+        assert gateway.app.engine.budget.used == 0
+
+    assert (refused.status, refused.error["code"]) == (503, "server_overloaded")
+    assert other.status == 200
+    assert again.status == 200
 
 
 async def test_a_body_that_never_fits_is_refused_for_good() -> None:
@@ -212,7 +303,7 @@ async def test_a_history_reserves_memory_before_it_is_read() -> None:
     async with served(limits) as gateway:
         first = await ask(gateway, input="x" * MIB)
         previous = first.json["id"]
-        async with announced(gateway, 7 * MIB // 2):
+        async with announced(gateway, 4 * MIB):
             refused = await ask(gateway, previous_response_id=previous)
         again = await ask(gateway, previous_response_id=previous)
 

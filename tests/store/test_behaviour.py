@@ -493,3 +493,19 @@ async def test_a_history_that_is_not_admitted_is_refused_and_the_store_goes_on(
     assert own is not None
     assert asked == [Size(1, len(encode_item(own[0])))]
     assert await store.history(OWNER, "r1") is not None
+
+
+async def test_a_response_whose_output_is_not_admitted_is_refused_and_the_store_goes_on(
+    store: Store,
+) -> None:
+    def refuse(_: Size) -> None:
+        raise ContextTooLarge("too large")
+
+    await run_turn(store, "r1")
+    with pytest.raises(ContextTooLarge):
+        await store.get(OWNER, "r1", admit=refuse)
+    asked: list[Size] = []
+    found = await store.get(OWNER, "r1", admit=asked.append)
+    assert found is not None
+    assert asked == [Size(len(found.output), sum(len(encode_item(i)) for i in found.output))]
+    assert await store.get(OWNER, "r2", admit=asked.append) is None

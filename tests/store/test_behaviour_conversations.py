@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
+from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import ContextTooLarge, ConversationLocked, StoreUnavailable, TurnLost
 from antiphon.store.base import Batch, Claim, ClaimRequest, Conversation, Size, Store
 from tests.store.conftest import Database
@@ -537,3 +539,29 @@ async def test_a_response_that_is_not_admitted_again_keeps_its_lock(store: Store
     with pytest.raises(ConversationLocked):
         await store.conversations.lock(OWNER, "c1", "r2")
     assert ids(await store.conversations.lock(OWNER, "c1", "r1")) == ["i1"]
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+async def test_a_page_that_is_not_admitted_is_refused_and_the_store_goes_on(
+    store: Store, is_descending: bool
+) -> None:
+    def refuse(_: Size) -> None:
+        raise ContextTooLarge("too large")
+
+    await converse(store, "i1", "i2", "i3", "i4")
+    page = partial(
+        store.conversations.page,
+        OWNER,
+        "c1",
+        after="i3" if is_descending else "i2",
+        limit=1,
+        is_descending=is_descending,
+    )
+    with pytest.raises(ContextTooLarge):
+        await page(admit=refuse)
+    asked: list[Size] = []
+    found = await page(admit=asked.append)
+    assert found is not None
+    assert ids(found.items) == ["i2" if is_descending else "i3"]
+    assert [size.items for size in asked] in ([1], [2])  # with the one that says that there is more
+    assert asked[0].bytes >= len(encode_item(found.items[0]))

@@ -110,22 +110,21 @@ class Engine:
         recall: Recall | None = None,
         response_id: str | None = None,
         over_socket: bool = False,
-        hold: Hold | None = None,
+        hold: Hold,
         body_bytes: int = 0,
     ) -> Turn:
         """Return a turn that is ready to run, or raise what is wrong with the request.
 
         `recall` knows responses that the store does not, `response_id` is the id to have. A turn
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
-        The memory for the context is added to `hold`, which the caller releases; `body_bytes`
-        is the length of the request.
+        The memory for the context and for a long output is added to `hold`, which the caller
+        releases; `body_bytes` is the length of the request.
         """
         refuse_impossible(request)
         route = await self.catalog.route(request.model)
         response = first_response(
             request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
         )
-        hold = hold or self.budget.hold(owner)
         size = self._size(request, hold, body_bytes)
         turn = await self._make(
             request,

@@ -28,19 +28,21 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from antiphon.backends.base import Backend, stream_to
-from antiphon.engine.budget import Hold
+from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.context_size import ContextSize
 from antiphon.engine.format import FormatCheck
 from antiphon.engine.record import Record, Show
 from antiphon.engine.truncate import drop_oldest
 from antiphon.engine.validate import refuse_degraded
 from antiphon.protocol.builder import ResponseBuilder
-from antiphon.protocol.deltas import Degraded, Delta, TextGrew
+from antiphon.protocol.deltas import Degraded, Delta, TextGrew, produced_length
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
+    BodyTooLarge,
     ContextOverflow,
     OurFault,
+    Overloaded,
     ResponseDeleted,
     StoreUnavailable,
     TurnLost,
@@ -60,6 +62,8 @@ __all__ = ["Parts", "Turn", "TurnCancelled"]
 
 _log = logging.getLogger(__name__)
 _TOO_MANY: Final = 429
+# So many characters of output need no memory of their own; for more it is reserved in such steps.
+_SMALL_OUTPUT: Final = 64 * 1024
 _BROKEN: Final = "the gateway broke; this is our fault"
 
 
@@ -114,6 +118,8 @@ class Turn:
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
         self._is_ending = False
+        self._output = 0  # how many characters the model has produced
+        self._reserved = _SMALL_OUTPUT  # and for how many there is memory
         self.tells_limits = False
         """Whether a rate limit of the upstream's is told as a failed response."""
         self.show: Show | None = None
@@ -267,6 +273,9 @@ class Turn:
         return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
+        self._output += produced_length(batch)
+        if self._output > self._reserved:
+            self._reserve_output()
         # Most tokens come so, and no gate minds them.
         if len(batch) == 1 and type(batch[0]) is TextGrew:
             return self._builder.feed(batch[0])
@@ -274,6 +283,18 @@ class Turn:
         return self._builder.feed_all(
             [admitted for delta in batch if (admitted := admit(delta)) is not None]
         )
+
+    def _reserve_output(self) -> None:
+        """Reserve memory for what the model has produced and a bit more, or raise Overloaded."""
+        if self.hold is not None:
+            more = self._output + _SMALL_OUTPUT - self._reserved
+            try:
+                self.hold.resize(self.hold.size + more * COPIES)
+            except BodyTooLarge as error:
+                raise Overloaded(
+                    "the answer needs more memory than one request may have"
+                ) from error
+            self._reserved += more
 
     # Where they go, and how it ends.
 

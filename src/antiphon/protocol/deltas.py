@@ -7,12 +7,13 @@ specification it becomes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from antiphon.protocol.families import Kind
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import Item, text_length
 from antiphon.protocol.response import Usage
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "TextGrew",
     "TierUsed",
     "UsageKnown",
+    "produced_length",
 ]
 
 StopReason = Literal["stop", "length", "content_filter"]
@@ -175,3 +177,18 @@ Delta = (
     | Repaired
     | Stopped
 )
+
+
+def produced_length(batch: Sequence[Delta]) -> int:
+    """Return how many characters of output these deltas bring, about."""
+    length = 0
+    for delta in batch:
+        if isinstance(delta, TextGrew | ReasoningGrew | SummaryGrew | RefusalGrew):
+            length += len(delta.text)
+        elif isinstance(delta, CallGrew):
+            length += len(delta.arguments)
+        elif isinstance(delta, CallMade):
+            length += len(delta.said)
+        elif isinstance(delta, ItemPassed):
+            length += text_length(delta.item)
+    return length

@@ -115,11 +115,16 @@ class Call:
         elif size > self.hold.size:
             self.hold.resize(size)
 
+    @property
+    def held(self) -> Hold:
+        """The same, for those who need more of it."""
+        self.reserve(0)
+        assert self.hold is not None
+        return self.hold
+
     def reserve_read(self) -> Admit:
         """Return what reserves memory for items that are about to be read, in any thread."""
-        self.reserve(0)
-        hold = self.hold
-        assert hold is not None
+        hold = self.held
         before = hold.size
         return lambda size: hold.resize(before + size.bytes * COPIES)
 

@@ -87,7 +87,7 @@ async def _begin(call: Call, request: CreateResponse) -> Turn:
         request,
         call.owner,
         strict=call.is_strict,
-        hold=call.hold,
+        hold=call.held,
         body_bytes=len(await read_data(call)),
     )
 
@@ -103,7 +103,7 @@ async def _read(call: Call) -> CreateResponse:
     engine = call.app.engine
     size = ContextSize(
         engine.context_limits,
-        call.hold or engine.budget.hold(call.owner),
+        call.held,
         Size(len(request.items), len(await read_data(call))),
     )
     earlier = await engine.store.conversations.items(

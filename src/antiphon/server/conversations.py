@@ -107,6 +107,7 @@ async def list_items(call: Call) -> web.StreamResponse:
             after=query.after,
             limit=query.limit,
             is_descending=query.is_descending,
+            admit=call.reserve_read(),
         )
     except KeyError:
         raise no_such_item(query.after or "") from None

@@ -49,7 +49,7 @@ async def create(call: Call) -> web.StreamResponse:
                 call.owner,
                 strict=call.is_strict,
                 response_id=run.response_id,
-                hold=call.hold,
+                hold=call.held,
                 body_bytes=len(await read_data(call)),
             )
             with app.running(turn, call.key_id), noting(call.entry, turn):
@@ -65,7 +65,8 @@ async def retrieve(call: Call) -> web.StreamResponse:
     query = call.request.query
     is_streamed = _is_true(query.get("stream", "false"), "stream")
     after = _sequence_number(query.get("starting_after"), is_streamed=is_streamed)
-    response = await call.app.engine.store.get(call.owner, call.path_id)
+    # What is reserved here is kept while the log, which repeats the output, is replayed.
+    response = await call.app.engine.store.get(call.owner, call.path_id, admit=call.reserve_read())
     if response is None:
         raise no_response(call.path_id)
     if not is_streamed:
@@ -110,7 +111,7 @@ async def _create_in_background(
             call.owner,
             strict=call.is_strict,
             response_id=run.response_id,
-            hold=call.hold,
+            hold=call.held,
             body_bytes=len(data),
         )
         kept = keep_request(data, is_strict=call.is_strict)

@@ -236,10 +236,12 @@ class Conversations(Protocol):
         after: str | None,
         limit: int,
         is_descending: bool,
+        admit: Admit | None = None,
     ) -> ItemPage | None:
         """Return at most `limit` items behind the item `after` in the given order.
 
-        None if there is no such conversation. Raise KeyError if it has no item `after`.
+        None if there is no such conversation. Raise KeyError if it has no item `after`, and what
+        `admit` raises.
         """
         ...
 
@@ -411,8 +413,10 @@ class Store(Protocol):
         """
         ...
 
-    async def get(self, owner: str, response_id: str) -> Response | None:
-        """Return a response with its output, finished or not."""
+    async def get(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> Response | None:
+        """Return a response with its output, finished or not. Raise what `admit` raises."""
         ...
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:

@@ -119,6 +119,7 @@ class MemoryConversations:
         after: str | None,
         limit: int,
         is_descending: bool,
+        admit: Admit | None = None,
     ) -> ItemPage | None:
         """Return at most `limit` items behind the item `after` in the given order."""
         self._check_open()
@@ -129,8 +130,10 @@ class MemoryConversations:
             raise KeyError(after)
         names = list(reversed(talk.items) if is_descending else talk.items)
         start = 0 if after is None else names.index(after) + 1
-        found = await decode_aside([talk.items[name] for name in names[start : start + limit]])
-        return ItemPage(found, has_more=start + limit < len(names))
+        bodies = [talk.items[name] for name in names[start : start + limit]]
+        if admit is not None:
+            admit(Size(len(bodies), sum(map(len, bodies))))
+        return ItemPage(await decode_aside(bodies), has_more=start + limit < len(names))
 
     async def add(
         self,

@@ -158,11 +158,17 @@ class MemoryStore:
             self.notices.add(notice)
         self._waiters.wake(response.id)
 
-    async def get(self, owner: str, response_id: str) -> Response | None:
+    async def get(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> Response | None:
         """Return a response with its output, finished or not."""
         self._check_open()
         turn = self._turns.get((owner, response_id))
-        return None if turn is None else _response(turn)
+        if turn is None:
+            return None
+        if admit is not None:
+            admit(Size(len(turn.outputs), sum(len(item.body) for item in turn.outputs)))
+        return _response(turn)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
         """Return every batch that has an event behind the sequence number `after`."""

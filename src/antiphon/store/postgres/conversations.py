@@ -71,6 +71,10 @@ _PAGES: Final = {
     )
     for is_descending in (False, True)
 }
+_PAGE_SIZES: Final = {
+    is_descending: f"SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM ({page}) AS page"  # noqa: S608 # constants
+    for is_descending, page in _PAGES.items()
+}
 # Before the first position in one order, and behind the last one in the other.
 _START: Final = {False: -1, True: 2**62}
 
@@ -192,6 +196,7 @@ class PostgresConversations:
         after: str | None,
         limit: int,
         is_descending: bool,
+        admit: Admit | None = None,
     ) -> ItemPage | None:
         """Return at most `limit` items behind the item `after` in the given order."""
         if not is_text(conversation_id):
@@ -204,7 +209,11 @@ class PostgresConversations:
             start = _START[is_descending]
             if after is not None:
                 start = await _position(connection, owner, key, after)
-            rows = await connection.fetch(_PAGES[is_descending], key, owner, start, limit + 1)
+            place = (key, owner, start, limit + 1)
+            if admit is not None:
+                count, size = await connection.fetchrow(_PAGE_SIZES[is_descending], *place)
+                admit(Size(count, int(size)))
+            rows = await connection.fetch(_PAGES[is_descending], *place)
             found = await decode_aside([body for (body,) in rows])
             return ItemPage(found[:limit], has_more=len(found) > limit)
 

@@ -86,10 +86,12 @@ _SIZE: Final = """
     FROM unnest($2::bigint[]) AS turn (key)
     JOIN items ON items.response = turn.key AND items.owner = $1
 """
-_INPUT_SIZE: Final = """
+_INPUT_KIND: Final = 0
+_OUTPUT_KIND: Final = 1
+_SIZE_OF_KIND: Final = """
     SELECT count(*), coalesce(sum(octet_length(items.body)), 0)
     FROM responses JOIN items ON items.response = responses.key AND items.owner = $1
-    WHERE responses.owner = $1 AND responses.id = $2 AND items.kind = 0
+    WHERE responses.owner = $1 AND responses.id = $2 AND items.kind = $3
 """
 _INPUT: Final = """
     SELECT ARRAY(
@@ -154,8 +156,13 @@ _REMOVE: Final = """
 """
 
 
-async def get(connection: Connection, owner: str, response_id: str) -> Response | None:
-    """Return the response with its output."""
+async def get(
+    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> Response | None:
+    """Return the response with its output, if that is admitted."""
+    if admit is not None:
+        count, size = await connection.fetchrow(_SIZE_OF_KIND, owner, response_id, _OUTPUT_KIND)
+        admit(Size(count, int(size)))
     row = await connection.fetchrow(_GET, owner, response_id)
     return None if row is None else _response(row)
 
@@ -204,7 +211,7 @@ async def input_items(
 ) -> list[Item] | None:
     """Return the turn's own input items in order, if they are admitted."""
     if admit is not None:
-        count, size = await connection.fetchrow(_INPUT_SIZE, owner, response_id)
+        count, size = await connection.fetchrow(_SIZE_OF_KIND, owner, response_id, _INPUT_KIND)
         admit(Size(count, int(size)))
     bodies = await connection.fetchval(_INPUT, owner, response_id)
     return None if bodies is None else await decode_aside(bodies)

@@ -134,9 +134,11 @@ class PostgresStore:
         await self._flusher.call(FINISH, (owner, response.id), turn, size)
         self._waiters.wake(response.id)
 
-    async def get(self, owner: str, response_id: str) -> Response | None:
+    async def get(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> Response | None:
         """Return a response with its output, finished or not."""
-        return await self._read(reads.get, owner, response_id)
+        return await self._read(partial(reads.get, admit=admit), owner, response_id)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
         """Return every batch that has an event behind the sequence number `after`."""

@@ -59,6 +59,10 @@ _PAGES: Final = {
     )
     for is_descending in (False, True)
 }
+_PAGE_SIZES: Final = {
+    is_descending: f"SELECT count(*), coalesce(sum(length(body)), 0) FROM ({page})"  # noqa: S608 # constants
+    for is_descending, page in _PAGES.items()
+}
 # Before the first position in one order, and behind the last one in the other.
 _START: Final = {False: -1, True: 2**62}
 
@@ -147,15 +151,21 @@ def page(
     limit: int,
     *,
     is_descending: bool,
-) -> list[bytes] | KeyError | None:
-    """Return at most `limit` items behind the item `after` in the given order, as stored."""
+    admit: Admit | None = None,
+) -> list[bytes] | KeyError | AntiphonError | None:
+    """Return at most `limit` items behind the item `after`, as stored, if they are admitted."""
     key = _key(connection, owner, conversation_id)
     if key is None:
         return None
     start = _START[is_descending] if after is None else _position(connection, owner, key, after)
     if start is None:
         return KeyError(after)
-    return _bodies(connection, _PAGES[is_descending], (key, owner, start, limit))
+    place = (key, owner, start, limit)
+    if admit is not None:
+        size = connection.execute(_PAGE_SIZES[is_descending], place).fetchone()
+        if (refusal := refusal_of(admit, *size)) is not None:
+            return refusal
+    return _bodies(connection, _PAGES[is_descending], place)
 
 
 def add(

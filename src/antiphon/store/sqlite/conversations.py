@@ -93,6 +93,7 @@ class SqliteConversations:
         after: str | None,
         limit: int,
         is_descending: bool,
+        admit: Admit | None = None,
     ) -> ItemPage | None:
         """Return at most `limit` items behind the item `after` in the given order."""
         if not is_storable(conversation_id):
@@ -106,6 +107,7 @@ class SqliteConversations:
             after=after,
             limit=limit + 1,
             is_descending=is_descending,
+            admit=admit,
         )
         bodies = await self._reader.call(run)
         if bodies is None:

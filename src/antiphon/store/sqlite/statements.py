@@ -183,8 +183,16 @@ def finish(
     return has_rows
 
 
-def get(connection: sqlite3.Connection, owner: str, response_id: str) -> Response | None:
-    """Return the response with its output."""
+def get(
+    connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> Response | AntiphonError | None:
+    """Return the response with its output, if that is admitted."""
+    key = None if admit is None else _key(connection, owner, response_id)
+    if key is not None:
+        place = (key, _OUTPUT, owner)
+        refusal = refusal_of(admit, *connection.execute(_SIZE_OF_KIND, place).fetchone())
+        if refusal is not None:
+            return refusal
     found = _find(connection, owner, response_id)
     return None if found is None else found[1]
 

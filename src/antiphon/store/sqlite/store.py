@@ -193,9 +193,11 @@ class SqliteStore:
         if has_rows:
             self._purge_later()
 
-    async def get(self, owner: str, response_id: str) -> Response | None:
+    async def get(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> Response | None:
         """Return a response with its output, finished or not."""
-        return await self._read(statements.get, owner, response_id)
+        return await self._read(partial(statements.get, admit=admit), owner, response_id)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
         """Return every batch that has an event behind the sequence number `after`."""
