@@ -11,13 +11,11 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.protocol.items import Item
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings
 from antiphon.store.base import Store
-from antiphon.store.encoding import decode_item
 from antiphon.store.memory import MemoryStore
-from antiphon.store.sqlite import SqliteStore
+from antiphon.store.sqlite import SqliteStore, statements
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, request
 
@@ -81,11 +79,13 @@ async def test_a_chain_that_is_too_large_is_not_read(
 ) -> None:
     read: list[bytes] = []
 
-    def note(body: bytes) -> Item:
-        read.append(body)
-        return decode_item(body)
+    def note(*question: Any) -> list[bytes]:
+        bodies = read_bodies(*question)
+        read.extend(bodies)
+        return bodies
 
-    monkeypatch.setattr("antiphon.store.sqlite.statements.decode_item", note)
+    read_bodies = statements._bodies
+    monkeypatch.setattr(statements, "_bodies", note)
     store = SqliteStore(tmp_path / "db")
     async with served(store) as gateway:
         first = await ask(gateway, input=messages(9))
