@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import Unauthorized
+from antiphon.protocol.plan import Plan
 from antiphon.server.auth import Auth, new_key
 from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import serve_gateway
+from antiphon.transport.aside import works_for
 from tests.asking import ask, request
 
 KEYED = ServerSettings(require_keys=True)
@@ -55,6 +61,37 @@ async def test_no_route_is_open_by_accident(path: str) -> None:
 async def test_health_needs_no_key(path: str) -> None:
     async with serve_gateway(ScriptedBackend(), settings=KEYED) as gateway:
         assert (await request(gateway, "GET", path)).status == 200
+
+
+class Noting(ScriptedBackend):
+    """Notes for whom the task works that asks for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: list[str] = []
+
+    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        self.owners.append(works_for())
+        async with aclosing(super().stream(plan)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_large_work_of_a_turn_takes_the_turn_of_its_owner(background: bool) -> None:
+    store, backend = MemoryStore(), Noting()
+    ann, first = new_key("ann", 1)
+    bob, second = new_key("bob", 1)
+    await store.add_key(first)
+    await store.add_key(second)
+    async with serve_gateway(backend, store=store, settings=KEYED) as gateway:
+        for key in (ann, bob, ann):
+            response = (await ask(gateway, bearer(key), background=background)).json
+            while response["status"] != "completed":
+                path = f"/responses/{response['id']}"
+                response = (await request(gateway, "GET", path, headers=bearer(key))).json
+
+    assert backend.owners == ["ann", "bob", "ann"]
 
 
 async def test_missing_and_foreign_read_alike() -> None:

@@ -44,6 +44,7 @@ from antiphon.server.revocation import KeyWatch
 from antiphon.server.socket_cache import SocketCache
 from antiphon.server.sockets import Sockets
 from antiphon.store.base import Admit
+from antiphon.transport.aside import work_for
 
 __all__ = ["App", "Call", "Handler", "Route", "note_degraded"]
 
@@ -309,6 +310,7 @@ class App:
         if not route.is_open:
             caller = await self._auth.caller(call.request)
             call.owner, call.key_id = caller.owner, caller.key_id
+            work_for(caller.owner)
             if caller.key_id is None:
                 self.origins.check_body(call.request, takes_form=route.takes_form)
         return await route.handler(call)
