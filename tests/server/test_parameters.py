@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from antiphon.backends.chat import ChatBackend
+from antiphon.protocol.response import MOST_NOTES
 from antiphon.testing import ScriptedUpstream, serve_gateway
 from antiphon.testing.gateway import Gateway
-from tests.asking import ask
+from tests.asking import ask, ask_stream, terminal
 
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
@@ -90,6 +91,33 @@ async def test_a_body_full_of_unknown_parameters_is_reported_without_guesses() -
     notes = answer.json["antiphon"]["degraded"]
     assert len(notes) == 21
     assert not any("did you mean" in note for note in notes)
+
+
+MANY = {f"unknown_{n}": n for n in range(MOST_NOTES * 20)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        MANY,
+        {"text": {"format": {"type": "text"} | MANY}},
+        {"tools": [{"type": "function", **FUNCTION} | MANY]},
+        {"input": [{"role": "user", "content": "hi"} | MANY]},
+    ],
+    ids=["parameters", "format", "tool", "item"],
+)
+async def test_a_body_full_of_unknown_names_gets_a_bounded_list_of_notes(
+    body: dict[str, Any],
+) -> None:
+    async with chat_gateway() as (gateway, _):
+        answer = await ask(gateway, **body)
+        told = await ask_stream(gateway, **body)
+
+    last = terminal(told)
+    assert last.antiphon
+    for notes in (answer.json["antiphon"]["degraded"], last.antiphon.degraded):
+        assert len(notes) == MOST_NOTES + 1
+        assert notes[-1] == "more than 500 things could not be honoured; the rest is not listed"
 
 
 @pytest.mark.parametrize("also", [{}, {"input": "hi"}])

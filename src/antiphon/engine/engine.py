@@ -45,7 +45,7 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.plan import make_plan
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Notes, Response
+from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
 from antiphon.store.base import Notice, Size, Store
 
@@ -365,6 +365,4 @@ def _note(response: Response, notes: Sequence[str]) -> None:
     if not notes:
         return
     known = response.antiphon.degraded if response.antiphon else ()
-    new = tuple(note for note in notes if note not in known)
-    if new:
-        response.antiphon = Notes(degraded=known + new)
+    response.antiphon = Notes(degraded=add_notes(known, notes))

@@ -53,7 +53,7 @@ from antiphon.protocol.families import is_call
 from antiphon.protocol.gate import gate_for
 from antiphon.protocol.items import Item
 from antiphon.protocol.plan import Plan
-from antiphon.protocol.response import Failure, Response
+from antiphon.protocol.response import MOST_NOTES, Failure, Response
 
 if TYPE_CHECKING:
     from antiphon.engine.engine import Engine
@@ -268,7 +268,7 @@ class Turn:
         rest = [delta for delta in batch if not isinstance(delta, Degraded)]
         if self._parts.is_strict and not (has_begun and rest):
             refuse_degraded(notes)
-        for what in notes:
+        for what in list(dict.fromkeys(notes))[: MOST_NOTES + 1]:  # the builder keeps no more
             self._builder.feed(Degraded(what))
         return rest
 

@@ -88,7 +88,14 @@ from antiphon.protocol.events import (
 from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
 from antiphon.protocol.open_items import OpenCall, OpenPart, OpenProse, copy_json
-from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
+from antiphon.protocol.response import (
+    Failure,
+    IncompleteDetails,
+    Notes,
+    Response,
+    Usage,
+    add_notes,
+)
 from antiphon.protocol.unwrap import is_object
 
 __all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
@@ -278,8 +285,8 @@ class ResponseBuilder:
 
     def _note_degraded(self, delta: Degraded | Reported) -> None:
         notes = self._response.antiphon or Notes()
-        if delta.what not in notes.degraded:
-            degraded = (*notes.degraded, delta.what)
+        degraded = add_notes(notes.degraded, (delta.what,))
+        if len(degraded) > len(notes.degraded):
             self._response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
 
     def _note_repaired(self, delta: Repaired) -> None:

@@ -7,6 +7,7 @@ written back (see `codec`). A foreign server may leave out anything: every field
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from antiphon.protocol.items import Item, item_type, text_of
 
 __all__ = [
     "DONE_STATUSES",
+    "MOST_NOTES",
     "Extra",
     "Failure",
     "IncompleteDetails",
@@ -26,6 +28,7 @@ __all__ = [
     "Response",
     "Status",
     "Usage",
+    "add_notes",
     "with_total",
 ]
 
@@ -101,6 +104,25 @@ class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
     degraded: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
     usage: Literal["estimated"] | None = None
+
+
+MOST_NOTES: Final = 500
+"""How many notes of a kind a response carries: all of its events repeat them."""
+_MORE: Final = f"more than {MOST_NOTES} things could not be honoured; the rest is not listed"
+
+
+def add_notes(known: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
+    """Return the notes with these added, each once; of too many, only that there are more."""
+    if len(known) > MOST_NOTES:
+        return known
+    notes = dict.fromkeys(known)
+    for what in new:
+        if what in notes:
+            continue
+        if len(notes) == MOST_NOTES:
+            return (*notes, _MORE)
+        notes[what] = None
+    return tuple(notes)
 
 
 class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
