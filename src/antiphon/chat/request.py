@@ -18,6 +18,7 @@ from antiphon.chat.messages import ChatMessage, write_messages, write_thread
 from antiphon.chat.profiles import PROFILES, Profile
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.plan import Plan
+from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.protocol.unknown import MOST_HINTS, explain_unknown
@@ -235,6 +236,6 @@ def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: l
             continue  # every answer has one choice anyway
         elif name == "stream_options.include_usage":
             continue  # every stream ends with its usage anyway
-        else:
+        elif len(report) <= MOST_NOTES:  # a response lists no more
             hint = _CANNOT if known is None else explain_unknown(name, known)
             report.append(f"{name}: {hint}")

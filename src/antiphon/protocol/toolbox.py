@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Choice, Meant, Tool, ToolPolicy, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
@@ -289,7 +291,8 @@ def _is_named(tool: Tool) -> bool:
 def _report_fields(tool: Tool, where: str, report: list[str]) -> None:
     known = _FIELDS[tool["type"]]
     if not known.issuperset(tool):
-        for name in (name for name, value in tool.items() if value and name not in known):
+        unknown = (name for name, value in tool.items() if value and name not in known)
+        for name in islice(unknown, MOST_NOTES + 1):  # a response lists no more
             near = nearest_name(name, known) if len(report) < MOST_HINTS else None
             hint = f": unknown parameter; did you mean {near}?" if near else ""
             report.append(f"{where}.{name}{hint}")
