@@ -534,7 +534,7 @@ async def test_nobody_at_the_address_is_an_error_that_names_it(kind: str) -> Non
 async def test_a_silent_server_is_a_timeout_and_no_cancel(kind: str) -> None:
     begun = [encode_sse(event) for event in build(HELLO)[:4]]
     silent = Answer(pieces=begun, then="stall")
-    quick = Timeouts(idle=0.05)
+    quick = Timeouts(idle=2.0)
     async with (
         native(silent) as server,
         calling(kind, server.base_url, timeouts=quick) as caller,
@@ -549,7 +549,7 @@ async def test_a_silent_server_is_a_timeout_and_no_cancel(kind: str) -> None:
 
 async def test_an_answer_that_does_not_begin_in_time_is_a_timeout(kind: str) -> None:
     silent = Answer(pieces=[], content_type="application/json", then="stall")
-    quick = Timeouts(answer=0.05)
+    quick = Timeouts(answer=2.0)
     async with (
         native(silent) as server,
         calling(kind, server.base_url, timeouts=quick) as caller,

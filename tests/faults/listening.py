@@ -48,11 +48,11 @@ class Listener:
         """Read until this much text has arrived, and not a letter more."""
         while self.text != text:
             assert text.startswith(self.text), self.text
-            assert await self._read(), f"the stream ended after {self.text!r}"
+            assert await self.read(), f"the stream ended after {self.text!r}"
 
     async def rest(self) -> list[Event]:
         """Read to the end; let the referee judge the whole stream; return all events."""
-        while await self._read():
+        while await self.read():
             pass
         assert judge_stream(self.events) == []
         return self.events
@@ -61,7 +61,7 @@ class Listener:
         """Hang up."""
         self.answer.close()
 
-    async def _read(self) -> bool:
+    async def read(self) -> bool:
         """Take what has arrived; say whether the stream goes on."""
         async with asyncio.timeout(PATIENCE):
             data = await self.answer.content.readany()

@@ -29,7 +29,7 @@ async def running(gateway: Gateway) -> str:
 
 
 async def test_a_client_who_does_not_read_holds_the_upstream_back_and_is_cut() -> None:
-    async with open_house(LONG, settings=limited(write_stall_seconds=1.0)) as house:
+    async with open_house(LONG, settings=limited(write_stall_seconds=2.0)) as house:
         tasks = asyncio.all_tasks()
         _, writer = await open_request(
             house.gateway.address, {"input": "x", "stream": True}, receive_buffer=SMALL_BUFFER
@@ -81,7 +81,7 @@ async def test_a_stalled_client_does_not_hold_up_the_others() -> None:
 
 async def test_a_client_who_does_not_read_a_whole_answer_is_cut_too() -> None:
     long: list[Step] = [TextGrew("x" * 16_000_000), Stopped("stop")]
-    settings = limited(write_stall_seconds=0.5)
+    settings = limited(write_stall_seconds=2.0)
     async with serve_gateway(ScriptedBackend([long]), settings=settings) as gateway:
         tasks = asyncio.all_tasks()
         _, writer = await open_request(gateway.address, {"input": "x"}, receive_buffer=SMALL_BUFFER)
@@ -110,7 +110,7 @@ class Counting(ScriptedBackend):
 
 async def test_a_model_is_not_asked_for_more_than_the_client_takes() -> None:
     backend = Counting()
-    async with serve_gateway(backend, settings=limited(write_stall_seconds=1.0)) as gateway:
+    async with serve_gateway(backend, settings=limited(write_stall_seconds=2.0)) as gateway:
         tasks = asyncio.all_tasks()
         _, writer = await open_request(
             gateway.address, {"input": "x", "stream": True}, receive_buffer=SMALL_BUFFER
@@ -126,7 +126,7 @@ async def test_a_model_is_not_asked_for_more_than_the_client_takes() -> None:
 
 
 async def test_a_client_that_is_cut_leaves_room_for_the_next() -> None:
-    settings = limited(write_stall_seconds=0.5, turns=1)
+    settings = limited(write_stall_seconds=3.0, turns=1)
     async with open_house([LONG, Script(text="ok")], settings=settings) as house:
         tasks = asyncio.all_tasks()
         _, writer = await open_request(

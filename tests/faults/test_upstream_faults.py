@@ -35,6 +35,7 @@ from antiphon.testing import (
 )
 from antiphon.testing.gateway import serve_gateway
 from antiphon.transport.http import Limits
+from tests import clock
 from tests.asking import ask, ask_stream, request, terminal
 from tests.faults.house import (
     EVENTS,
@@ -104,8 +105,11 @@ async def test_a_break_in_mid_stream_keeps_the_prefix_and_ends_in_one_failure(
 
 async def test_a_stall_in_mid_stream_ends_at_the_idle_limit() -> None:
     script = Script(text=TEXT, faults=[Stall(AFTER)])
-    async with open_house(script, limits=Limits(idle=1.0)) as house:
-        response = failure(await ask_stream(house.gateway))
+    async with open_house(script, limits=Limits(idle=100)) as house:
+        async with listen(house.gateway.base_url) as listener:
+            await listener.until_text(PREFIX)
+            clock.skip(100)
+            response = failure(await listener.rest())
         received = house.upstream.requests[0]
         async with asyncio.timeout(PATIENCE):
             await received.client_left.wait()
@@ -117,8 +121,15 @@ async def test_a_stall_in_mid_stream_ends_at_the_idle_limit() -> None:
 
 async def test_a_drip_that_never_pauses_long_ends_at_the_wall() -> None:
     script = Script(text="drip", faults=[Endless(2)], delay=0.02)
-    async with open_house(script, limits=Limits(idle=PATIENCE, wall=1.0)) as house:
-        response = failure(await ask_stream(house.gateway))
+    limits = Limits(idle=200, wall=100)
+    async with (
+        open_house(script, limits=limits) as house,
+        listen(house.gateway.base_url) as listener,
+    ):
+        while not listener.text:
+            await listener.read()
+        clock.skip(100)
+        response = failure(await listener.rest())
 
     assert response.error is not None
     assert response.error.code == "upstream_timeout"
@@ -136,10 +147,11 @@ async def test_one_byte_at_a_time_for_ever_ends_at_the_wall() -> None:
 @both_ways
 async def test_an_upstream_that_never_begins_is_a_504(stream: bool) -> None:
     async def say_nothing(connection: Connection) -> None:
+        clock.skip(100)
         await connection.until_closed()
         house.server.closed.set()
 
-    limits = Limits(first_byte=0.2, idle=0.2)
+    limits = Limits(first_byte=100, idle=100)
     async with open_raw_house(say_nothing, limits=limits) as house:
         answer = await ask(house.gateway, stream=stream)
         async with asyncio.timeout(PATIENCE):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.plan import Plan
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings
@@ -96,7 +98,7 @@ async def test_broken_http_is_refused(data: bytes) -> None:
 
 
 async def test_a_head_that_does_not_end_is_cut() -> None:
-    async with serve_gateway(ScriptedBackend(), settings=limited(header_seconds=0.05)) as gateway:
+    async with serve_gateway(ScriptedBackend(), settings=limited(header_seconds=2.0)) as gateway:
         assert await raw(gateway, HEAD + b"X-Slow: ") == b""
 
 
@@ -104,7 +106,7 @@ def test_a_head_that_begins_in_the_first_packet_has_the_deadline_of_heads() -> N
     uvloop = pytest.importorskip("uvloop")  # it reads before our task has started
 
     async def send_half_a_head() -> bytes:
-        settings = limited(header_seconds=0.05, keep_alive_seconds=3600)
+        settings = limited(header_seconds=2.0, keep_alive_seconds=3600)
         async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
             # Connected and written in one go: both are there when the server accepts.
             with socket.create_connection(gateway.address) as client:
@@ -118,7 +120,7 @@ def test_a_head_that_begins_in_the_first_packet_has_the_deadline_of_heads() -> N
 
 
 async def test_a_second_head_on_a_kept_connection_has_its_own_deadline() -> None:
-    async with serve_gateway(ScriptedBackend(), settings=limited(header_seconds=0.05)) as gateway:
+    async with serve_gateway(ScriptedBackend(), settings=limited(header_seconds=2.0)) as gateway:
         reader, writer = await asyncio.open_connection(*gateway.address)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b'{"status":"ok"}')
@@ -206,12 +208,17 @@ async def test_draining_finishes_what_runs_and_takes_nothing_new() -> None:
 
 
 async def test_what_does_not_finish_in_time_ends_as_failed_with_a_last_event() -> None:
-    never = asyncio.Event()
-    async with serve_gateway(
-        ScriptedBackend([[TextGrew("a"), never]]), settings=limited(drain_seconds=0.01)
-    ) as gateway:
+    has_begun = asyncio.Event()
+
+    def script(plan: Plan) -> Iterator[Step]:
+        yield TextGrew("a")
+        has_begun.set()
+        yield asyncio.Event()  # for ever
+
+    settings = limited(drain_seconds=0.01)
+    async with serve_gateway(ScriptedBackend(script), settings=settings) as gateway:
         running = asyncio.create_task(ask(gateway, stream=True))
-        await _until_running(gateway)
+        await has_begun.wait()
         await gateway.app.drain()
         response = terminal(events_of((await running).body))
         stored = await gateway.store.get("local", response.id)

@@ -132,7 +132,7 @@ class _Pair:
 async def test_a_thousand_late_readers_see_what_the_first_ones_see(tmp_path: Path) -> None:
     choir = _Choir()
     pairs = [_Pair(number) for number in range(_STREAMS)]
-    store = SqliteStore(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db", patience=_WATCHDOG_SECONDS)
     settings = ServerSettings(limits=ServerLimits(turns=_STREAMS))
     connector = aiohttp.TCPConnector(limit=0)
     try:

@@ -568,7 +568,8 @@ async def test_a_retry_of_another_body_is_run(store: bool) -> None:
 @pytest.mark.parametrize("is_silent", [True, False])
 async def test_a_retry_joins_a_run_on_its_way(store: bool, stream: bool, is_silent: bool) -> None:
     backend = Held(is_silent=is_silent)
-    async with serve_gateway(backend) as gateway:
+    quiet = ServerSettings(limits=ServerLimits(heartbeat_seconds=3600))
+    async with serve_gateway(backend, settings=quiet) as gateway:
         body = {"store": store, "stream": stream}
         running = asyncio.create_task(ask(gateway, FIRST, **body))
         await backend.began.wait()

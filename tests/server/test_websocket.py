@@ -25,6 +25,7 @@ from antiphon.server.websocket import _Socket
 from antiphon.store.base import Admit, History
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
+from tests import clock
 from tests.asking import events_of, request
 from tests.faults.house import settled, until
 from tests.talking import PATIENCE, Talk, kinds, said, talk
@@ -612,13 +613,15 @@ async def test_after_its_time_a_socket_ends_with_an_error() -> None:
 
 async def test_after_its_time_a_socket_lets_the_running_turn_end() -> None:
     hold = asyncio.Event()
-    settings = limited(websocket_seconds=0.05)
+    settings = limited(websocket_seconds=100)
     async with (
         serve_gateway(held(hold), settings=settings) as gateway,
         talk(gateway.base_url) as socket,
     ):
         await socket.ask(input="wait", stream_id="a")
         await socket.ask(input="too late", stream_id="a")
+        await socket.began("a")
+        clock.skip(100)
         while (event := await socket.event())["type"] != "error":
             pass
         await socket.ask(input="later still", stream_id="b")
@@ -636,12 +639,15 @@ async def test_after_its_time_a_socket_lets_the_running_turn_end() -> None:
 
 
 async def test_after_its_time_a_turn_that_does_not_end_is_ended() -> None:
-    settings = limited(websocket_seconds=0.05, drain_seconds=0.05)
+    settings = limited(websocket_seconds=100, drain_seconds=0.05)
     async with (
         serve_gateway(held(asyncio.Event()), settings=settings) as gateway,
         talk(gateway.base_url) as socket,
     ):
         await socket.ask(input="wait")
+        while (await socket.event())["type"] != "response.output_text.delta":
+            pass
+        clock.skip(100)
         last = (await socket.events())[-1]
         error = await socket.error()
         code = await socket.closed()
@@ -705,16 +711,20 @@ async def test_a_peer_who_answers_no_ping_is_cut_off() -> None:
 
 
 async def test_a_peer_who_answers_pings_stays() -> None:
-    settings = limited(websocket_ping_seconds=0.02)
+    settings = limited(websocket_ping_seconds=100)
     async with (
         serve_gateway(ScriptedBackend(), settings=settings) as gateway,
         aiohttp.ClientSession() as session,
         session.ws_connect(f"{gateway.base_url}/responses", autoping=False) as wire,
     ):
         for _ in range(4):
+            clock.skip(100)
             ping = await wire.receive(timeout=PATIENCE)
             assert ping.type is aiohttp.WSMsgType.PING
             await wire.pong(ping.data)
+            await wire.ping()
+            answer = await wire.receive(timeout=PATIENCE)  # so our own answer was read, too
+            assert answer.type is aiohttp.WSMsgType.PONG
         assert len(gateway.app.sockets) == 1
 
 
@@ -756,7 +766,7 @@ async def test_a_client_who_does_not_read_holds_the_model_back_and_is_cut() -> N
         return [TextGrew("x" * 65_536)] * 600  # 39 MB
 
     backend = ScriptedBackend(script)
-    settings = limited(write_stall_seconds=0.5, websocket_ping_seconds=0.1)
+    settings = limited(write_stall_seconds=2.0, websocket_ping_seconds=0.1)
     async with serve_gateway(backend, settings=settings) as gateway:
         async with talk(gateway.base_url) as socket:
             await socket.ask(input="x")
