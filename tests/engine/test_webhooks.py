@@ -22,6 +22,7 @@ from antiphon.store.base import Notice
 from antiphon.store.memory.claims import MemoryNotices
 from antiphon.transport.http import Limits
 from antiphon.transport.secret import Secret
+from tests import clock
 from tests.transport.raw import Connection, Request, raw_server, reply
 
 OWNER = "ann"
@@ -118,7 +119,7 @@ class Desk:
             mint=lambda prefix: f"{prefix}_{next(numbers)}",
             jitter=lambda: 0.0,
             poll_seconds=0.005,
-            limits=Limits(first_byte=0.5),
+            limits=Limits(connect=10 * PATIENCE, first_byte=PATIENCE),
         )
 
     async def end(self, response_id: str, status: str = "completed") -> None:
@@ -307,7 +308,10 @@ async def test_an_endpoint_inside_is_told_only_if_that_is_allowed(
 
 
 async def test_a_silent_endpoint_holds_up_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
     async def say_nothing(_: Request, connection: Connection) -> None:
+        asked.set()
         await connection.until_closed()
 
     async with (
@@ -319,6 +323,8 @@ async def test_a_silent_endpoint_holds_up_nobody_else(caplog: pytest.LogCaptureF
             await at.end(f"resp_{number}")
         told = [json.loads((await listener.next()).body)["data"]["id"] for _ in range(40)]
         assert sorted(told) == sorted(f"resp_{number}" for number in range(40))
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        clock.skip(PATIENCE)
         while not (await at.notices.next()).endswith("postponed"):
             pass
     assert "did not answer in time" in caplog.text
