@@ -192,7 +192,7 @@ async def test_leaving_while_the_store_is_locked_disturbs_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "antiphon.db"
-    store = SqliteStore(path, patience=0.2)
+    store = SqliteStore(path, patience=2.0)
     async with open_house([WAITING, Script(text="ok")], store=store) as house:
         tasks = asyncio.all_tasks()
         other = sqlite3.connect(path, isolation_level=None)

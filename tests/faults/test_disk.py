@@ -93,14 +93,16 @@ async def test_what_is_not_stored_needs_no_disk(tmp_path: Path) -> None:
 
 async def test_a_database_that_is_locked_is_a_503_and_then_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "antiphon.db"
-    async with gateway_on(SqliteStore(path, patience=0.2)) as gateway:
+    async with gateway_on(SqliteStore(path, patience=2.0)) as gateway:
         first = (await ask(gateway)).json["id"]
         async with locked(path):
-            plain = await ask(gateway)
-            streamed = await ask(gateway, stream=True)
-            ready = await request(gateway, "GET", "/../readyz")
-            alive = await request(gateway, "GET", "/../healthz")
-            read = await request(gateway, "GET", f"/responses/{first}")
+            plain, streamed, ready, alive, read = await asyncio.gather(
+                ask(gateway),
+                ask(gateway, stream=True),
+                request(gateway, "GET", "/../readyz"),
+                request(gateway, "GET", "/../healthz"),
+                request(gateway, "GET", f"/responses/{first}"),
+            )
         after = await ask(gateway, previous_response_id=first)
         ready_again = await request(gateway, "GET", "/../readyz")
 
@@ -112,7 +114,7 @@ async def test_a_database_that_is_locked_is_a_503_and_then_forgotten(tmp_path: P
 
 async def test_a_lock_in_mid_stream_keeps_the_text_and_is_made_good(tmp_path: Path) -> None:
     path = tmp_path / "antiphon.db"
-    store, go_on = SqliteStore(path, patience=0.2), asyncio.Event()
+    store, go_on = SqliteStore(path, patience=2.0), asyncio.Event()
     backend = ScriptedBackend([[TextGrew("one "), go_on, TextGrew("two"), Stopped("stop")]])
     async with serve_gateway(backend, store=store) as gateway:
         body = {"input": "hello", "stream": True}

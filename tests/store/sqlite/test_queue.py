@@ -190,7 +190,7 @@ def test_without_flock_the_writers_do_without_a_queue(
 
 
 async def test_a_queue_that_is_stuck_is_not_waited_for_longer_than_patience(path: Path) -> None:
-    store = SqliteStore(path, patience=0.2)
+    store = SqliteStore(path, patience=2.0)
     with turn_of(path):
         await run_turn(store, "r1")
         await store.ping()
@@ -203,7 +203,7 @@ async def test_a_queue_that_is_stuck_is_not_waited_for_longer_than_patience(path
 async def test_a_database_that_others_lock_is_reported_by_those_who_queue_as_well(
     path: Path,
 ) -> None:
-    first, second = SqliteStore(path, patience=0.3), SqliteStore(path, patience=0.3)
+    first, second = SqliteStore(path, patience=2.0), SqliteStore(path, patience=2.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         results = await asyncio.gather(first.ping(), second.ping(), return_exceptions=True)
