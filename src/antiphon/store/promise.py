@@ -34,7 +34,10 @@ class Promise(Generic[_T]):
     def result(self) -> _T:
         """Return the answer, or raise it."""
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                del self  # the error knows this frame, and we know the error
         if not self._is_done:
             raise asyncio.InvalidStateError("there is no answer yet")
         return self._result  # type: ignore[return-value] # it was set
@@ -64,4 +67,7 @@ class Promise(Generic[_T]):
             waiter: asyncio.Future[None] = self.loop.create_future()
             self._callbacks += (lambda _: None if waiter.done() else waiter.set_result(None),)
             yield from waiter
-        return self.result()
+        try:
+            return self.result()
+        finally:
+            del self  # as there

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -594,3 +596,22 @@ async def test_a_thread_that_waits_keeps_nothing_of_what_it_has_done(
         while left() is not None:  # noqa: ASYNC110 # nothing tells when the thread waits again
             await asyncio.sleep(0.001)
     await worker.close()
+
+
+async def test_a_job_that_failed_is_freed_with_its_error(writer: Writer) -> None:
+    class Work:
+        def __call__(self, connection: sqlite3.Connection) -> StoreUnavailable:
+            return StoreUnavailable("no")
+
+    work = Work()
+    left = weakref.ref(work)
+    gc.disable()  # what is in a cycle would wait for it, megabytes of it
+    try:
+        with suppress(StoreUnavailable):
+            await writer.call(work, 0)
+        del work
+        async with asyncio.timeout(30):
+            while left() is not None:  # noqa: ASYNC110 # nothing tells when the thread waits again
+                await asyncio.sleep(0.001)
+    finally:
+        gc.enable()

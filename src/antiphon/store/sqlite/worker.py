@@ -89,7 +89,10 @@ class _Worker:
         """Run this on the connection and return its result when it is done for good."""
         future: Promise[_T] = self._put(run, size)
         self._backlog.ring()
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # an error knows this frame: it would keep what could not be stored
 
     def _put(self, run: Run[Any], size: int, *, is_removal: bool = False) -> Promise[Any]:
         """Add a job; return what its answer will be in. Does not wake the thread."""
