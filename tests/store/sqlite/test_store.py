@@ -20,6 +20,7 @@ import pytest
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Batch, Conversation, Orphan
 from antiphon.store.sqlite import SqliteStore, claim_statements, log_statements
+from tests import clock
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
 ROOT = Path(__file__).parents[3]
@@ -171,6 +172,17 @@ async def test_one_store_serves_several_event_loops(path: Path) -> None:
             *(asyncio.to_thread(asyncio.run, run_turn(store, f"r{n}")) for n in range(4))
         )
         assert [await store.get(OWNER, f"r{n}") is not None for n in range(4)] == [True] * 4
+
+
+async def test_a_closed_store_begins_no_more_work(path: Path) -> None:
+    async with open_at(path) as store:
+        await store.begin(OWNER, opened("r1"), [], batch=Batch(0, 0, b"a"))
+        await store.append(OWNER, "r1", Batch(1, 1, b"b"))
+        await store.finish(OWNER, opened("r1", status="completed"))
+    clock.skip(60)
+    for _ in range(3):
+        await asyncio.sleep(0)  # timers that the store has left would fire
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 # Trouble

@@ -322,7 +322,9 @@ class SqliteStore:
         """Write what is queued and let go of files and threads."""
         if self._purging is not None:
             self._purging.cancel()
-        if self._closed or self._purging is not None:
+        is_owed = self._closed > 0 or self._purging is not None
+        self._closed = 0  # a timer that is set finds nothing to do
+        if is_owed:
             await self._try_to_purge()
         await self._reader.close()
         await self._writer.close()
