@@ -30,7 +30,7 @@ async def connection(url: str) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(url, patience=2.0)
+    made = PostgresStore(url, patience=30.0)
     yield made
     await made.close()
 
