@@ -273,20 +273,21 @@ class Turn:
         return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
-        self._output += produced_length(batch)
-        if self._output > self._reserved:
-            self._reserve_output()
+        first = batch[0] if len(batch) == 1 else None
         # Most tokens come so, and no gate minds them.
-        if len(batch) == 1 and type(batch[0]) is TextGrew:
-            return self._builder.feed(batch[0])
+        if type(first) is TextGrew:
+            self._note_output(len(first.text))
+            return self._builder.feed(first)
+        self._note_output(produced_length(batch))
         admit = self._gate.admit
         return self._builder.feed_all(
             [admitted for delta in batch if (admitted := admit(delta)) is not None]
         )
 
-    def _reserve_output(self) -> None:
+    def _note_output(self, length: int) -> None:
         """Reserve memory for what the model has produced and a bit more, or raise Overloaded."""
-        if self.hold is not None:
+        self._output += length
+        if self._output > self._reserved and self.hold is not None:
             more = self._output + _SMALL_OUTPUT - self._reserved
             try:
                 self.hold.resize(self.hold.size + more * COPIES)
