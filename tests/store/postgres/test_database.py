@@ -18,7 +18,7 @@ from antiphon.store.postgres import reads as reads
 from antiphon.store.postgres.database import Database
 from antiphon.store.postgres.schema import MIGRATIONS, migrate
 from tests.postgres import fresh_database
-from tests.store.samples import OWNER, message, opened
+from tests.store.samples import OWNER, message, opened, run_turn
 
 FIRST = Batch(0, 0, b"a")
 
@@ -96,6 +96,16 @@ async def test_changes_that_wait_for_a_row_hold_up_no_stream(url: str) -> None:
         assert not any(task.done() for task in adding)
     assert all(await asyncio.gather(*adding))
     await connection.close()
+    await store.close()
+
+
+async def test_a_first_turn_waits_for_a_migration_as_long_as_its_caller(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = (*MIGRATIONS, ("SELECT pg_sleep(3)",))
+    monkeypatch.setattr(postgres_database, "migrate", partial(migrate, migrations=slow))
+    store = PostgresStore(url, patience=60.0)
+    await run_turn(store, "r1")
     await store.close()
 
 

@@ -46,7 +46,7 @@ async def url() -> AsyncIterator[str]:
 @pytest.fixture
 async def node(url: str, clock: Clock) -> AsyncIterator[Node]:
     database = Database(url, 5.0)
-    made = Node(database, Waiters())
+    made = Node(database, Waiters(), 60.0)
     yield made
     await made.close()
     await database.close()

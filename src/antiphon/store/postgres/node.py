@@ -45,13 +45,18 @@ _RENEW: Final = (
 
 
 class Node:
-    """The sign of life of one store, and its ear. `waiters` are woken by what it hears."""
+    """The sign of life of one store, and its ear. `waiters` are woken by what it hears.
 
-    def __init__(self, database: Database, waiters: Waiters) -> None:
+    `patience` is how long a caller waits who needs a lease. A renewal that nobody waits for has
+    less time, so that another one fits into the lease.
+    """
+
+    def __init__(self, database: Database, waiters: Waiters, patience: float) -> None:
         self.name = secrets.token_hex(8)
         self.is_listening = False
         self._database = database
         self._waiters = waiters
+        self._patience = patience
         self._good_until = 0.0
         self._renewed_at = -math.inf
         self._steady_since = math.inf
@@ -69,7 +74,7 @@ class Node:
         """
         if not self._is_good():
             try:
-                async with asyncio.timeout(LEASE_SECONDS), self._ensuring:
+                async with asyncio.timeout(self._patience), self._ensuring:
                     if not self._is_good():
                         await self.renew()
             except TimeoutError as error:
@@ -84,7 +89,7 @@ class Node:
     async def renew(self) -> None:
         """Renew the lease now; raise StoreUnavailable if that does not work."""
         try:
-            await self._beat()
+            await self._beat(self._patience)
         except FAULTS as error:
             self._drop()
             raise unavailable(error) from error
@@ -123,14 +128,14 @@ class Node:
                     await self._lost.wait()
                     await asyncio.sleep(_RETRY_SECONDS)
             try:
-                await self._beat()
+                await self._beat(_BEAT_LIMIT)
                 pause = _BEAT_SECONDS
             except (*FAULTS, StoreUnavailable):
                 self._drop()
                 pause = _RETRY_SECONDS
 
-    async def _beat(self) -> None:
-        async with self._beating, asyncio.timeout(_BEAT_LIMIT):
+    async def _beat(self, limit: float) -> None:
+        async with self._beating, asyncio.timeout(limit):
             if self._is_closed:
                 raise StoreUnavailable("the store is closed")
             start = time.monotonic()

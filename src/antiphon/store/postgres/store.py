@@ -56,7 +56,7 @@ class PostgresStore:
     def __init__(self, url: str, *, patience: float = 5.0) -> None:
         self._database = Database(url, patience)
         self._waiters = Waiters()
-        self._node = Node(self._database, self._waiters)
+        self._node = Node(self._database, self._waiters, patience)
         self._flusher = Flusher(self._database, self._node.renew, patience)
         self._is_closed = False
         self._doubtful: list[Orphan] = []  # claimed, or not
