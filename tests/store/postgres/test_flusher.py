@@ -39,7 +39,7 @@ class Recorder:
 @pytest.fixture
 async def database() -> AsyncIterator[Database]:
     async with fresh_database() as url:
-        made = Database(url, 5.0)
+        made = Database(url, 60.0)
         yield made
         await made.close()
 
@@ -54,7 +54,7 @@ async def flusher(database: Database, renewals: list[None]) -> AsyncIterator[Flu
     async def renew() -> None:
         renewals.append(None)
 
-    made = Flusher(database, renew, 5.0)
+    made = Flusher(database, renew, 60.0)
     yield made
     await made.close()
 
@@ -139,7 +139,7 @@ async def test_nobody_waits_longer_than_is_patient(database: Database) -> None:
     async def renew() -> None:
         """Nothing to renew."""
 
-    flusher = Flusher(database, renew, 0.2)
+    flusher = Flusher(database, renew, 2.0)
     recorder = Recorder()
     recorder.gate.clear()
     tasks = [call(flusher, recorder, n, name="same") for n in range(3)]

@@ -45,7 +45,7 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def node(url: str, clock: Clock) -> AsyncIterator[Node]:
-    database = Database(url, 5.0)
+    database = Database(url, 60.0)
     made = Node(database, Waiters(), 60.0)
     yield made
     await made.close()
