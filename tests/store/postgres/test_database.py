@@ -34,14 +34,14 @@ async def url() -> AsyncIterator[str]:
     [
         ("enable_seqscan", "off"),
         ("jit", "off"),
-        ("statement_timeout", "5s"),
-        ("idle_in_transaction_session_timeout", "5s"),
+        ("statement_timeout", "1min"),
+        ("idle_in_transaction_session_timeout", "1min"),
         ("default_transaction_isolation", "read committed"),
     ],
 )
 async def test_every_connection_is_set_to_what_we_need(url: str, setting: str, value: str) -> None:
     """Also one that was lent before, and those beside the pool."""
-    database = Database(f"{url}&default_transaction_isolation=serializable", 5.0)
+    database = Database(f"{url}&default_transaction_isolation=serializable", 60.0)
     for _ in range(2):
         found = await database.ask(lambda connection: connection.fetchval(f"SHOW {setting}"))
         assert found == value
@@ -59,7 +59,7 @@ async def test_plans_made_for_empty_tables_do_for_full_ones(
     url: str, question: str, values: tuple[object, ...]
 ) -> None:
     """A plan is kept for as long as the connection, and a table may fill up in a minute."""
-    database = Database(url, 5.0)
+    database = Database(url, 60.0)
     for prepare in ("SELECT 1", "ANALYZE"):
         await database.ask(lambda connection, prepare=prepare: connection.execute(prepare))  # type: ignore[misc] # bound
         rows = await database.ask(

@@ -139,6 +139,7 @@ async def test_nobody_waits_longer_than_is_patient(database: Database) -> None:
     async def renew() -> None:
         """Nothing to renew."""
 
+    await database.ask(lambda connection: connection.fetchval("SELECT 1"))  # it is connected
     flusher = Flusher(database, renew, 2.0)
     recorder = Recorder()
     recorder.gate.clear()
