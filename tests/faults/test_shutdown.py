@@ -292,11 +292,13 @@ async def test_draining_with_a_client_who_does_not_read_ends_its_turn_too(
     caplog.set_level(logging.WARNING)
     long = Script(text=["x" * 32_768] * 900)
     async with open_house(long, settings=limited(drain_seconds=0.3)) as house:
-        _, writer = await open_request(
+        reader, writer = await open_request(
             house.gateway.address, {"input": "x", "stream": True}, receive_buffer=4096
         )
         await until(lambda: bool(house.gateway.app._turns))
         (turn,) = house.gateway.app._turns.values()
+        # What was not begun would be taken back.
+        await asyncio.wait_for(reader.readuntil(b"response.created"), PATIENCE)
         await house.gateway.app.drain()
         kept = await stored(house.gateway, turn.response_id, "failed", "cancelled")
         ready = await request(house.gateway, "GET", "/../readyz")
