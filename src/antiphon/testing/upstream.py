@@ -260,6 +260,8 @@ class ScriptedUpstream:
                 continue
             if delay:
                 await asyncio.sleep(delay)
+            if writer.is_closing():  # where writing is a RuntimeError on some event loops
+                raise ConnectionResetError("the client has gone")
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             await writer.drain()
             # Lets the client read each piece by itself, and others have their turn.
