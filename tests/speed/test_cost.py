@@ -86,7 +86,7 @@ def _most(steps: Counter[str], times: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("words", "limit"), [(1, 2850), (16, 400)])
+@pytest.mark.parametrize(("words", "limit"), [(1, 2850), (16, 420)])
 def test_a_streamed_delta(words: int, limit: int, tmp_path: Path) -> None:
     def live(reads: int) -> Steps:
         return count_gateway(lambda it, at: it.stream(at, reads, words), tmp_path, Steps())
@@ -102,7 +102,7 @@ def test_a_stored_request(tmp_path: Path) -> None:
 
         return count_gateway(play, tmp_path, Steps())
 
-    check("a stored request", live, 17_000, lives=(2, 12))
+    check("a stored request", live, 17_500, lives=(2, 12))
 
 
 def test_a_late_turn_costs_what_an_early_one_does(tmp_path: Path) -> None:
