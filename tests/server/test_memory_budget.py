@@ -403,8 +403,8 @@ async def test_every_connection_limits_what_the_kernel_keeps(
 )
 def test_freed_memory_goes_back_to_the_system_although_it_lies_between_used_blocks() -> None:
     freed = FreedMemory()
-    freed.give_back()
     blocks = [bytes(3000) for _ in range(20_000)]
+    freed.give_back()  # it looks every few seconds, also while they are in use
     kept = blocks[::10]
     full = _resident()
     del blocks
