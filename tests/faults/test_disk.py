@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.engine.turn import Turn
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.grammar import judge_stream
 from antiphon.store.sqlite import SqliteStore
@@ -110,6 +112,31 @@ async def test_a_database_that_is_locked_is_a_503_and_then_forgotten(tmp_path: P
     assert b"response.completed" not in streamed.body
     assert (ready.status, alive.status, read.status) == (503, 200, 200)
     assert (after.status, ready_again.status) == (200, 200)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_could_not_be_stored_leaves_nothing_in_memory(
+    stream: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "antiphon.db"
+    async with gateway_on(SqliteStore(path, patience=2.0)) as gateway:
+        await ask(gateway)
+        gc.collect()
+        gc.disable()  # what is in a cycle would wait for it, megabytes of it
+        try:
+            async with locked(path):
+                refused = await ask(gateway, stream=stream)
+            await ask(gateway)  # by now the handler of the first has ended
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = [found for found in gc.garbage if isinstance(found, Turn)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+
+    assert refused.status == 503
+    assert left == []
 
 
 async def test_a_lock_in_mid_stream_keeps_the_text_and_is_made_good(tmp_path: Path) -> None:

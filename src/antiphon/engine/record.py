@@ -276,6 +276,8 @@ class Record:
             self.has_begun = begin.exception() is None
             self.is_in_doubt = not self.has_begun
             raise
+        finally:
+            del begin  # it holds its error, whose traceback holds this frame
         self.has_begun = True
         if terms.is_logged:
             self._channel = self._live.open(terms.owner, self._response.id)

@@ -190,12 +190,24 @@ class Turn:
         async with aclosing(self.events()) as batches:
             async for batch in batches:
                 last = batch
-        if self._store_error is not None:
-            raise self._store_error
+        self._raise_store_error()
         if isinstance(self.interruption, ResponseDeleted):
             raise self.interruption
         # The last event of every turn is a terminal one.
         return cast(TerminalEvent, last[-1]).response
+
+    def _raise_store_error(self) -> None:
+        """Raise why the end is not durable, if it is not.
+
+        The error's traceback holds this turn. If the turn held the error, both would stay in
+        memory, with the whole context, until the garbage collector finds them.
+        """
+        error, self._store_error = self._store_error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
 
     # Where events come from.
 
@@ -368,7 +380,10 @@ class Turn:
         if self._record.is_in_doubt:
             self._owe_failure(fault)
         if not self._is_told_as_stream(fault):
-            raise fault
+            try:
+                raise fault
+            finally:
+                del fault  # its traceback holds this frame, and so the turn
         try:
             self._opening = await self._record.add(self._builder.start())
         except asyncio.CancelledError:
@@ -458,7 +473,7 @@ class Turn:
             events = await self._record.end(events, response, notices)
         except StoreUnavailable as error:
             if self.interruption is None:
-                self._store_error = error
+                self._store_error = error.with_traceback(None)
             events, response = self._take_back(events, error)
         else:
             self._parts.remember(response)
