@@ -162,17 +162,21 @@ def machine() -> str:
 @contextmanager
 def _child(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ANTIPHON_")}
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment, cwd=HERE.parent
-    )
-    try:
-        yield child
-    finally:
-        child.terminate()
+    # A gateway logs every request: its log is written, as for a user, but only trouble is shown.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=HERE.parent
+        )
         try:
-            child.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
+            yield child
+        finally:
+            child.terminate()
+            try:
+                child.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+            log.seek(0)
+            sys.stderr.writelines(line for line in log if " INFO " not in line)
