@@ -65,7 +65,9 @@ match words:
         os.kill(os.getpid(), signal.SIGKILL)
     case ["wait"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
-        signal.signal(signal.SIGINT, lambda *_: print("interrupted", ask("still here"), flush=True))
+        # Written without a buffer: a signal may come while `print` has not returned.
+        answer = lambda: b"interrupted " + ask("still here").encode() + b"\\n"
+        signal.signal(signal.SIGINT, lambda *_: os.write(1, answer()))
         # Python would not notice a signal that comes just before it begins to read.
         awake, bell = os.pipe()
         os.set_blocking(bell, False)
