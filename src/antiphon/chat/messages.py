@@ -1,11 +1,9 @@
-"""Turns as messages of the chat API, and what of them need not be written twice.
+"""Turns as messages of the chat API, and a cache of the messages that cannot change. Pure.
 
-Pure. `write_messages` says all items anew. `write_thread` says the same of a thread, but what
-nothing can change any more is kept with the thread, as bytes: turns that have ended, up to the
-first call that still waits for its result. Only what comes behind is written at each turn.
-
-Should something odd come after all, a result whose call was settled long ago, then everything
-is written anew, once. Messages and reports are those of `write_messages`, to the letter.
+`write_messages` writes all items. `write_thread` returns the same messages and reports for a
+thread, but keeps the part that cannot change any more as bytes: finished turns, up to the first
+call that still waits for its result. Only what follows is written at each turn. If a result
+arrives for a call that was settled before, everything is written again, once.
 """
 
 from __future__ import annotations

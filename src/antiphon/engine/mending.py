@@ -1,25 +1,25 @@
-"""What the model said wrong is said again before anybody hears of it.
+"""Validate the model's output before forwarding it, and ask once to repair what is invalid.
 
-A backend around another one. Calls are raised to what the caller knows (`protocol.raising`),
-and those that can be checked are checked before they are handed on. When an answer has ended
-and something is wrong with it, the model is asked once more, with what it said and what is
-wrong with that in its context:
+This is a backend around another one. Function calls are translated into the caller's tools
+(`protocol.raising`), and those that can be validated are validated before they are forwarded.
+When an answer has ended and part of it is invalid, the model is asked once more, with its
+output and the problem in its context:
 
-    | wrong                                         | what was said of it before       |
+    | invalid                                       | forwarded before the repair      |
     |-----------------------------------------------|----------------------------------|
     | a call against its grammar or its schema      | nothing                          |
-    | arguments that are no JSON object             | nothing, or the call as it grew  |
+    | arguments that are not a JSON object          | nothing, or the call as it grew  |
     | no call where tool_choice requires one        | the text, if there was any       |
     | a text against `text.format`                  | nothing, if it could be held     |
 
-A text is held back where the backend does not enforce the format, and where nothing is
-streamed, until a call shows that it is not the answer. Asked again, the model must call one of
-the tools it called wrongly; a call that was handed on already is not handed on twice. A call
-that is wrong twice is a failure of the turn; it is never handed on. Only what is right after
-that is noted as repaired; a wrong call that was not made again is reported. The usage is that
-of both runs, and so is the limit of output tokens.
+Text is held back where the backend does not enforce the format, and where nothing is streamed,
+until a call shows that it is not the answer. In the second run the model must call one of the
+tools that it called wrongly; a call that was already forwarded is not forwarded again. A call
+that is invalid twice fails the turn and is never forwarded. Only what is valid after the second
+run is noted as repaired; an invalid call that was not made again is reported. Usage and the
+limit of output tokens are those of both runs together.
 
-A batch is handed on even if there is nothing in it to tell: it shows that the model speaks.
+An empty batch is forwarded too: it shows that the model has begun to answer.
 """
 
 from __future__ import annotations

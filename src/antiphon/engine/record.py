@@ -1,8 +1,8 @@
-"""How is one turn remembered while it runs?
+"""Stores one turn while it runs.
 
-What a turn says goes into its log before anybody sees it; a turn that is not streamed keeps no
-log, only its beginning and its end. `add` and `end` are the only ways to the store, so the
-order is always the same: begun, then the log, then the end, which is written once.
+Events are in the log before anybody sees them. A turn that is not streamed has no log, only its
+beginning and its end. The order in the store is always: beginning (`queue`, `open` or the first
+`add`), log (`add` or `post`), end (`end`), which is written once.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Record:
     def owe_end(
         self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
     ) -> None:
-        """See to it that an end that was told, but is not durable, is stored later."""
+        """Queue a retry for a terminal event that was sent but not stored."""
         terms = self._terms
         if not terms.is_stored:
             return
@@ -287,9 +287,9 @@ class Record:
         await self._store.begin(terms.owner, self._response, terms.items, batch=batch)
 
     async def _undo(self) -> bool:
-        """Take back a beginning of which nobody has heard; say whether it is gone for sure.
+        """Remove a stored beginning that was never shown; return whether it is surely gone.
 
-        It is open until then, so that whoever is cancelled here can be followed by another.
+        `_opening` stays set until then, so that a caller that is cancelled here can call again.
         """
         opening = self._opening
         assert opening is not None

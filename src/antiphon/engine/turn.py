@@ -1,19 +1,20 @@
-"""One turn, from a plan to its last event: the one road every mode uses.
+"""One turn, from a plan to its last event.
 
-    backend.stream(plan) -> gate -> builder -> record (store) -> whoever listens
+    backend.stream(plan) -> gate -> builder -> record (store) -> reader
 
-What a caller of `Turn.events` can rely on:
+Guarantees for callers of `Turn.events`:
 
-- an error before the model has said anything is raised, so that it can be an HTTP error;
-- after the first batch nothing is raised: the stream ends in exactly one terminal event,
-  and everything the model said before a fault is in it, with usage;
-- with `store` on, every event is durable before it is handed out; only when the store fails
-  is what was said told all the same, with a failure, and owed to the store;
-- closing the iterator, or cancelling its reader, stops the model at once and keeps what
-  there is as `cancelled`.
+- an error before the first output of the model is raised, so that it can be an HTTP error;
+- after the first batch nothing is raised: the stream ends in exactly one terminal event, which
+  contains everything the model produced before a fault, with usage;
+- with `store` on, every event is durable before it is returned. Only if the store fails is the
+  output sent all the same, with a failure, and the end is stored later;
+- closing the iterator, or cancelling its reader, stops the model at once and stores the output
+  so far as `cancelled`.
 
-A turn in the background is the same road without a reader: it was begun as `queued`, so
-whatever goes wrong ends it, and nothing is raised.
+A background turn has no reader. It was stored as `queued`, so any error ends it, and nothing is
+raised. A plain SSE stream is delivered by callback (`show`); a WebSocket, and a turn with tools
+or a checked format, by this iterator.
 """
 
 from __future__ import annotations
@@ -367,7 +368,10 @@ class Turn:
         self.interrupt(task, fault)
 
     async def _cut_off(self, error: asyncio.CancelledError) -> AntiphonError:
-        """Return why the turn is told to end; raise if nobody is there to tell, or nothing."""
+        """Return the interruption to report.
+
+        Re-raise the cancellation if the reader has gone or nothing was sent yet.
+        """
         if self.interruption is not None and self._record.has_begun:
             return self.interruption
         await self._leave()

@@ -1,8 +1,8 @@
-"""What a store will answer, for whoever waits and for whoever only wants to be told.
+"""The answer of a store, for callers that wait and for callers that register a callback.
 
-Like a future, with one difference: who asked to be told is told within `answer`, not in a
-later turn of the event loop. A token of a stream is written down and told in this way, and
-a turn of the loop for each of them would be a tenth of what it costs. It belongs to one loop.
+Like a future, with one difference: callbacks run inside `answer`, not in a later iteration of
+the event loop. Every token of a stream is stored and sent in this way, and an iteration for
+each of them would be a tenth of its cost. A promise belongs to one event loop.
 """
 
 from __future__ import annotations
