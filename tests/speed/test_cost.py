@@ -144,7 +144,8 @@ def test_an_event_read_by_the_client(events: int, limit: int) -> None:
     check(f"an event of AsyncClient, {events} to a read", live, limit, lives=(5, 25), each=events)
 
 
-@pytest.mark.parametrize(("events", "limit"), [(1, 1140), (16, 148)])
+# The two threads of this client wake each other more often when each has a core: 1,070 to 1,190.
+@pytest.mark.parametrize(("events", "limit"), [(1, 1300), (16, 148)])
 def test_an_event_read_by_the_client_without_a_loop(events: int, limit: int) -> None:
     def live(reads: int) -> Steps:
         steps, partner = Steps(), Partner(lambda it, at: it.speak(reads, events))
