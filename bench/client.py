@@ -181,8 +181,8 @@ def _measure(name: str, server: Process, model: str) -> _Sample:
 
 def _parse_seconds() -> float:
     """Return the CPU seconds from the bytes of a whole answer to the response."""
-    from antiphon.client.road import ResponsesRoad
-    from antiphon.protocol.accumulator import ResponseAccumulator
+    from antiphon.client.wires import ResponsesRoad
+    from antiphon.protocol.machines.accumulator import ResponseAccumulator
 
     body = whole_response()
 

@@ -28,7 +28,7 @@ from tests.properties.test_families import (
 )
 from tests.tool_histories import History, quick_histories
 
-from antiphon.protocol.plan import Plan
+from antiphon.plans.plan import Plan
 
 __all__ = ["main"]
 

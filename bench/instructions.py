@@ -27,14 +27,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from antiphon.chat.stream import ChatStream
-from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.codec import decode_events, encode_all_sse
 from antiphon.protocol.events import Event
-from antiphon.protocol.log import pack_events
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.builder import ResponseBuilder
+from antiphon.protocol.machines.log import pack_events
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
+from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseIncomplete,
 )
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from antiphon.testing.gateway import Gateway

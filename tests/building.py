@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder, Seal
 from antiphon.protocol.deltas import Delta, Stopped, UsageKnown
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import Event
+from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
 from antiphon.protocol.response import Failure, Response, Usage
 
 __all__ = ["COUNTED", "STOP", "Builder", "build", "counting_mint"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.server.openapi import describe
+from antiphon.server.api.openapi import describe
 from antiphon.testing import Gateway, serve_gateway
 from tests.asking import Answer, request
 

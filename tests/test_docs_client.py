@@ -66,6 +66,7 @@ from antiphon.host import (
 )
 from antiphon.host import errors as host_errors
 from antiphon.host.model_table import ModelFacts
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -78,7 +79,6 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.items import text_of
-from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
 from antiphon.testing import Script as ChatScript
 from antiphon.testing import ScriptedUpstream, serve_gateway

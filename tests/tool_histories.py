@@ -19,18 +19,18 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from antiphon.chat.profiles import GENERIC
-from antiphon.chat.request import write_request
-from antiphon.chat.stream import ChatStream
-from antiphon.protocol.checked import check_request
+from antiphon.plans.assess import check_request
+from antiphon.plans.lift import Raiser
+from antiphon.plans.plan import Plan, make_plan
+from antiphon.plans.tool_gate import gate_for
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.families import FAMILIES, Kind
-from antiphon.protocol.gate import gate_for
 from antiphon.protocol.items import Item
-from antiphon.protocol.plan import Plan, make_plan
-from antiphon.protocol.raising import Raiser
 from antiphon.protocol.request import read_request
 from antiphon.protocol.tools import Tool
+from antiphon.wires.chat.profiles import GENERIC
+from antiphon.wires.chat.request import write_request
+from antiphon.wires.chat.stream import ChatStream
 from tests.building import build
 
 __all__ = [

@@ -13,15 +13,15 @@ import pytest
 from antiphon.backends import chat
 from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.chat import ChatBackend
-from antiphon.chat.profiles import Profile
-from antiphon.protocol.checked import check_request
+from antiphon.plans.assess import check_request
+from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
 from antiphon.protocol.errors import BackendError, ContextOverflow
-from antiphon.protocol.plan import Plan, make_plan
 from antiphon.protocol.request import read_request
 from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.faults import Cut
 from antiphon.transport.http import Limits, Secret
+from antiphon.wires.chat.profiles import Profile
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
 
 EVENTS = head("text/event-stream")

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from antiphon.backends.chat import ChatBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.plan import Plan
 
 Json = dict[str, Any]
 

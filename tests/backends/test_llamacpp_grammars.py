@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from antiphon.chat.grammars.gbnf import lark_to_gbnf, regex_to_gbnf
-from antiphon.engine.grammars import GrammarCheck
+from antiphon.engine.prepare.grammars import GrammarCheck
+from antiphon.wires.chat.grammars.gbnf import lark_to_gbnf, regex_to_gbnf
 from tests.backends.test_llamacpp import run_server
 from tests.grammar_maker import make_grammar
 

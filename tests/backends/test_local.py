@@ -16,6 +16,9 @@ import pytest
 
 from antiphon.backends.local import MODEL, LocalBackend
 from antiphon.backends.weights import SMOLLM2, ensure_weights
+from antiphon.plans.lower import lower_tools
+from antiphon.plans.plan import Plan
+from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -26,10 +29,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, ContextOverflow
-from antiphon.protocol.lower import lower_tools
-from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
-from antiphon.protocol.toolbox import gather_tools
 from antiphon.protocol.tools import Tool, ToolPolicy
 from tests.host.texts import SMOLLM2_COUNTS, TEXTS
 

@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.backends.base import Backend
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -20,7 +21,6 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
 

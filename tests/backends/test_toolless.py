@@ -15,12 +15,12 @@ from antiphon.backends.toolless import (
     plan_words,
     unenforced,
 )
-from antiphon.chat.profiles import PROFILES
+from antiphon.plans.lower import lower_tools
+from antiphon.plans.plan import Plan
+from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Stopped, TextGrew
-from antiphon.protocol.lower import lower_tools
-from antiphon.protocol.plan import Plan
-from antiphon.protocol.toolbox import gather_tools
 from antiphon.protocol.tools import Tool, ToolPolicy
+from antiphon.wires.chat.profiles import PROFILES
 
 
 def tool(name: str, description: str, **properties: Any) -> Tool:

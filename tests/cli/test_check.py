@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli import main
 from antiphon.cli.check_cases import CASES
-from antiphon.protocol.grammar import RULES
+from antiphon.protocol.machines.referee import RULES
 from tests.cli.canned import (
     Canned,
     Json,

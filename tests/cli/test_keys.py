@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli import main
 from antiphon.cli.remote import Remote, Server
-from antiphon.engine.seal import read_keys
-from antiphon.engine.webhooks import is_signing_secret
+from antiphon.engine.keep.webhooks import is_signing_secret
+from antiphon.engine.prepare.seal import read_keys
 from antiphon.transport.secret import Secret
 from tests.cli.processes import command, serve
 

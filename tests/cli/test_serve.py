@@ -21,8 +21,8 @@ from click.testing import CliRunner
 
 from antiphon.cli import main
 from antiphon.cli.remote import Remote, Server
-from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.testing import Script, ScriptedUpstream, Stall, Status
 from antiphon.transport.secret import Secret
 from tests.cli.processes import (

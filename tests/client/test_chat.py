@@ -13,14 +13,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.chat.profiles import GENERIC, PROFILES
 from antiphon.client.chat import ChatRoad, legacy_profile, read_call
 from antiphon.client.errors import BadCall
-from antiphon.client.road import Road
-from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.client.wires import Road
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import ErrorEvent, Event, ResponseCreated, ResponseFailed
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response, Usage
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.testing import (
@@ -38,6 +37,7 @@ from antiphon.testing import (
 )
 from antiphon.transport.http import HttpClient
 from antiphon.transport.stream import open_stream
+from antiphon.wires.chat.profiles import GENERIC, PROFILES
 from tests.asking import ask, ask_stream, terminal
 from tests.building import counting_mint
 

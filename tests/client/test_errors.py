@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.chat.faults import fault_from_json
 from antiphon.client import errors
 from antiphon.client.errors import error_from_answer, error_from_body, error_from_transport
 from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.transport.secret import Secret
+from antiphon.wires.chat.faults import fault_from_json
 
 
 def told(status: int, body: bytes, thread: str | None = None) -> errors.ClientError:

@@ -16,9 +16,9 @@ from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.client import FunctionTool, ToolFailed, errors, function_tool
 from antiphon.client.tool_limits import ToolLimits, prepare_tools
 from antiphon.client.tool_loop import run_tools
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallGrew, CallOpened, Stopped, TextGrew
 from antiphon.protocol.items import text_of
-from antiphon.protocol.plan import Plan
 from antiphon.testing import serve_gateway
 from tests.client.calling import KINDS
 

@@ -6,8 +6,8 @@ import asyncio
 
 from antiphon import AsyncClient
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.plan import Plan
 from antiphon.store.base import Conversation
 from antiphon.testing.gateway import serve_gateway
 

@@ -17,7 +17,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from antiphon.engine.webhooks import Endpoint
+from antiphon.engine.keep.webhooks import Endpoint
 from antiphon.server.run import ServerSettings
 from antiphon.testing import Call, Script, Stall
 from antiphon.transport.secret import Secret

@@ -10,9 +10,9 @@ import json
 
 import pytest
 
-from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event, encode_response
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.referee import judge_stream
 from tests.conformance.house import open_house, sdk
 from tests.conformance.judges import Json
 from tests.conformance.turns import MIXED

@@ -14,9 +14,9 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response, ResponseInputParam
 
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.engine.webhooks import Endpoint
+from antiphon.engine.keep.webhooks import Endpoint
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.plan import Plan
 from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import serve_gateway
 from antiphon.transport.secret import Secret

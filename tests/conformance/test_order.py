@@ -1,6 +1,6 @@
 """Every kind of turn, told in order: the semantic rules of the protocol on real streams.
 
-Three judges look at each stream: the referee of `antiphon.protocol.grammar`, the independent
+Three judges look at each stream: our referee (`protocol/machines/referee.py`), the independent
 models (every single event), and the stream helper of the official SDK, which raises on what
 it cannot follow.
 """
@@ -18,7 +18,7 @@ from openai.types.responses import Response as SdkResponse
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.codec import Dialect, decode_event
 from antiphon.protocol.deltas import AnnotationAdded, Delta, Stopped, TextGrew, TierUsed
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.testing.gateway import serve_gateway
 from tests.conformance.house import open_house, sdk
 from tests.conformance.judges import Json, event_problems, response_problems

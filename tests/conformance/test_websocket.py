@@ -18,7 +18,7 @@ from openai.types.responses.responses_server_event import ResponseWsError
 from pydantic import TypeAdapter
 
 from antiphon.protocol.codec import Dialect, decode_event
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from tests.conformance.house import House, open_house, sdk
 from tests.conformance.judges import SPEC, Json, event_problems, response_problems
 from tests.conformance.model import MODEL

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallGrew, CallOpened, Stopped, TextGrew
 from antiphon.protocol.items import text_of
-from antiphon.protocol.plan import Plan
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway

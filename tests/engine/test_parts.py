@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from antiphon.engine.format import FormatCheck
-from antiphon.engine.truncate import drop_oldest
-from antiphon.engine.validate import refuse_degraded, refuse_impossible
-from antiphon.protocol.checked import check_request
+from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
+from antiphon.engine.run.truncate import drop_oldest
+from antiphon.plans.assess import check_request
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request

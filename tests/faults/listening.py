@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.events import Event, OutputTextDelta, ResponseCreated
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.sse import SseDecoder
 from tests.faults.house import PATIENCE
 

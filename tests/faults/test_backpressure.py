@@ -8,8 +8,8 @@ from typing import Any
 
 from antiphon.backends.base import ModelInfo
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.plan import Plan
 from antiphon.testing import Script
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask

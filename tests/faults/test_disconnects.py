@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.plan import Plan
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing import Endless, Script, Stall
 from antiphon.testing.gateway import serve_gateway

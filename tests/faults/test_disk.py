@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.engine.turn import Turn
+from antiphon.engine.run.turn import Turn
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.gateway import Gateway, serve_gateway

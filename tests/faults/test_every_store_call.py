@@ -21,12 +21,12 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.engine import record
+from antiphon.engine.keep import record
+from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import Event
-from antiphon.protocol.grammar import judge_stream
-from antiphon.protocol.plan import Plan
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from antiphon.server import upkeep

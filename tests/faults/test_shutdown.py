@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from antiphon.protocol.events import event_type
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.testing import Script, ScriptedUpstream, Stall
 from tests.asking import events_of, request, terminal
 from tests.faults.house import PATIENCE, limited, open_house, stored, until

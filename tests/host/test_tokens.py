@@ -28,7 +28,7 @@ from antiphon.host.text_counter import TextCache
 from antiphon.host.text_kinds import estimate_kinds
 from antiphon.host.tokens import PER_ITEM, TokenCount, TokenCounter
 from antiphon.host.vocabulary import Tokenizer, Tokenizers
-from antiphon.protocol.estimate import ATTACHMENT_TOKENS
+from antiphon.plans.estimate import ATTACHMENT_TOKENS
 from antiphon.protocol.response import OutputDetails, Usage
 
 needs_tokenizer = pytest.mark.skipif(

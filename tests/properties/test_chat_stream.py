@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -19,6 +18,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
+from antiphon.wires.chat.stream import ChatStream
 
 Piece = dict[str, Any]
 

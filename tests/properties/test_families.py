@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from antiphon.plans.plan import Plan
 from antiphon.protocol.families import FAMILIES
 from antiphon.protocol.items import Item
-from antiphon.protocol.plan import Plan
 from tests.tool_histories import (
     History,
     Known,

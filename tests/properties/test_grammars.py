@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.chat.grammars.gbnf import lark_to_gbnf, regex_to_gbnf
-from antiphon.chat.grammars.lark import COMMON
-from antiphon.engine.grammars import GrammarCheck
+from antiphon.engine.prepare.grammars import GrammarCheck
 from antiphon.protocol.errors import InvalidRequest
+from antiphon.wires.chat.grammars.gbnf import lark_to_gbnf, regex_to_gbnf
+from antiphon.wires.chat.grammars.lark import COMMON
 from tests.gbnf_reader import Gbnf
 from tests.grammar_maker import make_grammar
 

@@ -9,18 +9,18 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.codec import decode_event, encode_event
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import Event, is_terminal
-from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item
-from antiphon.protocol.log import pack_events, unpack_events
-from antiphon.protocol.rebuild import rebuild
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.builder import ResponseBuilder
+from antiphon.protocol.machines.log import pack_events, unpack_events
+from antiphon.protocol.machines.rebuild import rebuild
+from antiphon.protocol.machines.referee import judge_stream
+from antiphon.protocol.machines.replay import tell_response
 from antiphon.protocol.response import Failure, Response
-from antiphon.protocol.tell import tell_response
 from tests.building import COUNTED, counting_mint
 from tests.strategies import prose, turns
 

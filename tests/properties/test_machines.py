@@ -9,7 +9,6 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import (
     Dialect,
     decode_event,
@@ -30,8 +29,9 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
 )
 from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_of
-from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from tests.building import build

@@ -12,10 +12,10 @@ import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from antiphon.chat.messages import write_messages
-from antiphon.chat.profiles import GENERIC
+from antiphon.plans.plan import NO_TOOLS
 from antiphon.protocol.items import Item
-from antiphon.protocol.plan import NO_TOOLS
+from antiphon.wires.chat.messages import write_messages
+from antiphon.wires.chat.profiles import GENERIC
 
 _KINDS: Final = ("user", "assistant", "call", "call", "output", "output", "developer")
 

@@ -22,8 +22,8 @@ from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.data import show_item
 from antiphon.host.errors import HostError
 from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart, ToolCallPart
-from antiphon.protocol import accumulator, drafts
 from antiphon.protocol.codec import read_event
+from antiphon.protocol.machines import accumulator, partial_items
 from tests.host.streams import (
     CITY,
     Fields,
@@ -553,7 +553,7 @@ def _play(adapter: Any, stream: list[Fields]) -> _Expected:  # Any: the planted 
 
 def _plant(old: str, new: str) -> type[StreamAdapter]:
     """Return the adapter with this change, made in its own module or in one beneath it."""
-    modules = (drafts, accumulator, outcome, ledger, original)
+    modules = (partial_items, accumulator, outcome, ledger, original)
     sources = [inspect.getsource(module) for module in modules]
     assert any(old in source for source in sources), "the bug no longer applies: write it anew"
     own: dict[str, Any] = {}

@@ -13,9 +13,6 @@ from typing import Final
 
 import pytest
 
-from antiphon.protocol import builder as original
-from antiphon.protocol import open_items
-from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event, encode_sse, response_object
 from antiphon.protocol.deltas import (
     AnnotationAdded,
@@ -37,8 +34,11 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
 )
 from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_of
-from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines import builder as original
+from antiphon.protocol.machines import open_items
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.sse import SseDecoder
 from tests.building import COUNTED, STOP, Builder, build
 

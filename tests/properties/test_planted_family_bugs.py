@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from antiphon.protocol import families, lower, raising, toolbox, unwrap
+from antiphon.plans import lift, lower, toolbox
+from antiphon.protocol import families, unwrap
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
 from tests.properties.test_families import Split, check_survival
@@ -168,30 +169,30 @@ BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
         'not (name == "env" and not value)',
         'name != "env"',
     ),
-    "what waits is forgotten": (raising, "self._due.extendleft(reversed(self._behind))", "pass"),
+    "what waits is forgotten": (lift, "self._due.extendleft(reversed(self._behind))", "pass"),
     "what waits comes out backwards": (
-        raising,
+        lift,
         "self._due.extendleft(reversed(self._behind))",
         "self._due.extendleft(self._behind)",
     ),
     "a held call takes the arguments of all": (
-        raising,
+        lift,
         "elif isinstance(delta, CallGrew) and delta.key == held.opened.key:",
         "elif isinstance(delta, CallGrew):",
     ),
-    "a held call is told before it is whole": (raising, "if held.is_whole():", "if True:"),
-    "a held call is never told": (raising, "            self._judge(held)\n", "            pass\n"),
+    "a held call is told before it is whole": (lift, "if held.is_whole():", "if True:"),
+    "a held call is never told": (lift, "            self._judge(held)\n", "            pass\n"),
     "every call is a function": (
-        raising,
+        lift,
         'if offer is not None and (offer.kind != "function" or offer.alias in self._checks):',
         "if False:",
     ),
     "a function has the name that the model knows": (
-        raising,
+        lift,
         "opened.key, offer.name, opened.call_id, offer.kind, offer.namespace, offer.alias",
         "opened.key, opened.name, opened.call_id, offer.kind, offer.namespace, offer.alias",
     ),
-    "an input stays wrapped": (raising, "return unwrap_input(text)", "return text"),
+    "an input stays wrapped": (lift, "return unwrap_input(text)", "return text"),
     "an input is unwrapped twice": (
         unwrap,
         "return given if isinstance(given, str) else text",

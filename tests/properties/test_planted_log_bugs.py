@@ -13,9 +13,6 @@ from typing import Any, Final
 
 import pytest
 
-from antiphon.protocol import log, rebuild, tell
-from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.builder import ResponseBuilder
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -33,8 +30,11 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event, OutputTextDelta, ReasoningTextDelta, ResponseQueued
-from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines import log, rebuild, replay
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.builder import ResponseBuilder
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Failure, Response, Usage
 from tests.building import COUNTED, STOP, build, counting_mint
 
@@ -107,7 +107,7 @@ LOG_BUGS: Final[dict[str, tuple[str, str]]] = {
         'SummaryTextDelta: "reasoning"',
     ),
 }
-TELL_BUGS: Final[dict[str, tuple[str, str]]] = {
+REPLAY_BUGS: Final[dict[str, tuple[str, str]]] = {
     "the delta is missing": ("if text:", "if False:"),
     "annotations are not told": ('part.get("annotations") or ()', "()"),
     "annotations are all told at 0": ("annotation_index=index", "annotation_index=0"),
@@ -219,7 +219,7 @@ def _differs(events: list[Event], told: list[Event]) -> list[str]:
     return [] if told == events else ["the log is not what was told"]
 
 
-def _objections_to_tell(module: Any) -> list[str]:
+def _objections_to_replay(module: Any) -> list[str]:
     found = []
     for events in _streams():
         response = events[-1].response  # type: ignore[union-attr] # the terminal event
@@ -264,10 +264,10 @@ def _accumulate(events: list[Event]) -> list[str]:
 
 _JUDGES: Final[dict[types.ModuleType, Any]] = {
     log: _objections_to_log,
-    tell: _objections_to_tell,
+    replay: _objections_to_replay,
     rebuild: _objections_to_rebuild,
 }
-_BUGS: Final = {log: LOG_BUGS, tell: TELL_BUGS, rebuild: REBUILD_BUGS}
+_BUGS: Final = {log: LOG_BUGS, replay: REPLAY_BUGS, rebuild: REBUILD_BUGS}
 
 
 def _plant(module: types.ModuleType, old: str, new: str) -> types.ModuleType:

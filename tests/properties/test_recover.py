@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.chat.recover.finder import CallFinder
 from antiphon.protocol.deltas import CallGrew, CallOpened, TextGrew
+from antiphon.wires.chat.recover.finder import CallFinder
 
 NAMES = frozenset({"shell", "get_weather", "read-file"})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from antiphon.protocol.checked import check_request
+from antiphon.plans.assess import check_request
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Notes, Reasoning, Response

@@ -7,11 +7,11 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.chat.messages import write_messages
-from antiphon.chat.profiles import GENERIC
+from antiphon.plans.plan import NO_TOOLS
 from antiphon.protocol.hosted import is_hosted
 from antiphon.protocol.items import Item
-from antiphon.protocol.plan import NO_TOOLS
+from antiphon.wires.chat.messages import write_messages
+from antiphon.wires.chat.profiles import GENERIC
 
 KINDS: Final = (
     "web_search_call",

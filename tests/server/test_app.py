@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.protocol.plan import Plan
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings

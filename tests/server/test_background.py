@@ -21,7 +21,7 @@ from antiphon.protocol.events import (
     event_type,
     sequence_of,
 )
-from antiphon.protocol.grammar import judge_stream
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.server.limits import ServerLimits
 from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import Gateway, serve_gateway

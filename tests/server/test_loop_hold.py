@@ -22,22 +22,22 @@ import msgspec
 import pytest
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.chat.messages import write_messages, write_thread
-from antiphon.chat.request import encode_request
-from antiphon.engine.history import refuse_orphans
+from antiphon.engine.prepare.history import refuse_orphans
+from antiphon.plans.assess import check_request
+from antiphon.plans.estimate import estimate_usage
+from antiphon.plans.plan import Plan
 from antiphon.protocol.body import decode_body
-from antiphon.protocol.checked import check_request
-from antiphon.protocol.estimate import estimate_usage
 from antiphon.protocol.pieces import PieceDecoder, encode_long
-from antiphon.protocol.plan import Plan
 from antiphon.protocol.request import CreateResponse, read_request
-from antiphon.server.frames import read_create, read_turn
+from antiphon.server.delivery.frames import read_create, read_turn
 from antiphon.store.base import Store
 from antiphon.store.encoding import decode_item, encode_items
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.upstream import ScriptedUpstream
+from antiphon.wires.chat.messages import write_messages, write_thread
+from antiphon.wires.chat.request import encode_request
 from tests.asking import ask, request
 
 _PATIENCE: Final = 120.0

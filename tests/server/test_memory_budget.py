@@ -16,8 +16,8 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.protocol.plan import Plan
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import FreedMemory, default_memory, limit_kernel_buffer
@@ -381,7 +381,8 @@ async def test_every_connection_limits_what_the_kernel_keeps(
 ) -> None:
     limited: list[int] = []
     monkeypatch.setattr(
-        "antiphon.server.connection.limit_kernel_buffer", lambda _, size: limited.append(size)
+        "antiphon.server.delivery.connection.limit_kernel_buffer",
+        lambda _, size: limited.append(size),
     )
     async with serve_gateway(ScriptedBackend()) as gateway:
         if over == "stream":

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import Event
-from antiphon.protocol.grammar import judge_stream
 from antiphon.protocol.items import text_of
-from antiphon.protocol.plan import Plan
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.store.base import Store
 from antiphon.store.open import open_store
 from antiphon.testing.gateway import Gateway, serve_gateway

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.server.api.body import read_data
 from antiphon.server.app import Call, Route
 from antiphon.server.auth import new_key
-from antiphon.server.body import read_data
 from antiphon.server.origin import is_loopback_name
 from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore

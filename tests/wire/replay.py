@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from antiphon.chat.stream import ChatStream
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
+from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["plain", "replay"]
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
-from antiphon.protocol.plan import Plan
 
 __all__ = ["Backend", "Counter", "Listener", "ModelInfo", "enforced", "stream_to"]
 

@@ -20,18 +20,18 @@ from antiphon.backends.base import Listener, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.listing import read_models
-from antiphon.chat.emulation import Emulation, emulate
-from antiphon.chat.faults import fault_from_body
-from antiphon.chat.profiles import Profile, profile_for
-from antiphon.chat.request import encode_request, names_in_text, write_request
-from antiphon.chat.stream import ChatStream
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.plan import Plan
 from antiphon.transport.aside import aside_if
 from antiphon.transport.http import Head, HttpClient, Limits, Secret
 from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
 from antiphon.transport.stream import ByteStream, open_stream
+from antiphon.wires.chat.emulation import Emulation, emulate
+from antiphon.wires.chat.faults import fault_from_body
+from antiphon.wires.chat.profiles import Profile, profile_for
+from antiphon.wires.chat.request import encode_request, names_in_text, write_request
+from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["ChatBackend"]
 

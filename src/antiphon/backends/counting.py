@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.chat.profiles import Profile
 from antiphon.transport.http import HttpClient
+from antiphon.wires.chat.profiles import Profile
 
 __all__ = ["count_prompt"]
 

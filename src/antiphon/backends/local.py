@@ -32,9 +32,7 @@ from antiphon.backends.toolless import (
     unenforced,
 )
 from antiphon.backends.weights import ensure_weights
-from antiphon.chat.profiles import PROFILES, Profile
-from antiphon.chat.request import write_request
-from antiphon.chat.stream import ChatStream
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -44,11 +42,13 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import InputDetails, Usage
 from antiphon.protocol.tools import Tool
 from antiphon.transport.http import HttpClient
 from antiphon.transport.secret import Secret
+from antiphon.wires.chat.profiles import PROFILES, Profile
+from antiphon.wires.chat.request import write_request
+from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["MAX_OUTPUT_TOKENS", "MODEL", "LocalBackend"]
 

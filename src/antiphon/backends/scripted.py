@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 import msgspec
 
 from antiphon.backends.base import ModelInfo
+from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -25,7 +26,6 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.plan import Plan
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import function_name
 

@@ -19,12 +19,12 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-from antiphon.chat.emulation import Emulation, emulate
-from antiphon.chat.profiles import Profile
+from antiphon.plans.lower import lower_items
+from antiphon.plans.plan import NO_TOOLS, Plan
 from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.lower import lower_items
-from antiphon.protocol.plan import NO_TOOLS, Plan
 from antiphon.protocol.tools import Tool, ToolPolicy, function_name
+from antiphon.wires.chat.emulation import Emulation, emulate
+from antiphon.wires.chat.profiles import Profile
 
 __all__ = [
     "candidates",

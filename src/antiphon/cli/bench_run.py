@@ -29,9 +29,9 @@ from antiphon.client.continuation import continue_from
 from antiphon.client.errors import ClientError
 from antiphon.client.parameters import Params
 from antiphon.client.request import build_request
-from antiphon.client.road import ResponsesRoad, Road
 from antiphon.client.settings import WireApi
-from antiphon.protocol.estimate import estimate_tokens
+from antiphon.client.wires import ResponsesRoad, Road
+from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.protocol.response import Response
 

@@ -27,7 +27,7 @@ from antiphon.host.models import ModelDirectory
 from antiphon.host.parts import ResponsePart, ToolCallPart
 from antiphon.host.status import status_line
 from antiphon.host.usage import Totals, TurnEnded, Update, UsageTracker
-from antiphon.protocol.estimate import estimate_tokens, estimate_tools
+from antiphon.plans.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
 

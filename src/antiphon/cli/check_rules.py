@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.protocol.accumulator import ResponseAccumulator
 from antiphon.protocol.codec import decode_event_strictly
 from antiphon.protocol.errors import BrokenStream
-from antiphon.protocol.grammar import Referee, Violation
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.referee import Referee, Violation
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import Frame
 

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from antiphon.cli.errors import BadSettings
-from antiphon.engine.describe import ModelSettings
-from antiphon.engine.webhooks import EVENTS, EventType
-from antiphon.protocol.builder import ReasoningAs
+from antiphon.engine.keep.webhooks import EVENTS, EventType
 from antiphon.protocol.codec import Dialect
+from antiphon.protocol.machines.builder import ReasoningAs
+from antiphon.routing.describe import ModelSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
 from antiphon.server.log_lines import LogFormat

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from antiphon.cli.config import Settings, Webhook
 from antiphon.cli.errors import BadSettings
-from antiphon.engine.webhooks import Endpoint, is_signing_secret
+from antiphon.engine.keep.webhooks import Endpoint, is_signing_secret
 from antiphon.transport.egress import is_public
 from antiphon.transport.secret import Secret
 

@@ -128,7 +128,7 @@ def seal() -> None:
     Put it in the environment variable that `seal_keys_env` names, in front of the keys that
     are there already, with a comma between: the first one seals, all of them open.
     """
-    from antiphon.engine.seal import new_key
+    from antiphon.engine.prepare.seal import new_key
 
     click.echo(new_key())
 

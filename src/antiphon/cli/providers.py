@@ -136,7 +136,7 @@ def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret
 
 
 def _check_profile(name: str | None) -> None:
-    from antiphon.chat.profiles import PROFILES
+    from antiphon.wires.chat.profiles import PROFILES
 
     if name is not None and name not in PROFILES:
         known = ", ".join(sorted(PROFILES))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from antiphon.cli.config import Settings
 from antiphon.cli.errors import BadSettings, how_to_install
-from antiphon.engine.seal import can_seal, read_keys
+from antiphon.engine.prepare.seal import can_seal, read_keys
 
 __all__ = ["read_seal_keys"]
 

@@ -32,8 +32,8 @@ from antiphon.cli.listen import bind, metrics_url, resolve, url_of
 from antiphon.cli.places import open_named_store, speaking_of, store_url
 from antiphon.cli.providers import Source, build, file_of, read_sources
 from antiphon.cli.sealing import read_seal_keys
-from antiphon.engine.catalog import Catalog
 from antiphon.protocol.errors import BackendError
+from antiphon.routing.catalog import Catalog
 from antiphon.server.log_lines import LineWriter, formatter_for
 from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.server.origin import ANY_ORIGIN, is_origin

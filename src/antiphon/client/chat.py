@@ -20,26 +20,26 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.chat.emulation import emulate
-from antiphon.chat.profiles import Profile, profile_for
-from antiphon.chat.request import names_in_text, unenforced, write_request
-from antiphon.chat.stream import ChatStream
 from antiphon.client.errors import BadCall, error_from_transport
-from antiphon.protocol.builder import Mint, ResponseBuilder
+from antiphon.plans.assess import Checked, check_request
+from antiphon.plans.estimate import estimate_usage
+from antiphon.plans.lift import Raiser
+from antiphon.plans.plan import Plan, make_plan
+from antiphon.plans.tool_gate import gate_for
 from antiphon.protocol.call_ids import taken_in
-from antiphon.protocol.checked import Checked, check_request
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import AntiphonError, BackendError, InvalidRequest
-from antiphon.protocol.estimate import estimate_usage
 from antiphon.protocol.events import Event
-from antiphon.protocol.gate import gate_for
 from antiphon.protocol.items import item_type
-from antiphon.protocol.plan import Plan, make_plan
-from antiphon.protocol.raising import Raiser
+from antiphon.protocol.machines.builder import Mint, ResponseBuilder
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Failure
 from antiphon.protocol.sse import MAX_LINE
+from antiphon.wires.chat.emulation import emulate
+from antiphon.wires.chat.profiles import Profile, profile_for
+from antiphon.wires.chat.request import names_in_text, unenforced, write_request
+from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["ChatCall", "ChatRoad", "legacy_profile", "read_call"]
 

@@ -48,7 +48,6 @@ from antiphon.client.resources import (
     read_models,
     read_page,
 )
-from antiphon.client.road import Road
 from antiphon.client.sender import (
     EVENT_STREAM,
     Sender,
@@ -61,11 +60,12 @@ from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
 from antiphon.client.stream import AsyncStream, Wire, broken, read_batch
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.client.turn import Turn
-from antiphon.protocol.accumulator import ResponseAccumulator
+from antiphon.client.wires import Road
 from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.response import Response
 from antiphon.transport.http import Head
 from antiphon.transport.stream import ByteStream

@@ -38,10 +38,10 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.chat.faults import fault_from_body, fault_from_json, has_error
 from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.events import ErrorEvent
 from antiphon.protocol.response import Response
+from antiphon.wires.chat.faults import fault_from_body, fault_from_json, has_error
 
 __all__ = [
     "AmbiguousInput",

@@ -23,9 +23,9 @@ from antiphon.client.errors import (
     TimedOut,
     error_from_event,
 )
-from antiphon.client.road import ResponsesRoad
 from antiphon.client.sender import Sender, with_query
 from antiphon.client.stream import Wire, broken
+from antiphon.client.wires import ResponsesRoad
 from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import AntiphonError, BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, is_terminal

@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from antiphon.client.errors import ClientError, StreamBroken, error_from_transport
-from antiphon.client.road import TERMINAL, Road
-from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.drafts import join_halves, split_half
+from antiphon.client.wires import TERMINAL, Road
 from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
 from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.partial_items import join_halves, split_half
 from antiphon.protocol.response import Response
 from antiphon.transport.stream import ByteStream
 

@@ -27,8 +27,8 @@ from antiphon.client.parameters import Params, place_parameters
 from antiphon.client.request import plain_params, read_items
 from antiphon.client.settings import WireApi
 from antiphon.client.sync import Client
-from antiphon.protocol.drafts import call_payload
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.partial_items import call_payload
 from antiphon.protocol.response import Response
 
 __all__ = [

@@ -15,8 +15,8 @@ from antiphon.client.chat import ChatRoad, legacy_profile
 from antiphon.client.continuation import Continuation, continue_from, next_thread
 from antiphon.client.conversation import ConversationCache, Thread
 from antiphon.client.request import Request
-from antiphon.client.road import ResponsesRoad, Road
 from antiphon.client.settings import WireApi
+from antiphon.client.wires import ResponsesRoad, Road
 from antiphon.protocol.response import Response
 
 __all__ = ["Turn"]

@@ -16,37 +16,43 @@ from typing import Final
 import msgspec
 
 from antiphon.backends.base import Backend, enforced
-from antiphon.engine.background import Background
 from antiphon.engine.budget import Budget, Hold
-from antiphon.engine.catalog import Catalog, Route
-from antiphon.engine.checks import Checks, make_checks
-from antiphon.engine.compact import compacting
-from antiphon.engine.context_size import ContextLimits, ContextSize
-from antiphon.engine.debts import Debts
-from antiphon.engine.follow import follow
-from antiphon.engine.format import FormatCheck
-from antiphon.engine.history import Context, Recall, conversation_of, load_context, refuse_orphans
-from antiphon.engine.live import Live
-from antiphon.engine.mending import Mending
-from antiphon.engine.record import Record, Terms
-from antiphon.engine.recovery import Recovery
-from antiphon.engine.seal import HOW_TO, Sealer
-from antiphon.engine.silence import Silence
-from antiphon.engine.threads import Threads
-from antiphon.engine.turn import Parts, Turn
-from antiphon.engine.validate import refuse_degraded, refuse_impossible
-from antiphon.engine.window import open_context, reasoning_seal
-from antiphon.protocol.builder import Mint, ReasoningAs, ResponseBuilder
+from antiphon.engine.keep.follow import follow
+from antiphon.engine.keep.live import Live
+from antiphon.engine.keep.pending_writes import Debts
+from antiphon.engine.keep.record import Record, Terms
+from antiphon.engine.keep.recovery import Recovery
+from antiphon.engine.prepare.checks import Checks, make_checks
+from antiphon.engine.prepare.context_size import ContextLimits, ContextSize
+from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.prepare.history import (
+    Context,
+    Recall,
+    conversation_of,
+    load_context,
+    refuse_orphans,
+)
+from antiphon.engine.prepare.history_cache import Threads
+from antiphon.engine.prepare.seal import HOW_TO, Sealer
+from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
+from antiphon.engine.prepare.window import open_context, reasoning_seal
+from antiphon.engine.run.background import Background
+from antiphon.engine.run.compact import compacting
+from antiphon.engine.run.repair import Mending
+from antiphon.engine.run.silence import Silence
+from antiphon.engine.run.turn import Parts, Turn
+from antiphon.plans.assess import Checked, check_request
+from antiphon.plans.plan import make_plan
 from antiphon.protocol.call_ids import taken_in
-from antiphon.protocol.checked import Checked, check_request
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
-from antiphon.protocol.plan import make_plan
+from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
+from antiphon.routing.catalog import Catalog, Route
 from antiphon.store.base import Notice, Size, Store
 
 __all__ = ["Engine", "Observer"]

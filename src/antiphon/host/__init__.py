@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
 from antiphon.host.answer import AnswerStream
-from antiphon.host.gate import RESPONSES_API_MODELS, RESPONSES_FOR_ALL, GateConfig, choose_wire
+from antiphon.host.endpoint_choice import (
+    RESPONSES_API_MODELS,
+    RESPONSES_FOR_ALL,
+    GateConfig,
+    choose_wire,
+)
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.options import RespondOptions

@@ -55,11 +55,17 @@ from antiphon.host.errors import DamagedText, ResponseFailed, StreamCut
 from antiphon.host.outcome import SUMMARY_BREAK, Meta, Outcome, notes_of, spoken_text, thought_text
 from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart
 from antiphon.protocol import events
-from antiphon.protocol.accumulator import ResponseAccumulator
-from antiphon.protocol.drafts import Draft, encode_json, join_halves, split_half, string_of
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import Event, event_type
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.accumulator import ResponseAccumulator
+from antiphon.protocol.machines.partial_items import (
+    Draft,
+    encode_json,
+    join_halves,
+    split_half,
+    string_of,
+)
 from antiphon.protocol.response import Response
 
 __all__ = [

@@ -30,8 +30,14 @@ import msgspec
 
 from antiphon.host.errors import ChangedCall, MalformedCall
 from antiphon.host.parts import ToolCallPart
-from antiphon.protocol.drafts import Draft, call_payload, encode_json, read_json, string_of
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.partial_items import (
+    Draft,
+    call_payload,
+    encode_json,
+    read_json,
+    string_of,
+)
 from antiphon.protocol.response import Response
 
 __all__ = ["CALL_TYPES", "ToolCalls", "own_call_id"]

@@ -12,8 +12,8 @@ import re
 from typing import Any, Final, Literal
 
 from antiphon.host.parts import DataPart, TextPart
-from antiphon.protocol.drafts import encode_json, join_halves
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.partial_items import encode_json, join_halves
 
 __all__ = [
     "ANNOTATION_MIME",

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.protocol.drafts import join_halves, string_of, substance
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.partial_items import join_halves, string_of, substance
 from antiphon.protocol.response import Response, Usage
 
 __all__ = [

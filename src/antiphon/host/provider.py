@@ -22,7 +22,6 @@ from typing import Any, Final, Literal, Self, cast
 
 import msgspec
 
-from antiphon.chat.profiles import profile_for
 from antiphon.client.client import AsyncClient
 from antiphon.client.errors import (
     BadCall,
@@ -39,8 +38,8 @@ from antiphon.client.stream import AsyncStream
 from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
 from antiphon.host.answer import AnswerStream, Batches, CancelGuard
 from antiphon.host.data import Annotations
+from antiphon.host.endpoint_choice import GateConfig, choose_wire, is_listed
 from antiphon.host.errors import HostError, TurnCancelled
-from antiphon.host.gate import GateConfig, choose_wire, is_listed
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.options import RespondOptions, make_params, session_of, system_text
@@ -48,8 +47,9 @@ from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.tokens import TokenCounter
 from antiphon.host.translate import TranslateSettings, translate_messages
 from antiphon.host.usage import Turn, UsageTracker
-from antiphon.protocol.estimate import estimate_tokens
+from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.response import Response
+from antiphon.wires.chat.profiles import profile_for
 
 __all__ = ["Progress", "Provider", "ProviderSettings"]
 

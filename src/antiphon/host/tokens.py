@@ -40,8 +40,7 @@ from antiphon.host.parts import (
 )
 from antiphon.host.text_counter import TextCache, TextCounter
 from antiphon.host.vocabulary import Tokenizers, default_tokenizers
-from antiphon.protocol.drafts import encode_json
-from antiphon.protocol.estimate import (
+from antiphon.plans.estimate import (
     ATTACHMENT_TOKENS,
     BYTES_PER_TOKEN,
     Contents,
@@ -49,6 +48,7 @@ from antiphon.protocol.estimate import (
     tool_text,
 )
 from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.machines.partial_items import encode_json
 from antiphon.protocol.response import Usage
 
 __all__ = ["TokenCount", "TokenCounter"]

@@ -1,1 +1,1 @@
-"""What may be said? The protocol, pure: no I/O, no clock, no randomness, no environment."""
+"""What can be on the wire? Pure: no I/O, no clock, no randomness, no environment."""

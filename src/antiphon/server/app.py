@@ -20,8 +20,8 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.engine import Engine
-from antiphon.engine.turn import Turn
-from antiphon.engine.webhooks import Webhooks
+from antiphon.engine.keep.webhooks import Webhooks
+from antiphon.engine.run.turn import Turn
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.errors import (
     AntiphonError,
@@ -32,17 +32,17 @@ from antiphon.protocol.errors import (
     NotFound,
     Overloaded,
 )
+from antiphon.server.api.idempotency import Once
 from antiphon.server.auth import Auth, Caller
+from antiphon.server.delivery.socket_cache import SocketCache
+from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
-from antiphon.server.idempotency import Once
 from antiphon.server.limits import ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
-from antiphon.server.socket_cache import SocketCache
-from antiphon.server.sockets import Sockets
 from antiphon.store.base import Admit
 from antiphon.transport.aside import work_for
 

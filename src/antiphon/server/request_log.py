@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.engine.turn import Turn
+from antiphon.engine.run.turn import Turn
 from antiphon.protocol.response import Response, Usage
 
 __all__ = [

@@ -20,18 +20,19 @@ from typing import Final
 
 import msgspec
 
-from antiphon.engine.catalog import Catalog
-from antiphon.engine.context_size import ContextLimits
 from antiphon.engine.engine import Engine
-from antiphon.engine.seal import open_sealer
-from antiphon.engine.webhooks import Endpoint, Webhooks
-from antiphon.protocol.builder import ReasoningAs
+from antiphon.engine.keep.webhooks import Endpoint, Webhooks
+from antiphon.engine.prepare.context_size import ContextLimits
+from antiphon.engine.prepare.seal import open_sealer
 from antiphon.protocol.codec import Dialect
+from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.protocol.response import Response
-from antiphon.server import compact, conversations, health, models, responses, websocket
+from antiphon.routing.catalog import Catalog
+from antiphon.server.api import compact, conversations, health, models, responses
 from antiphon.server.app import App
 from antiphon.server.auth import Auth
-from antiphon.server.connection import GuardedServer
+from antiphon.server.delivery import websocket
+from antiphon.server.delivery.connection import GuardedServer
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import default_memory, return_large_blocks

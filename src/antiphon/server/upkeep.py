@@ -17,8 +17,8 @@ from functools import partial
 from typing import Final
 
 from antiphon.engine.engine import Engine
-from antiphon.engine.turn import TurnCancelled
-from antiphon.engine.webhooks import Webhooks
+from antiphon.engine.keep.webhooks import Webhooks
+from antiphon.engine.run.turn import TurnCancelled
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.server.memory import FreedMemory
 

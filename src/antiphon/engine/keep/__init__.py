@@ -1,0 +1,1 @@
+"""What is stored of a turn, and who reads it later?"""

@@ -1,0 +1,409 @@
+"""Stores one turn while it runs.
+
+Events are in the log before anybody sees them. A turn that is not streamed has no log, only its
+beginning and its end. The order in the store is always: beginning (`queue`, `open` or the first
+`add`), log (`add` or `post`), end (`end`), which is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from antiphon.engine.keep.live import Channel, Live
+from antiphon.engine.keep.pending_writes import Owe
+from antiphon.protocol.errors import StoreUnavailable, TurnLost
+from antiphon.protocol.events import Event, sequence_of
+from antiphon.protocol.items import Item
+from antiphon.protocol.machines.log import pack_events, split_events
+from antiphon.protocol.response import Response
+from antiphon.store.base import Batch, Notice, Store
+from antiphon.store.promise import Promise
+
+__all__ = ["Record", "Show", "Terms"]
+
+Show = Callable[[list[Event]], bool]
+"""Shows events to the reader at once; says whether the reader keeps up."""
+
+# Events that may wait while others are written: the reader gets them together. A reader that
+# keeps up may be sent more at once with each batch, so that a fast stream needs few commits; one
+# that stops reading costs what it may be sent, twice.
+_FEW_EVENTS: Final = 64
+_MORE_EVENTS: Final = 32
+_MOST_EVENTS: Final = 2048
+# Characters of an end that are packed together.
+_LONG: Final = 1024 * 1024
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be remembered of a turn.
+
+    `conversation` is the one that the turn has locked and adds to when it has answered.
+    """
+
+    owner: str
+    items: Sequence[Item]
+    is_stored: bool
+    is_logged: bool
+    is_unheard: bool = False
+    """Nobody knows of the turn before its first event is shown."""
+    conversation: str | None = None
+    has_error_event: bool = True
+
+
+class Record:
+    """The memory of one turn. `response` is the response as it begins."""
+
+    def __init__(
+        self, store: Store, live: Live, terms: Terms, response: Response, owe: Owe
+    ) -> None:
+        self._store = store
+        self._owe = owe
+        self._live = live
+        self._terms = terms
+        self._response = response
+        self._unshown: list[Event] = []
+        self._show_to: Show | None = None
+        self._writing: Promise[bool] | asyncio.Future[bool] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._written = 0  # how many of the unshown that is about
+        self._posts = 0  # how many events came since
+        self._most = _FEW_EVENTS  # and how many may come
+        self._trouble: Exception | None = None
+        self._is_ending = False
+        self._channel: Channel | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self._opened = Batch(0, 0, b"")
+        self._is_queued = False
+        self.has_begun = False
+        self.is_in_doubt = False
+        """Its beginning was told as failed; the store may have taken it all the same."""
+        self.is_cancelled = False
+        """Somebody asked to cancel the turn, perhaps in another process."""
+        self._is_read = True  # whether the reader keeps up with what it is shown
+        self.alarm: Callable[[Exception], None] | None = None
+        """Told what goes wrong with what was posted, if nobody waits for that at the moment."""
+
+    async def queue(self, events: list[Event], request: bytes) -> None:
+        """Begin a turn that waits to be run, with what is needed to run it elsewhere."""
+        terms = self._terms
+        queued = msgspec.structs.replace(self._response, status="queued")
+        self._unshown = events
+        await self._store.begin(
+            terms.owner, queued, terms.items, batch=self._pack(events), request=request
+        )
+        self._unshown = []
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Go on with a turn that is in the store already."""
+        self.has_begun = self._is_queued = True
+        self._channel = self._live.open(self._terms.owner, self._response.id)
+
+    @property
+    def may_open(self) -> bool:
+        """Whether the beginning may be written down before there is anything to show."""
+        terms = self._terms
+        return terms.is_unheard and terms.is_logged and not (self.has_begun or self.is_open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the beginning is being written down, and was not added yet."""
+        return self._opening is not None
+
+    def open(self, events: list[Event]) -> None:
+        """Write down the beginning while the model is asked: it is shown that much earlier.
+
+        When there is something to show, `add` these events first, and nothing else with them. A
+        turn that is abandoned before that is undone: nobody has heard of it.
+        """
+        self._opened = self._pack(events)
+        self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
+
+    async def add(self, events: list[Event]) -> list[Event]:
+        """Remember these events; return those that may be shown now."""
+        if not self._terms.is_stored:
+            self.has_begun = True
+            return events
+        self._unshown += events
+        if not self.has_begun:
+            await self._begin()
+        elif self._terms.is_logged:
+            self._write_down()
+            await self.settle()
+        return self._taken()
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether more may be posted: not if the reader or the store is behind, or it is over.
+
+        Then `settle` before the next.
+        """
+        return (
+            self._is_read
+            and self._posts <= self._most
+            and self._trouble is None
+            and not self.is_cancelled
+        )
+
+    def post(self, events: list[Event], show: Show) -> None:
+        """Remember these events, and show them as soon as that may be, in their order.
+
+        Only for a turn that has begun. What goes wrong is raised by `settle`.
+        """
+        if not events:
+            return
+        self._unshown += events
+        self._show_to = show
+        if not self._terms.is_logged:
+            self._show(show, len(self._unshown))
+        elif self._writing is None:
+            self._write_down()
+        else:
+            self._posts += len(events)
+
+    async def settle(self) -> None:
+        """Return when all that was posted has been shown. Raise StoreUnavailable if it cannot."""
+        await self._quiet()
+        self._own_up()
+        self._is_read = True
+
+    async def stop(self) -> None:
+        """Leave what is not in the log yet to the end. Raise what broke.
+
+        But not what the store could not do: an end that it can write makes up for that.
+        """
+        self._is_ending = True
+        await self._quiet()
+        if not isinstance(self._trouble, StoreUnavailable):
+            self._own_up()
+
+    async def end(
+        self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
+    ) -> list[Event]:
+        """Make the end durable; return the events that may be shown then.
+
+        Raise StoreUnavailable if it could not be; `events` are then forgotten.
+        """
+        terms = self._terms
+        answered = response.status in ("completed", "incomplete")
+        said = [*terms.items, *response.output] if answered and terms.conversation else []
+        if not terms.is_stored:
+            await self._tell_conversation(said)
+            return events
+        await self.stop()
+        last = self._unshown + events
+        try:
+            rest = await self._log_long_end(last) if terms.is_logged else []
+            await self._store.finish(
+                terms.owner,
+                response,
+                batch=self._pack(rest) if rest else None,
+                said=said,
+                notices=notices,
+            )
+        finally:
+            self._live.close(terms.owner, response.id)
+        self._unshown = []
+        return last
+
+    async def _log_long_end(self, events: list[Event]) -> list[Event]:
+        """Write all but the last piece of the end into the log; return that piece.
+
+        Packed together, the events that repeat a long answer would take several times its size.
+        """
+        if self._trouble is not None:
+            return events
+        *pieces, rest = split_events(events, _LONG)
+        status = "in_progress" if self._is_queued else None
+        for piece in pieces:
+            await self._store.append(
+                self._terms.owner, self._response.id, self._pack(piece), status=status
+            )
+        return rest
+
+    def owe_end(
+        self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
+    ) -> None:
+        """Queue a retry for a terminal event that was sent but not stored."""
+        terms = self._terms
+        if not terms.is_stored:
+            return
+        batch = self._pack(events) if terms.is_logged else None
+        pay = partial(self._store.finish, terms.owner, response, batch=batch, notices=notices)
+        self._owe(pay, is_in_doubt=not self.has_begun)
+
+    async def abandon(self) -> None:
+        """Let go of a turn that never began."""
+        terms = self._terms
+        if self._opening is not None:
+            await self._undo()
+        if terms.conversation is None:
+            return
+        unlock = partial(
+            self._store.conversations.unlock, terms.owner, terms.conversation, self._response.id
+        )
+        try:
+            await unlock()
+        except StoreUnavailable:
+            self._owe(unlock)
+
+    def unshown(self) -> list[Event]:
+        """Return, and forget, what could not be remembered and was not shown."""
+        events, self._unshown = self._unshown, []
+        return events
+
+    async def _begin(self) -> None:
+        terms = self._terms
+        batch = self._pack(self._unshown) if terms.is_logged else None
+        is_otherwise = self._opening is not None and batch != self._opened
+        if is_otherwise and not await self._undo():  # than we had thought that it would begin
+            raise StoreUnavailable("what was begun cannot be undone now; try again")
+        begin = self._opening or asyncio.ensure_future(self._store_beginning(batch))
+        self._opening = None
+        try:
+            await asyncio.shield(begin)
+        except StoreUnavailable:
+            self.is_in_doubt = True
+            raise
+        except asyncio.CancelledError:
+            # Whoever leaves now leaves a turn that has begun, if it has, and must end.
+            await asyncio.wait({begin})
+            self.has_begun = begin.exception() is None
+            self.is_in_doubt = not self.has_begun
+            raise
+        finally:
+            del begin  # it holds its error, whose traceback holds this frame
+        self.has_begun = True
+        if terms.is_logged:
+            self._channel = self._live.open(terms.owner, self._response.id)
+
+    async def _store_beginning(self, batch: Batch | None) -> None:
+        terms = self._terms
+        await self._store.begin(terms.owner, self._response, terms.items, batch=batch)
+
+    async def _undo(self) -> bool:
+        """Remove a stored beginning that was never shown; return whether it is surely gone.
+
+        `_opening` stays set until then, so that a caller that is cancelled here can call again.
+        """
+        opening = self._opening
+        assert opening is not None
+        await asyncio.wait({opening})
+        is_in_doubt = opening.cancelled() or opening.exception() is not None
+        forget = partial(self._store.forget, self._terms.owner, self._response.id)
+        is_gone = not is_in_doubt
+        try:
+            await forget()
+        except StoreUnavailable:
+            is_gone = False
+        if not is_gone:
+            self._owe(forget, is_in_doubt=is_in_doubt)
+        self._opening = None
+        return is_gone
+
+    def _write_down(self) -> None:
+        """Put into the log what is not there yet. One batch of a turn is on its way at a time."""
+        if self._trouble is not None:
+            return
+        status = "in_progress" if self._is_queued else None
+        self._written = len(self._unshown)
+        self._posts = 0
+        try:
+            appended = self._store.append(
+                self._terms.owner, self._response.id, self._pack(self._unshown), status=status
+            )
+        except StoreUnavailable as error:
+            self._trouble = error
+            asyncio.get_running_loop().call_soon(self._report)  # when our caller has gone on
+            return
+        if isinstance(appended, Promise):
+            self._writing = appended
+            appended.add_done_callback(self._note_written)
+        else:
+            self._writing = asyncio.ensure_future(appended)
+            self._writing.add_done_callback(self._note_written)
+
+    def _note_written(self, done: Promise[bool] | asyncio.Future[bool]) -> None:
+        self._writing = None
+        try:
+            self.is_cancelled = done.result()
+            self._is_queued = False
+            if self._show_to is not None:
+                self._show(self._show_to, self._written)
+                if self._unshown and not self._is_ending:
+                    self._write_down()
+        except asyncio.CancelledError:  # with every other task, when the loop ends
+            self._trouble = StoreUnavailable("the gateway ends; the log was not written")
+        except Exception as error:  # noqa: BLE001 # nobody is above us; `settle` raises it
+            self._trouble = error
+        self._report()
+
+    def _report(self) -> None:
+        """Tell who waits for it that nothing is on its way; if nobody does, sound the alarm."""
+        if self._writing is not None:
+            return
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+        elif self._trouble is not None and self.alarm is not None:
+            self.alarm(self._trouble)
+
+    def _own_up(self) -> None:
+        """Raise what went wrong. What broke is raised once: an end must still be possible."""
+        trouble = self._trouble
+        if trouble is None:
+            return
+        if not isinstance(trouble, StoreUnavailable):
+            self._trouble = None
+        raise trouble
+
+    def _show(self, show: Show, count: int) -> None:
+        rest = self._unshown[count:]
+        if rest:
+            del self._unshown[count:]
+        events = self._taken()
+        self._unshown = rest
+        self._is_read = show(events)
+        most = self._most + _MORE_EVENTS if self._is_read else self._most // 2
+        self._most = min(max(most, _FEW_EVENTS), _MOST_EVENTS)
+
+    async def _quiet(self) -> None:
+        """Wait until nothing is on its way to the log."""
+        while self._writing is not None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def _taken(self) -> list[Event]:
+        """Return what is durable and was not shown, which is everything; whoever listens hears."""
+        events, self._unshown = self._unshown, []
+        if self._channel is not None:
+            self._channel.publish(events)
+        return events
+
+    async def _tell_conversation(self, said: list[Item]) -> None:
+        """Add to the conversation what a response that is not stored has said."""
+        conversation = self._terms.conversation
+        if conversation is None:
+            return
+        unlock = partial(
+            self._store.conversations.unlock, self._terms.owner, conversation, self._response.id
+        )
+        try:
+            is_ours = await unlock(said)
+        except StoreUnavailable:
+            self._owe(unlock)  # the turn is told as failed, and adds nothing
+            raise
+        if not is_ours:
+            raise TurnLost(f"the conversation {conversation!r} is not this turn's any more")
+
+    def _pack(self, events: list[Event]) -> Batch:
+        body = pack_events(events, has_error_event=self._terms.has_error_event)
+        return Batch(sequence_of(events[0]), sequence_of(events[-1]), body)

@@ -1,0 +1,233 @@
+"""What becomes of turns whose process died?
+
+Whoever claims one is its only writer from then on. What was queued is run; what had begun is
+ended as failed, or as cancelled if that was asked for, with everything that is in its log: the
+builder is brought back to where the log breaks off, and closes what is open there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from antiphon.engine.keep.follow import events_of
+from antiphon.plans.estimate import estimate_tokens, estimate_tools
+from antiphon.protocol.body import decode_body
+from antiphon.protocol.errors import (
+    AntiphonError,
+    BrokenStream,
+    Overloaded,
+    StoreUnavailable,
+    TurnLost,
+)
+from antiphon.protocol.events import (
+    Event,
+    ResponseFailed,
+    TerminalEvent,
+    error_event,
+    sequence_of,
+)
+from antiphon.protocol.machines.log import has_error_event, pack_events
+from antiphon.protocol.machines.rebuild import rebuild
+from antiphon.protocol.request import read_request
+from antiphon.protocol.response import Failure, OutputDetails, Response, Usage
+from antiphon.store.base import Batch, Log, Orphan
+
+if TYPE_CHECKING:
+    from antiphon.engine.engine import Engine
+
+__all__ = ["Recovery", "keep_request"]
+
+_AT_ONCE: Final = 100
+_RESTARTED: Final = Failure("server_restarted", "the server was restarted in mid-turn")
+_log = logging.getLogger(__name__)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is kept of a request until its turn has ended."""
+
+    body: msgspec.Raw
+    is_strict: bool = False
+
+
+def keep_request(body: bytes, *, is_strict: bool) -> bytes:
+    """Return what a store keeps of a background request."""
+    return msgspec.json.encode(_Kept(msgspec.Raw(body), is_strict))
+
+
+class Recovery:
+    """Looks for what the dead left. What was claimed and could not be settled is tried again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._orphans: deque[Orphan] = deque()
+
+    async def run(self) -> int:
+        """Take over what dead processes left unfinished; return how many turns that were.
+
+        Raise StoreUnavailable if some of it has to wait.
+        """
+        claimed = found = await self._claim()
+        while found == _AT_ONCE:
+            found = await self._claim()
+            claimed += found
+        trouble: StoreUnavailable | None = None
+        for _ in range(len(self._orphans)):
+            orphan = self._orphans.popleft()
+            try:
+                await _settle(self._engine, orphan)
+            except TurnLost:
+                continue  # it was deleted meanwhile
+            except StoreUnavailable as error:
+                trouble = error
+                self._orphans.append(orphan)
+            except Exception:  # noqa: BLE001 - one that breaks us must not strand the others
+                _log.exception("response %s cannot be recovered", orphan.response.id)
+                await self._give_up(orphan)
+        if trouble is not None:
+            raise trouble
+        return claimed
+
+    async def _give_up(self, orphan: Orphan) -> None:
+        """End what cannot be understood, with nothing but its error."""
+        response = msgspec.structs.replace(orphan.response, status="failed", error=_RESTARTED)
+        try:
+            await self._engine.store.finish(orphan.owner, response)
+        except TurnLost:
+            return
+        except StoreUnavailable:
+            self._orphans.append(orphan)
+
+    async def _claim(self) -> int:
+        orphans = await self._engine.store.claim_orphans(_AT_ONCE)
+        self._orphans += orphans
+        return len(orphans)
+
+
+async def _settle(engine: Engine, orphan: Orphan) -> None:
+    if engine.live.find(orphan.owner, orphan.response.id) is not None:
+        return  # it never left us: we were taken for dead, and so was who took it over
+    is_queued = orphan.response.status == "queued" and not orphan.is_cancelled
+    if not is_queued or orphan.request is None:
+        await _end(engine, orphan, _RESTARTED)
+        return
+    try:
+        kept = msgspec.json.decode(orphan.request, type=_Kept)
+        request = read_request(decode_body(bytes(kept.body)))
+        own = await engine.store.input_items(orphan.owner, orphan.response.id)
+        request.input = own or []
+        turn = await engine.revive(
+            request,
+            orphan.owner,
+            orphan.response,
+            strict=kept.is_strict,
+            body_bytes=len(kept.body),
+            has_error_event=_has_error_event(orphan),
+        )
+    except StoreUnavailable:
+        raise
+    except Overloaded as error:
+        raise StoreUnavailable(f"a queued turn cannot be run yet: {error.message}") from None
+    except (AntiphonError, msgspec.DecodeError) as error:
+        _log.warning("response %s cannot be run here: %s", orphan.response.id, error)
+        await _end(engine, orphan, _failure(error))
+    else:
+        engine.background.take_over(turn)
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, AntiphonError):
+        return Failure(error.code or error.type, error.message)
+    return _RESTARTED
+
+
+async def _end(engine: Engine, orphan: Orphan, failure: Failure) -> None:
+    """End the log where it breaks off."""
+    try:
+        events = await _last_events(engine, orphan, failure)
+    except BrokenStream as error:
+        _log.error("the log of response %s cannot be read: %s", orphan.response.id, error)
+        events = await _bare_end(engine, orphan, failure)
+    terminal = events[-1]
+    assert isinstance(terminal, TerminalEvent)
+    response = terminal.response
+    batch = Batch(sequence_of(events[0]), sequence_of(events[-1]), pack_events(events))
+    await engine.store.finish(
+        orphan.owner,
+        response,
+        batch=batch if orphan.batches else None,
+        notices=engine.notify(orphan.owner, response),
+    )
+    engine.observe(response)
+
+
+async def _last_events(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
+    log = Log(orphan.response, orphan.batches, bool(orphan.batches))
+    builder = rebuild(
+        orphan.response,
+        events_of(log),
+        engine.mint,
+        has_error_event=_has_error_event(orphan),
+    )
+    events = builder.close("incomplete")
+    if builder.usage is None:
+        builder.note_estimate(await _estimate(engine, orphan, builder.output))
+    return events + (builder.cancel() if orphan.is_cancelled else builder.fail(failure))
+
+
+async def _bare_end(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
+    """Return an end for a log that cannot be gone on from: what it says stays as it is."""
+    number = orphan.batches[-1].last + 1
+    response = msgspec.structs.replace(
+        orphan.response,
+        status="failed",
+        error=failure,
+        output=[],
+        usage=await _estimate(engine, orphan, []),
+    )
+    if not _may_have_error_event(orphan):
+        return [ResponseFailed(sequence_number=number, response=response)]
+    return [
+        error_event(response, number),
+        ResponseFailed(sequence_number=number + 1, response=response),
+    ]
+
+
+def _has_error_event(orphan: Orphan) -> bool:
+    """Say whether a failure has an `error` event. Raise BrokenStream if the log is damaged."""
+    return not orphan.batches or has_error_event(orphan.batches[0].body)
+
+
+def _may_have_error_event(orphan: Orphan) -> bool:
+    """Say the same of a log that cannot be read to its end, and perhaps not at all."""
+    try:
+        return _has_error_event(orphan)
+    except BrokenStream:
+        return True
+
+
+async def _estimate(engine: Engine, orphan: Orphan, output: list[dict[str, object]]) -> Usage:
+    """Return what the turn cost, as far as can be told from what is left of it."""
+    response = orphan.response
+    history = await engine.store.history(orphan.owner, response.id)
+    items = history.items if history else []
+    conversation = response.conversation
+    if conversation:
+        earlier = await engine.store.conversations.items(orphan.owner, str(conversation["id"]))
+        items = [*(earlier or ()), *items]
+    sent = estimate_tokens([_instructions(response), *items]) + estimate_tools(response.tools or [])
+    said = estimate_tokens(output)
+    thought = estimate_tokens([item for item in output if item.get("type") == "reasoning"])
+    return Usage(
+        input_tokens=sent,
+        output_tokens=said,
+        output_tokens_details=OutputDetails(reasoning_tokens=thought),
+        total_tokens=sent + said,
+    )
+
+
+def _instructions(response: Response) -> str:
+    return response.instructions if isinstance(response.instructions, str) else ""

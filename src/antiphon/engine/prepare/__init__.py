@@ -1,0 +1,1 @@
+"""What must be known before a model is asked?"""

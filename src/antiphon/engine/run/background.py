@@ -1,0 +1,185 @@
+"""Turns that nobody waits for: queued, run, cancelled, and taken over from the dead.
+
+A turn is durable as `queued` before its caller hears of it, with its request, so that another
+process can run it. Whoever began it runs it; when that process dies, whoever notices first
+claims it: what was still queued is run there, what had begun ends as failed, because a model
+is never run twice into one log. Both queue and room are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from antiphon.engine.run.turn import Turn, TurnCancelled
+from antiphon.protocol.errors import (
+    AntiphonError,
+    InvalidRequest,
+    Overloaded,
+    QueueFull,
+    no_response,
+)
+from antiphon.protocol.response import DONE_STATUSES, Response
+
+if TYPE_CHECKING:
+    from antiphon.engine.engine import Engine
+
+__all__ = ["Background"]
+
+# Behind every event: whoever follows from here is told of the end alone.
+_BEYOND: Final = 2**53
+_CANCEL_SECONDS: Final = 10.0
+_LAST_WORDS_SECONDS: Final = 2.0
+_log = logging.getLogger(__name__)
+
+
+class Background:
+    """The background turns of this process: `at_once` run, `waiting` more may wait."""
+
+    def __init__(self, engine: Engine, *, at_once: int, waiting: int) -> None:
+        self._engine = engine
+        self._most = at_once + waiting
+        self._room = asyncio.Semaphore(at_once)
+        self._tasks: dict[tuple[str, str], tuple[asyncio.Task[None], Turn]] = {}
+        self._coming = 0
+        self.is_closed = False
+
+    @property
+    def count(self) -> int:
+        """How many turns run or wait here."""
+        return len(self._tasks)
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Hold a place for a turn that is about to be submitted.
+
+        Raise QueueFull, or Overloaded when the process is about to end.
+        """
+        if self.is_closed:
+            raise Overloaded("the server is going away; try again in a moment")
+        if len(self._tasks) + self._coming >= self._most:
+            raise QueueFull(f"{self._most} background responses run or wait; try again later")
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
+
+    async def submit(self, turn: Turn, request: bytes) -> Response:
+        """Queue a turn, durably; return its response as it now is.
+
+        `request` is what `recovery` needs to run it elsewhere.
+        """
+        return await asyncio.shield(self._queue(turn, request))  # also if its caller leaves
+
+    def take_over(self, turn: Turn) -> None:
+        """Run a turn that another process had queued."""
+        turn.take_over()
+        self._start(turn)
+
+    async def cancel(self, owner: str, response_id: str) -> Response:
+        """Cancel a background response, wherever it runs; return it when it has ended.
+
+        One that has ended already is returned as it is.
+        """
+        store = self._engine.store
+        response = await store.get(owner, response_id)
+        if response is None:
+            raise no_response(response_id)
+        if response.status in DONE_STATUSES:
+            return response
+        if not response.background:
+            raise InvalidRequest(
+                "only a response in the background can be cancelled; to stop any other, "
+                "close its connection",
+                code="response_not_cancellable",
+            )
+        # Also if it runs here: another process may have taken it over meanwhile.
+        await store.ask_cancel(owner, response_id)
+        self.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
+        return await self._ended(owner, response_id)
+
+    def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> bool:
+        """End a turn that runs or waits here; say whether there is such one."""
+        task, turn = self._tasks.get((owner, response_id), (None, None))
+        if task is None or turn is None:
+            return False
+        turn.interrupt(task, error)
+        return True
+
+    async def drain(self, seconds: float) -> None:
+        """Let running turns end, up to a limit; those that still wait are left to others."""
+        self.is_closed = True
+        for task, turn in list(self._tasks.values()):
+            if not turn.is_running:
+                task.cancel()
+        running = {task for task, turn in self._tasks.values() if turn.is_running}
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+        late = [(task, turn) for task, turn in self._tasks.values() if not task.done()]
+        for task, turn in late:
+            turn.interrupt(task, Overloaded("the server went away in mid-turn"))
+        if late:
+            await asyncio.wait([task for task, _ in late], timeout=_LAST_WORDS_SECONDS)
+
+    async def _queue(self, turn: Turn, request: bytes) -> Response:
+        response = await turn.queue(request)
+        self._start(turn)
+        return response
+
+    def _start(self, turn: Turn) -> None:
+        key = turn.owner, turn.response_id
+        task = asyncio.create_task(self._run(turn))
+        self._tasks[key] = task, turn
+        task.add_done_callback(lambda task: self._forget(key, turn, task))
+
+    def _forget(self, key: tuple[str, str], turn: Turn, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(key, None)
+        if task.cancelled() and _is_interrupted(turn) and not turn.is_running:
+            self._start(turn)  # cancelled before its first step: it has yet to say so
+            return
+        if turn.hold is not None:
+            turn.hold.release()
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            _log.error("background response %s broke", key[1], exc_info=error)
+
+    async def _run(self, turn: Turn) -> None:
+        if _is_interrupted(turn):
+            await turn.run_queued()  # it only has to say so
+            return
+        try:
+            await self._room.acquire()
+        except asyncio.CancelledError:
+            if not _is_interrupted(turn):
+                raise  # the process ends: whoever claims the turn runs it
+            await turn.run_queued()
+            return
+        try:
+            await turn.run_queued()
+        finally:
+            self._room.release()
+
+    async def _ended(self, owner: str, response_id: str) -> Response:
+        try:
+            async with (
+                asyncio.timeout(_CANCEL_SECONDS),
+                aclosing(self._engine.follow(owner, response_id, _BEYOND)) as batches,
+            ):
+                async for _ in batches:
+                    pass
+        except TimeoutError:
+            _log.warning("response %s takes long to cancel", response_id)
+        response = await self._engine.store.get(owner, response_id)
+        if response is None:
+            raise no_response(response_id)
+        return response
+
+
+def _is_interrupted(turn: Turn) -> bool:
+    """Say whether the turn was told to end; that may change at every wait."""
+    return turn.interruption is not None

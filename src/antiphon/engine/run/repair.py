@@ -1,0 +1,350 @@
+"""Validate the model's output before forwarding it, and ask once to repair what is invalid.
+
+This is a backend around another one. Function calls are translated into the caller's tools
+(`protocol.raising`), and those that can be validated are validated before they are forwarded.
+When an answer has ended and part of it is invalid, the model is asked once more, with its
+output and the problem in its context:
+
+    | invalid                                       | forwarded before the repair      |
+    |-----------------------------------------------|----------------------------------|
+    | a call against its grammar or its schema      | nothing                          |
+    | arguments that are not a JSON object          | nothing, or the call as it grew  |
+    | no call where tool_choice requires one        | the text, if there was any       |
+    | a text against `text.format`                  | nothing, if it could be held     |
+
+Text is held back where the backend does not enforce the format, and where nothing is streamed,
+until a call shows that it is not the answer. In the second run the model must call one of the
+tools that it called wrongly; a call that was already forwarded is not forwarded again. A call
+that is invalid twice fails the turn and is never forwarded. Only what is valid after the second
+run is noted as repaired; an invalid call that was not made again is reported. Usage and the
+limit of output tokens are those of both runs together.
+
+An empty batch is forwarded too: it shows that the model has begun to answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from functools import partial
+
+import msgspec
+
+from antiphon.backends.base import Backend, ModelInfo, enforced
+from antiphon.engine.prepare.checks import Checks
+from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.prepare.grammars import aside
+from antiphon.engine.run.summary import add_usage
+from antiphon.engine.run.transcript import MAX_PROBLEM, Mark, Said, mark_of
+from antiphon.plans.lift import Check, Raiser, Rejected
+from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallGrew,
+    CallMade,
+    CallOpened,
+    Degraded,
+    Delta,
+    Repaired,
+    Reported,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Usage
+from antiphon.protocol.tools import ToolPolicy
+
+__all__ = ["Mending"]
+
+_CALL_ORDER = "You must call one of the tools now. Do not answer in words."
+
+
+class Mending:
+    """A backend that asks again, once, when an answer is not what it had to be."""
+
+    def __init__(self, backend: Backend, checks: Checks) -> None:
+        self._backend = backend
+        self._checks = checks
+
+    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+        """Run the model, and once more if something is wrong with what it said."""
+        checks = _allowed(self._checks.calls, plan.policy)
+        first = _Answer(plan, checks, self._held_format(plan))
+        async with aclosing(self._run(first)) as batches:
+            async for batch in batches:
+                yield batch
+        again = first.again()
+        if again is None:
+            yield [*first.left_out(), *first.end()]
+            return
+        yield first.text()
+        second = _Answer(again, checks, first.form, first)
+        try:
+            async with aclosing(self._run(second)) as batches:
+                async for batch in batches:
+                    yield [delta for delta in batch if not isinstance(delta, Degraded)]
+        except BackendError:
+            yield second.outcome(first)
+            raise
+        yield [*second.outcome(first), *second.end()]
+        second.refuse_wrong_calls()
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """Return what the backend within offers."""
+        return await self._backend.models()
+
+    async def close(self) -> None:
+        """Leave the backend within open: others use it."""
+
+    def _held_format(self, plan: Plan) -> FormatCheck | None:
+        is_bound = plan.stream and "format" in enforced(self._backend)
+        return None if is_bound or plan.format is None else self._checks.form
+
+    async def _run(self, answer: _Answer) -> AsyncGenerator[Sequence[Delta], None]:
+        """Yield what can be told of an answer at once; it keeps the rest."""
+        async with aclosing(self._backend.stream(answer.plan)) as batches:
+            try:
+                async for batch in batches:
+                    if self._checks.are_slow and answer.may_end_a_call(batch):
+                        yield await aside(partial(answer.take, batch))
+                    else:
+                        yield answer.take(batch)
+            except BackendError:
+                if rest := answer.release():
+                    yield rest
+                raise
+
+
+class _Answer:
+    """One run of the model: what is told of it, what is kept, and what is wrong with it.
+
+    `before` is the run that something was wrong with.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        checks: dict[str, Check],
+        form: FormatCheck | None,
+        before: _Answer | None = None,
+    ) -> None:
+        self.plan = plan
+        self.form = form
+        self.problem = ""
+        self._said: Said = Said()
+        self._before = before
+        self._policy: ToolPolicy = plan.policy
+        self._made_before: frozenset[Mark] = frozenset()
+        held: dict[str, Check] = {}
+        if before is not None:
+            # What is handed on is decided by what the caller asked for.
+            self._policy = before._policy
+            # What may be a call that was handed on already is looked at before it is.
+            self._made_before = before._said.calls_made()
+            held = {alias: _no_problem for alias, _ in self._made_before if alias}
+        self._raiser = Raiser(plan.toolbox, held | checks, hands_over=before is not None)
+        self._texts: list[TextGrew | AnnotationAdded] = []
+        self._usage: Usage | None = None
+        self._stop: Stopped | None = None
+        self._has_called = False
+        self._made: Counter[str] = Counter()  # whole calls, by alias
+
+    def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
+        """Say whether these deltas may end a call that was held back, so that it is checked."""
+        has_call = self._raiser.is_holding or any(isinstance(one, CallOpened) for one in batch)
+        return has_call and any(not isinstance(one, CallGrew) for one in batch)
+
+    def take(self, batch: Sequence[Delta]) -> list[Delta]:
+        """Return what can be told of these deltas."""
+        told: list[Delta] = []
+        for delta in self._raiser.feed(batch):
+            if self._keep(delta):
+                continue
+            if self._texts and self._has_called:
+                told += self.text()  # it came before the call
+            told.append(delta)
+        return told
+
+    def release(self) -> list[Delta]:
+        """Return everything that was kept, when the answer breaks off."""
+        kept: list[Delta] = [*self._texts, *self._raiser.release()]
+        self._texts = []
+        return [*kept, *self._cost()]
+
+    def text(self) -> list[Delta]:
+        """Return the text that was held back; it is told now, whatever is wrong with it.
+
+        But not that of a model which was told to call a tool, and talks again.
+        """
+        texts, self._texts = self._texts, []
+        return [] if self.plan.must_emulate and not self._has_called else [*texts]
+
+    def end(self) -> list[Delta]:
+        """Return the last deltas, with the usage of the run before added to this one's."""
+        found = [*self.text(), *self._cost()]
+        return found if self._stop is None else [*found, self._stop]
+
+    def left_out(self) -> list[Delta]:
+        """Return the report of calls that are wrong, when there is no use in asking again."""
+        return [_left_out(wrong) for wrong in self._raiser.rejected]
+
+    def outcome(self, before: _Answer) -> list[Delta]:
+        """Return what became of everything that was wrong with the run before.
+
+        Only what is right now was repaired. A wrong call that is handed over all the same is
+        reported by the builder, under its id.
+        """
+        if before._raiser.rejected:
+            return [*self._outcome_of_calls(before._raiser.rejected), *self.left_out()]
+        if before.problem and self._is_right():
+            return [Repaired(before.problem), *self.left_out()]
+        return self.left_out()
+
+    def _outcome_of_calls(self, rejected: Sequence[Rejected]) -> Iterator[Delta]:
+        """Compare calls by their tools: a model may correct its calls in another order."""
+        again = Counter(_aliases(self._raiser.handed_over) + _aliases(self._raiser.rejected))
+        right = self._made - Counter(_aliases(self._raiser.handed_over))
+        for wrong in rejected:
+            if right[wrong.offer.alias] > 0:
+                right[wrong.offer.alias] -= 1
+                yield Repaired(_named(wrong))
+            elif again[wrong.offer.alias] > 0:
+                again[wrong.offer.alias] -= 1
+            else:
+                yield _left_out(wrong)
+
+    def _is_right(self) -> bool:
+        """Say whether a run after one without its call, or with a wrong text, has repaired that."""
+        if self._stop is None or self._stop.reason != "stop":
+            return False
+        if self._has_called or self.plan.must_emulate or self.form is None:
+            return self._has_called
+        return self.form.advice(self._said.text) is None
+
+    def again(self) -> Plan | None:
+        """Return what to ask now, or None if all is well or asking again is no use."""
+        if self._stop is None or self._stop.reason != "stop":
+            return None
+        if self._raiser.rejected:
+            is_enough = self._has_called and self.plan.parallel_tool_calls is False
+            return None if is_enough else self._after_wrong_calls(self._raiser.rejected)
+        if self.plan.policy.mode == "required" and not self._has_called:
+            return self._after_no_call()
+        if self.form is None or not self._texts:
+            return None
+        advice = self.form.advice(self._said.text)
+        return None if advice is None else self._after_wrong_text(advice)
+
+    def refuse_wrong_calls(self) -> None:
+        """Raise BackendError if a call is wrong once more: the end that was told is none."""
+        for rejected in self._raiser.rejected:
+            raise BackendError(
+                f"the model's call of '{rejected.offer.name}' is not what the tool takes, even "
+                f"after it was told so: {_short(rejected)}",
+                code="tool_call_invalid",
+            )
+
+    def _keep(self, delta: Delta) -> bool:
+        """Note what is said; say whether it is for the end, or to be checked first."""
+        match delta:
+            case TextGrew() | AnnotationAdded():
+                self._said.note(delta)
+                if self._has_called or (self.form is None and not self.plan.must_emulate):
+                    return False
+                self._texts.append(delta)
+            case UsageKnown():
+                self._usage = delta.usage
+            case Stopped():
+                self._stop = delta
+            case CallOpened() | CallMade():
+                return self._keep_call(delta)
+            case _:
+                self._said.note(delta)
+                return False
+        return True
+
+    def _keep_call(self, delta: CallOpened | CallMade) -> bool:
+        """Note a call that will be handed on; say whether it is one that was before.
+
+        Without an alias it is of no tool at all.
+        """
+        if delta.alias is None or not self._policy.allows(delta.alias):
+            return False
+        if isinstance(delta, CallMade) and self._was_made(delta):
+            return True
+        self._said.note(delta)
+        self._has_called = True
+        if isinstance(delta, CallMade):
+            self._made[delta.alias] += 1
+        return False
+
+    def _was_made(self, call: CallMade) -> bool:
+        """Say whether the run before has made this very call, and it was handed on."""
+        made = self._made_before
+        return bool(made) and mark_of(call.alias, call.said) in made
+
+    def _cost(self) -> list[Delta]:
+        """Return the usage of this run and of the one before."""
+        usage, before = self._usage, self._before
+        if usage is not None and before is not None:
+            # Half a sum would be a lie: where one run was not counted, nobody counted.
+            usage = None if before._usage is None else add_usage(before._usage, usage)
+        return [] if usage is None else [UsageKnown(usage)]
+
+    # What to ask instead.
+
+    def _after_wrong_calls(self, rejected: Sequence[Rejected]) -> Plan:
+        allowed = frozenset(wrong.offer.alias for wrong in rejected)
+        return self._plan_with(self._said.items(rejected), ToolPolicy("required", allowed))
+
+    def _after_no_call(self) -> Plan:
+        self.problem = "tool_choice: no tool was called"
+        plan = self._plan_with([*self._said.items(), _user(_CALL_ORDER)], self.plan.policy)
+        return msgspec.structs.replace(plan, must_emulate=True)
+
+    def _after_wrong_text(self, advice: str) -> Plan:
+        self.problem = advice[:MAX_PROBLEM]
+        order = f"That answer is of no use: {self.problem}. Answer again, with the JSON alone."
+        self._texts = []
+        return self._plan_with([*self._said.items(), _user(order)], self.plan.policy)
+
+    def _plan_with(self, items: Sequence[Item], policy: ToolPolicy) -> Plan:
+        limit = self.plan.max_output_tokens
+        if limit is not None and self._usage is not None:
+            limit = max(1, limit - self._usage.output_tokens)
+        whole = [*self.plan.items, *items]
+        return msgspec.structs.replace(
+            self.plan, items=whole, policy=policy, max_output_tokens=limit
+        )
+
+
+def _allowed(checks: dict[str, Check], policy: ToolPolicy) -> dict[str, Check]:
+    """Leave out the checks of tools whose calls are suppressed anyway."""
+    return {alias: check for alias, check in checks.items() if policy.allows(alias)}
+
+
+def _no_problem(_: str) -> None:
+    return None
+
+
+def _aliases(calls: Sequence[Rejected]) -> list[str]:
+    return [wrong.offer.alias for wrong in calls]
+
+
+def _named(wrong: Rejected) -> str:
+    return f"a call of '{wrong.offer.name}': {_short(wrong)}"
+
+
+def _left_out(wrong: Rejected) -> Reported:
+    return Reported(f"tools: a call of '{wrong.offer.name}' was left out: {_short(wrong)}")
+
+
+def _short(wrong: Rejected) -> str:
+    return wrong.problem[:MAX_PROBLEM]
+
+
+def _user(text: str) -> Item:
+    return {"type": "message", "role": "user", "content": text}

@@ -1,0 +1,140 @@
+"""What has an answer said, as items to put before the model that is asked again?
+
+The text, the thoughts, and the calls with a word on each: those that were handed on are not to
+be made again, those that were not are to be made right. All calls come before all words on
+them, as in any turn, and what a server could not read as arguments is quoted in words instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.plans.lift import Rejected
+from antiphon.protocol.call_ids import CallIds
+from antiphon.protocol.deltas import (
+    CallGrew,
+    CallMade,
+    CallOpened,
+    Delta,
+    ReasoningGrew,
+    TextGrew,
+)
+from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, payload_of
+from antiphon.protocol.items import Item
+from antiphon.protocol.unwrap import is_object
+
+__all__ = ["MAX_PROBLEM", "Mark", "Said", "mark_of"]
+
+MAX_PROBLEM: Final = 2000
+_NO_ID: Final = "call"
+_TAKEN: Final = "This call is taken care of. Do not make it again."
+
+Mark = tuple[str | None, bytes]
+"""What two calls have in common that are the same: the alias of the tool, and what is said."""
+
+_Call = tuple[CallMade | CallOpened, list[str]]
+
+
+def mark_of(alias: str | None, said: str) -> Mark:
+    """Return what tells a call from others, however its JSON is written."""
+    try:
+        return alias, msgspec.json.encode(msgspec.json.decode(said), order="sorted")
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return alias, said.encode(errors="replace")
+
+
+class Said:
+    """Notes what is told of one answer."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[_Call] = []
+        self._open: dict[int, list[str]] = {}
+
+    @property
+    def text(self) -> str:
+        """The whole text so far."""
+        return "".join(self._texts)
+
+    def note(self, delta: Delta) -> None:
+        """Take note of what was said."""
+        match delta:
+            case TextGrew():
+                self._texts.append(delta.text)
+            case ReasoningGrew():
+                self._thoughts.append(delta.text)
+            case CallOpened():
+                pieces = self._open[delta.key] = []
+                self._calls.append((delta, pieces))
+            case CallGrew() if delta.key in self._open:
+                self._open[delta.key].append(delta.arguments)
+            case CallMade():
+                self._calls.append((delta, [delta.said]))
+            case _:
+                pass
+
+    def calls_made(self) -> frozenset[Mark]:
+        """Return the calls that were told."""
+        return frozenset(mark_of(call.alias, "".join(pieces)) for call, pieces in self._calls)
+
+    def items(self, rejected: Sequence[Rejected] = ()) -> list[Item]:
+        """Return what was said, with a word on each call."""
+        ids = CallIds()
+        calls: list[Item] = []
+        words: list[Item] = []
+        for call, pieces in self._calls:
+            call_id = ids.claim(call.call_id or _NO_ID)
+            item, _ = _call(call.kind, call.name, call.namespace, call_id, "".join(pieces))
+            calls.append(item)
+            words.append(_word(call_id, _TAKEN))
+        for wrong in rejected:
+            offer, call_id = wrong.offer, ids.claim(wrong.call_id or _NO_ID)
+            item, is_whole = _call(offer.kind, offer.name, offer.namespace, call_id, wrong.said)
+            calls.append(item)
+            words.append(_word(call_id, _complaint(wrong, is_quoted=not is_whole)))
+        return [*self._prose(), *calls, *words]
+
+    def _prose(self) -> list[Item]:
+        found: list[Item] = []
+        if self._thoughts:
+            part = {"type": "reasoning_text", "text": "".join(self._thoughts)}
+            found.append({"type": "reasoning", "summary": [], "content": [part]})
+        if self._texts:
+            found.append({"type": "message", "role": "assistant", "content": self.text})
+        return found
+
+
+def _call(
+    kind: Kind, name: str, namespace: str | None, call_id: str, said: str
+) -> tuple[Item, bool]:
+    """Return a call as an item, and whether what it says could be put there."""
+    call = call_item(
+        kind,
+        id=f"again_{call_id}",
+        call_id=call_id,
+        name=name,
+        namespace=namespace,
+        status="completed",
+    )
+    payload: Any = said  # a text, or the object that such a call holds
+    if kind in WHOLE:
+        payload = payload_of(kind, said)
+    elif kind == "function" and said and not is_object(said):
+        payload = None
+    if payload is None:
+        return call, False
+    return call | {FAMILIES[kind].payload: payload}, True
+
+
+def _complaint(wrong: Rejected, *, is_quoted: bool) -> str:
+    problem = wrong.problem[:MAX_PROBLEM].rstrip(".")
+    quote = f"The arguments were: {wrong.said[:MAX_PROBLEM]}\n" if is_quoted else ""
+    return f"{quote}This call was not run. It is wrong: {problem}. Call again."
+
+
+def _word(call_id: str, text: str) -> Item:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}

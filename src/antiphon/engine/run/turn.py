@@ -1,0 +1,525 @@
+"""One turn, from a plan to its last event.
+
+    backend.stream(plan) -> gate -> builder -> record (store) -> reader
+
+Guarantees for callers of `Turn.events`:
+
+- an error before the first output of the model is raised, so that it can be an HTTP error;
+- after the first batch nothing is raised: the stream ends in exactly one terminal event, which
+  contains everything the model produced before a fault, with usage;
+- with `store` on, every event is durable before it is returned. Only if the store fails is the
+  output sent all the same, with a failure, and the end is stored later;
+- closing the iterator, or cancelling its reader, stops the model at once and stores the output
+  so far as `cancelled`.
+
+A background turn has no reader. It was stored as `queued`, so any error ends it, and nothing is
+raised. A plain SSE stream is delivered by callback (`show`); a WebSocket, and a turn with tools
+or a checked format, by this iterator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from antiphon.backends.base import Backend, stream_to
+from antiphon.engine.budget import COPIES, Hold
+from antiphon.engine.keep.record import Record, Show
+from antiphon.engine.prepare.context_size import ContextSize
+from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.prepare.validate import refuse_degraded
+from antiphon.engine.run.truncate import drop_oldest
+from antiphon.plans.estimate import estimate_usage
+from antiphon.plans.plan import Plan
+from antiphon.plans.tool_gate import gate_for
+from antiphon.protocol.deltas import Degraded, Delta, TextGrew, produced_length
+from antiphon.protocol.errors import (
+    AntiphonError,
+    BackendError,
+    BodyTooLarge,
+    ContextOverflow,
+    OurFault,
+    Overloaded,
+    ResponseDeleted,
+    StoreUnavailable,
+    TurnLost,
+)
+from antiphon.protocol.events import Event, TerminalEvent
+from antiphon.protocol.families import is_call
+from antiphon.protocol.items import Item
+from antiphon.protocol.machines.builder import ResponseBuilder
+from antiphon.protocol.response import MOST_NOTES, Failure, Response
+
+if TYPE_CHECKING:
+    from antiphon.engine.engine import Engine
+
+__all__ = ["Parts", "Turn", "TurnCancelled"]
+
+_log = logging.getLogger(__name__)
+_TOO_MANY: Final = 429
+# So many characters of output need no memory of their own; for more it is reserved in such steps.
+_SMALL_OUTPUT: Final = 64 * 1024
+_BROKEN: Final = "the gateway broke; this is our fault"
+
+
+class TurnCancelled(AntiphonError):
+    """Somebody asked to cancel the turn: it ends as cancelled, with what there is."""
+
+    code = "cancelled"
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn is made of: everything that was decided before it runs."""
+
+    owner: str
+    backend: Backend
+    upstream: str
+    """The name of the provider that the backend belongs to."""
+    plan: Plan
+    context: Sequence[Item]
+    """The items of earlier turns and its own, as they are remembered."""
+    response: Response
+    form: FormatCheck | None = None
+    is_strict: bool = False
+    may_shorten: bool = False
+    size: ContextSize
+    remember: Callable[[Response], None] = lambda response: None
+    """Told of the response when it has ended and is durable."""
+
+
+class Turn:
+    """One run of a model for one request."""
+
+    def __init__(
+        self, engine: Engine, parts: Parts, builder: ResponseBuilder, record: Record
+    ) -> None:
+        self.response_id = parts.response.id
+        self.owner = parts.owner
+        self.model = parts.response.model
+        self.upstream = parts.upstream
+        self.ended: Response | None = None
+        """The response as it ended, once it has."""
+        self.plan = parts.plan
+        self._engine = engine
+        self._parts = parts
+        self._response = parts.response
+        self._builder = builder
+        self._record = record
+        self.hold: Hold | None = None
+        """The memory that is reserved for it; released by whoever ends the turn."""
+        self.interruption: AntiphonError | None = None
+        """Why the turn was told to end, if it was."""
+        self._store_error: StoreUnavailable | None = None
+        self._gate = gate_for(parts.plan)
+        self._opening: list[Event] = []
+        self._is_ending = False
+        self._output = 0  # how many characters the model has produced
+        self._reserved = _SMALL_OUTPUT  # and for how many there is memory
+        self.tells_limits = False
+        """Whether a rate limit of the upstream's is told as a failed response."""
+        self.show: Show | None = None
+        """Told every batch between the first and the last as soon as it may be seen, if set."""
+        self.is_running = False
+        """A queued turn runs when there is room for it."""
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What could not be honoured, as far as it is known by now."""
+        notes = self._response.antiphon
+        return notes.degraded if notes else ()
+
+    @property
+    def size(self) -> ContextSize:
+        """The size of its context, which says where to work on it."""
+        return self._parts.size
+
+    def transcript(self) -> list[Item]:
+        """Return the whole context and what was said: what the next turn begins with."""
+        return [*self._parts.context, *self._builder.output]
+
+    def events(self) -> AsyncGenerator[list[Event], None]:
+        """Run the turn; yield the events in batches that belong in one write.
+
+        What `show` is told is not yielded. An empty batch is yielded when the reader that is
+        shown things has fallen behind, so that it can catch up.
+        """
+        return self._tell(self._foreground())
+
+    async def queue(self, request: bytes) -> Response:
+        """Put the turn into the store as queued; return the response as it now is."""
+        try:
+            await self._record.queue(self._builder.start(is_queued=True), request)
+        except StoreUnavailable as error:
+            self._owe_failure(error)
+            await self._record.abandon()
+            raise
+        return msgspec.structs.replace(self._response, status="queued")
+
+    def take_over(self) -> None:
+        """Be the one who runs a turn that another process has queued."""
+        self._builder.start(is_queued=True)
+        self._record.take_over()
+
+    async def run_queued(self) -> None:
+        """Run a turn that was queued, with nobody listening. Nothing is raised."""
+        self.is_running = True
+        async with aclosing(self._tell(self._background())) as batches:
+            async for _ in batches:
+                pass
+
+    def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
+        """End the turn now, run by `task`, as failed: its reader still gets a last event.
+
+        One that is about to end anyway is let be.
+        """
+        if self.interruption is None and not self._is_ending:
+            self.interruption = error
+            task.cancel()
+
+    async def run(self) -> Response:
+        """Run the turn without a listener; return the response it ends in.
+
+        Raise StoreUnavailable if that could not be made durable.
+        """
+        last: list[Event] = []
+        async with aclosing(self.events()) as batches:
+            async for batch in batches:
+                last = batch
+        self._raise_store_error()
+        if isinstance(self.interruption, ResponseDeleted):
+            raise self.interruption
+        # The last event of every turn is a terminal one.
+        return cast(TerminalEvent, last[-1]).response
+
+    def _raise_store_error(self) -> None:
+        """Raise why the end is not durable, if it is not.
+
+        The error's traceback holds this turn. If the turn held the error, both would stay in
+        memory, with the whole context, until the garbage collector finds them.
+        """
+        error, self._store_error = self._store_error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+
+    # Where events come from.
+
+    async def _foreground(self) -> AsyncGenerator[list[Event], None]:
+        async with aclosing(self._deltas()) as batches:
+            first = await anext(batches, ())
+            opening, said = self._builder.start(), self._feed(first)
+            if self._record.is_open:
+                yield opening
+                opening = []
+            yield opening + said
+            async for batch in batches:
+                yield self._feed(batch)
+
+    async def _background(self) -> AsyncGenerator[list[Event], None]:
+        if self.interruption is not None:
+            raise self.interruption
+        yield self._builder.go_on()
+        async with aclosing(self._deltas()) as batches:
+            async for batch in batches:
+                yield self._feed(batch)
+
+    async def _deltas(self) -> AsyncGenerator[Sequence[Delta], None]:
+        """Yield the backend's batches, the first of which says something real.
+
+        A context that is too long is shortened and tried again if the caller allowed it.
+        """
+        has_begun = False
+        while True:
+            try:
+                backend = self._parts.backend
+                async with aclosing(stream_to(backend, self.plan, self)) as batches:
+                    async for batch in batches:
+                        real = self._note_degraded(batch, has_begun=has_begun)
+                        # An empty batch: the model speaks, and nothing can be told of it yet.
+                        if real or not batch:
+                            has_begun = True
+                            yield real
+                return
+            except ContextOverflow:
+                shorter = drop_oldest(self.plan.items)
+                if has_begun or not self._parts.may_shorten or shorter is None:
+                    raise
+                dropped = len(self._parts.plan.items) - len(shorter)
+                note = f"truncation: the {dropped} oldest items were left out"
+                self._builder.feed(Degraded(note))
+                self.plan = msgspec.structs.replace(self.plan, items=shorter)
+
+    def note_asked(self) -> None:
+        """Begin to write down the beginning while the model is asked."""
+        if self._record.may_open:
+            self._record.open(self._builder.start())
+
+    def take(self, batch: Sequence[Delta]) -> bool:
+        """Tell what the model says at once, if that is all there is to do; say whether it was."""
+        record = self._record
+        if self.show is None or not record.keeps_up or Degraded in map(type, batch):
+            return False
+        record.post(self._feed(batch), self.show)
+        return True
+
+    def _note_degraded(self, batch: Sequence[Delta], *, has_begun: bool) -> Sequence[Delta]:
+        """Take out what only reports a degradation; refuse it when the caller is strict.
+
+        But not if it is about what the model has said: then it comes together with that.
+        """
+        if Degraded not in map(type, batch):
+            return batch
+        notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
+        rest = [delta for delta in batch if not isinstance(delta, Degraded)]
+        if self._parts.is_strict and not (has_begun and rest):
+            refuse_degraded(notes)
+        for what in list(dict.fromkeys(notes))[: MOST_NOTES + 1]:  # the builder keeps no more
+            self._builder.feed(Degraded(what))
+        return rest
+
+    def _feed(self, batch: Sequence[Delta]) -> list[Event]:
+        first = batch[0] if len(batch) == 1 else None
+        # Most tokens come so, and no gate minds them.
+        if type(first) is TextGrew:
+            self._note_output(len(first.text))
+            return self._builder.feed(first)
+        self._note_output(produced_length(batch))
+        admit = self._gate.admit
+        return self._builder.feed_all(
+            [admitted for delta in batch if (admitted := admit(delta)) is not None]
+        )
+
+    def _note_output(self, length: int) -> None:
+        """Reserve memory for what the model has produced and a bit more, or raise Overloaded."""
+        self._output += length
+        if self._output > self._reserved and self.hold is not None:
+            more = self._output + _SMALL_OUTPUT - self._reserved
+            try:
+                self.hold.resize(self.hold.size + more * COPIES)
+            except BodyTooLarge as error:
+                raise Overloaded(
+                    "the answer needs more memory than one request may have"
+                ) from error
+            self._reserved += more
+
+    # Where they go, and how it ends.
+
+    async def _tell(
+        self, source: AsyncGenerator[list[Event], None]
+    ) -> AsyncGenerator[list[Event], None]:
+        """Remember and yield what the source says, then the end, whatever that is."""
+        trouble: AntiphonError | None = None
+        record = self._record
+        record.alarm = partial(self._hear, asyncio.current_task())
+        async with aclosing(source):
+            try:
+                async for events in source:
+                    if self.show is None or not record.has_begun:
+                        if events:
+                            yield await record.add(events)
+                    else:
+                        record.post(events, self.show)
+                        if not record.keeps_up:
+                            await record.settle()
+                            yield []
+                    if record.is_cancelled:
+                        trouble = TurnCancelled("the response was cancelled")
+                        break
+            except AntiphonError as fault:
+                trouble = await self._fault_to_tell(fault)
+            except asyncio.CancelledError as error:
+                trouble = await self._cut_off(error)
+            except GeneratorExit:
+                # Nobody will read a last event: the reader left, or was itself interrupted.
+                await self._leave()
+                raise
+            except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
+                trouble = await self._fault_to_tell(self._own_up())
+            finally:
+                await self._let_go(source)
+        # From here on the turn has ended, whoever leaves or interrupts while that is written down.
+        self._is_ending = True
+        yield self._opening + await asyncio.shield(self._conclude(trouble))
+
+    async def _let_go(self, source: AsyncGenerator[list[Event], None]) -> None:
+        """Have no more to do with the model; undo what was prepared if it has said nothing."""
+        record = self._record
+        record.alarm = None
+        try:
+            await source.aclose()
+        finally:
+            if not record.has_begun:
+                if record.is_open:
+                    self._engine.be_cautious()
+                await asyncio.shield(record.abandon())
+
+    def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
+        """End a turn that cannot be remembered: its model may have nothing to say for long."""
+        assert task is not None
+        fault = trouble if isinstance(trouble, AntiphonError) else OurFault(_BROKEN)
+        self.interrupt(task, fault)
+
+    async def _cut_off(self, error: asyncio.CancelledError) -> AntiphonError:
+        """Return the interruption to report.
+
+        Re-raise the cancellation if the reader has gone or nothing was sent yet.
+        """
+        if self.interruption is not None and self._record.has_begun:
+            return self.interruption
+        await self._leave()
+        raise self.interruption or error from None
+
+    async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
+        """Return what ends the stream; raise it instead while nothing was said."""
+        if self._record.has_begun:
+            return fault
+        if self._record.is_in_doubt:
+            self._owe_failure(fault)
+        if not self._is_told_as_stream(fault):
+            try:
+                raise fault
+            finally:
+                del fault  # its traceback holds this frame, and so the turn
+        try:
+            self._opening = await self._record.add(self._builder.start())
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+        except StoreUnavailable as error:
+            self._owe_failure(error)
+            raise
+        return fault
+
+    def _is_told_as_stream(self, fault: AntiphonError) -> bool:
+        """Say whether a fault before the first word is a stream of its own, that failed.
+
+        Codex knows an overflow only so, and where there is no HTTP status, on a WebSocket, also
+        that it should come again later.
+        """
+        if isinstance(fault, ContextOverflow):
+            return self.plan.stream
+        return self.tells_limits and getattr(fault, "status", 0) == _TOO_MANY
+
+    async def _leave(self) -> None:
+        """Keep what there is of a turn whose reader has gone."""
+        self._record.alarm = None
+        reason = self.interruption or TurnCancelled("the client left")
+        if self._record.has_begun:
+            await asyncio.shield(self._conclude(reason))
+        elif self._record.is_in_doubt:
+            self._owe_failure(reason)
+
+    async def _conclude(self, error: AntiphonError | None) -> list[Event]:
+        """Return the last events, once what they say is durable."""
+        try:
+            await self._record.stop()
+            return await (self._finish() if error is None else self._fail(error))
+        except BackendError as fault:
+            return await self._fail(fault)
+        except Exception:  # noqa: BLE001 - as in `_tell`
+            return await self._fail(self._own_up())
+
+    def _own_up(self) -> OurFault:
+        _log.exception("turn %s broke", self.response_id)
+        return OurFault(_BROKEN)
+
+    async def _finish(self) -> list[Event]:
+        if not self._builder.has_stopped:
+            return await self._fail(BackendError("the model broke off", code="upstream_closed"))
+        events = self._builder.close()
+        problem = self._gate.violation() or self._output_problem()
+        if problem is not None:
+            return await self._fail(problem, events)
+        await self._count()
+        return await self._end(events + self._builder.finish(self._engine.now()))
+
+    def _output_problem(self) -> BackendError | None:
+        """Hold the text against `text.format`; a miss that binds nobody is only noted.
+
+        What is said beside a call is not the answer: that comes when the call has been run.
+        """
+        form = self._parts.form
+        if form is None:
+            return None
+        text = self._builder.answer_text
+        if text is None or any(map(is_call, self._builder.output)):
+            return None
+        unchecked = form.why_unchecked(text)
+        problem = unchecked or form.problem(text)
+        if problem is None:
+            return None
+        if form.is_binding and not unchecked:
+            return BackendError(problem, code="output_format_violated")
+        self._builder.feed(Degraded(problem))
+        return None
+
+    async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
+        """Return the last events of a failure, with everything the model had said."""
+        events = [*events, *self._builder.close("incomplete")]
+        await self._count()
+        if isinstance(error, TurnCancelled):
+            return await self._end(events + self._builder.cancel())
+        return await self._end(events + self._builder.fail(_failure(error), error.type))
+
+    async def _end(self, events: list[Event]) -> list[Event]:
+        """Make the terminal response durable, or say instead that it could not be."""
+        response = cast(TerminalEvent, events[-1]).response
+        notices = self._engine.notify(self.owner, response)
+        try:
+            events = await self._record.end(events, response, notices)
+        except StoreUnavailable as error:
+            if self.interruption is None:
+                self._store_error = error.with_traceback(None)
+            events, response = self._take_back(events, error)
+        else:
+            self._parts.remember(response)
+        self.ended = response
+        self._engine.observe(response)
+        return events
+
+    def _take_back(
+        self, events: list[Event], error: StoreUnavailable
+    ) -> tuple[list[Event], Response]:
+        """Return the end as a failure of the store, which will hear of it when it can."""
+        unshown, response = self._record.unshown(), cast(TerminalEvent, events[-1]).response
+        if isinstance(error, TurnLost) and self.interruption is not None:
+            return unshown + events, response  # it was told to end, and says so
+        events = unshown + _before_the_end(events) + self._builder.retract(_failure(error))
+        response = cast(TerminalEvent, events[-1]).response
+        if not isinstance(error, TurnLost):
+            notices = self._engine.notify(self.owner, response)
+            self._record.owe_end(events, response, notices)
+        return events, response
+
+    def _owe_failure(self, fault: AntiphonError) -> None:
+        """Queue the failure of a turn that may have begun after all, to be stored later."""
+        if self._builder.usage is None:
+            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
+        events = self._record.unshown() + self._builder.fail(_failure(fault), fault.type)
+        self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
+
+    async def _count(self) -> None:
+        if self._builder.usage is None:
+            output = self._builder.output
+            usage = await self._parts.size.run(estimate_usage, self.plan, output)
+            self._builder.note_estimate(usage)
+
+
+def _failure(error: AntiphonError) -> Failure:
+    wait = getattr(error, "retry_after", None)
+    later = f" Please try again in {wait:g}s." if wait is not None else ""
+    return Failure(error.code or error.type, error.message + later)
+
+
+def _before_the_end(events: list[Event]) -> list[Event]:
+    """Return the events without the terminal one and the error that announces it."""
+    end = -2 if len(events) > 1 and events[-2].type == "error" else -1
+    return events[:end]

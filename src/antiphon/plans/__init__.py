@@ -1,0 +1,1 @@
+"""What is asked of a model? Pure, as the protocol is."""

@@ -1,0 +1,75 @@
+"""What of a request can be done where the only tools are those that the caller runs?
+
+Shapes were checked when the request was read. Rule: nothing is dropped in silence. What would
+make the answer wrong is refused by name; what only loses something is listed in `degraded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from antiphon.plans.toolbox import Toolbox, gather_tools, resolve_choice
+from antiphon.protocol.items import Item
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.tools import ToolPolicy, read_choice
+
+__all__ = ["Checked", "check_request"]
+
+# Asking for what we always do is no degradation; asking for the rest is.
+_SEALED: Final = "reasoning.encrypted_content"
+_INCLUDED: Final = frozenset({"message.output_text.logprobs", _SEALED})
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What was found out about a request."""
+
+    toolbox: Toolbox
+    policy: ToolPolicy
+    degraded: list[str]
+
+
+def check_request(
+    request: CreateResponse,
+    items: Sequence[Item] = (),
+    *,
+    can_seal: bool = False,
+    how_to_seal: str = "",
+) -> Checked:
+    """Return what can be run of this request. Raise InvalidRequest for what must not be lost.
+
+    `items` is the whole context, because tools are offered there too. `how_to_seal` is said
+    with what needs sealing where nothing can be sealed.
+    """
+    tools = request.tools or []
+    toolbox, degraded = gather_tools(tools, items)
+    policy, unmeant = resolve_choice(read_choice(request.tool_choice), toolbox, tools)
+    degraded += unmeant
+    if request.only_compacts or request.generate is False:
+        policy = ToolPolicy("none")
+    if not can_seal:
+        unsealed = _needs_sealing(request)
+        degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
+    degraded += _unhonoured(request)
+    return Checked(toolbox, policy, degraded)
+
+
+def _needs_sealing(request: CreateResponse) -> list[str]:
+    found = [f"include ({name})" for name in request.include or () if name == _SEALED]
+    return found if request.compact_threshold is None else [*found, "context_management"]
+
+
+def _unhonoured(request: CreateResponse) -> list[str]:
+    found: list[str] = []
+    if request.include:
+        found += [f"include ({name})" for name in request.include if name not in _INCLUDED]
+    for index, entry in enumerate(request.context_management or ()):
+        if entry.type != "compaction":
+            found.append(f"context_management[{index}] ({entry.type}): nobody here knows it")
+        elif entry.compact_threshold is None:
+            found.append(f"context_management[{index}]: it has no compact_threshold")
+    if request.stream_options and request.stream_options.include_obfuscation:
+        found.append("stream_options.include_obfuscation")
+    return found

@@ -1,0 +1,129 @@
+"""How many tokens, when nobody has counted?
+
+Four bytes of text to a token, over everything that was sent: instructions, items and tool
+schemas, which in real agents are most of it. Keys and ids cost nothing. A picture or a file
+costs a fixed amount, however long the data URL is that holds it. Always an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.plans.plan import Plan
+from antiphon.protocol.items import Item, Part
+from antiphon.protocol.response import OutputDetails, Usage
+
+__all__ = [
+    "ATTACHMENT_TOKENS",
+    "BYTES_PER_TOKEN",
+    "Contents",
+    "contents_of",
+    "estimate_text",
+    "estimate_tokens",
+    "estimate_tools",
+    "estimate_usage",
+    "text_bytes",
+    "tool_text",
+]
+
+BYTES_PER_TOKEN: Final = 4
+ATTACHMENT_TOKENS: Final = 765
+"""What a picture of 1024 by 1024 pixels costs with GPT-4o; taken for all of unknown size."""
+
+_TEXTS: Final = (
+    *("text", "refusal", "arguments", "name", "input", "output", "content", "summary"),
+    # What is shown of calls that a server ran.
+    *("action", "code", "logs", "outputs", "queries", "query", "results", "sources", "url"),
+)
+_IMAGES: Final = frozenset(
+    # "image" is what a code interpreter drew.
+    {"input_image", "image_url", "image", "computer_screenshot", "image_generation_call"}
+)
+_FILES: Final = frozenset({"input_file", "input_video", "input_audio", "file"})
+
+
+class Contents(msgspec.Struct):
+    """What of a value costs tokens. `sealed` counts characters that only the server can read."""
+
+    texts: list[str] = []
+    images: list[Part] = []
+    files: int = 0
+    sealed: int = 0
+
+
+def contents_of(value: object) -> Contents:
+    """Return what costs tokens in items, parts or texts, in no order."""
+    found = Contents()
+    waiting: list[object] = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            found.texts.append(value)
+        elif isinstance(value, dict):
+            waiting.extend(_open(value, found))
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+    return found
+
+
+def _open(value: dict[str, Any], found: Contents) -> Iterable[object]:
+    """Note what the object itself costs and return what is in it."""
+    kind = value.get("type")
+    if isinstance(kind, str):
+        if kind in _IMAGES:
+            found.images.append(value)
+            return ()
+        if kind in _FILES:
+            found.files += 1
+            return ()
+    sealed = value.get("encrypted_content")
+    if isinstance(sealed, str):
+        found.sealed += len(sealed)
+    return [value[name] for name in _TEXTS if name in value]
+
+
+def text_bytes(text: str) -> int:
+    """Return how many bytes the text is in UTF-8; half a surrogate pair is no reason to fail."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def estimate_text(text: str) -> int:
+    """Return the estimated tokens of one text."""
+    return _tokens(text_bytes(text))
+
+
+def estimate_tokens(value: object) -> int:
+    """Return the estimated tokens of items, parts or texts. What is sealed costs nothing."""
+    found = contents_of(value)
+    attachments = len(found.images) + found.files
+    return _tokens(sum(map(text_bytes, found.texts))) + attachments * ATTACHMENT_TOKENS
+
+
+def tool_text(tool: Any) -> str:
+    """Return a tool as the text that a model reads, near enough: its JSON."""
+    return msgspec.json.encode(tool).decode()
+
+
+def estimate_tools(tools: Iterable[Any]) -> int:
+    """Return the estimated tokens of tools: all of their JSON is shown to the model."""
+    return _tokens(sum(len(msgspec.json.encode(tool)) for tool in tools))
+
+
+def estimate_usage(plan: Plan, output: Sequence[Item]) -> Usage:
+    """Return the estimated usage of a plan and what came of it."""
+    sent = estimate_tokens([plan.instructions or "", *plan.items]) + estimate_tools(plan.tools)
+    thought = sum(estimate_tokens(item) for item in output if item.get("type") == "reasoning")
+    said = sum(estimate_tokens(item) for item in output if item.get("type") != "reasoning")
+    return Usage(
+        input_tokens=sent,
+        output_tokens=said + thought,
+        output_tokens_details=OutputDetails(reasoning_tokens=thought),
+        total_tokens=sent + said + thought,
+    )
+
+
+def _tokens(size: int) -> int:
+    return -(-size // BYTES_PER_TOKEN)

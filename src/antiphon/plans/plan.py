@@ -1,0 +1,102 @@
+"""What a model is asked: all that was decided, and nothing of where it came from.
+
+Both wings make one: the engine from a request and its history, the client from a request that
+goes to a chat server. Whoever reaches a model reads it and says it in that model's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.plans.assess import Checked
+from antiphon.plans.lower import lower_tools
+from antiphon.plans.toolbox import Toolbox
+from antiphon.protocol.items import Item
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.tools import Tool, ToolPolicy
+
+__all__ = ["NO_TOOLS", "Plan", "make_plan"]
+
+NO_TOOLS: Final = Toolbox()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was decided about one call of the model, frozen.
+
+    `items` is the whole context in order: history first, then what is new. Other turns may have
+    the same items, so nobody changes one. None means that the caller left it to the model.
+    `tools` are the tools of the toolbox as functions, under their aliases; all of them stay
+    visible to the model, whatever `policy` allows.
+    """
+
+    model: str
+    items: Sequence[Item]
+    stream: bool = True
+    instructions: str | None = None
+    tools: Sequence[Tool] = ()
+    toolbox: Toolbox = NO_TOOLS
+    policy: ToolPolicy = ToolPolicy()
+    parallel_tool_calls: bool | None = None
+    format: Mapping[str, Any] | None = None
+    """`text.format` when it is not plain text: json_schema or json_object, as on the wire.
+
+    Or a grammar, in the words of a custom tool's `format`: the text must be of its language.
+    """
+    must_emulate: bool = False
+    """Whether `policy` is to be enforced without trust: the model did not obey it before."""
+    verbosity: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    max_output_tokens: int | None = None
+    reasoning_effort: str | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    service_tier: str | None = None
+    is_large: bool = False
+    """Whether the items are so many, or so long, that an event loop should not work on them."""
+    extra: Mapping[str, Any] = {}
+    """Request fields that are not of the protocol. Pass on or report as degraded."""
+
+
+def make_plan(
+    request: CreateResponse,
+    checked: Checked,
+    items: Sequence[Item],
+    model: str,
+    *,
+    is_large: bool = False,
+) -> Plan:
+    """Return what the model is asked. `items` is the whole context, `model` its name there."""
+    text = request.text
+    form = text.format if text else None
+    reasoning = request.reasoning
+    include = request.include or ()
+    return Plan(
+        model=model,
+        items=items,
+        # What runs in the background is followed, cancelled and cut off in mid-answer too.
+        stream=bool(request.stream or request.background),
+        instructions=request.instructions or None,
+        tools=lower_tools(checked.toolbox),
+        toolbox=checked.toolbox,
+        policy=checked.policy,
+        parallel_tool_calls=request.parallel_tool_calls,
+        format=form if form and form.get("type") != "text" else None,
+        verbosity=text.verbosity if text else None,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        max_output_tokens=request.max_output_tokens,
+        reasoning_effort=reasoning.effort if reasoning else None,
+        logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
+        top_logprobs=request.top_logprobs,
+        service_tier=request.service_tier,
+        is_large=is_large,
+        extra=request.extra,
+    )

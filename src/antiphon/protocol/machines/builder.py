@@ -1,0 +1,679 @@
+"""Deltas to events: the only place where events, ids, indexes and sequence numbers are born.
+
+Invariants, whatever the deltas:
+
+- sequence numbers count 0, 1, 2, … without a gap; the response's id never changes;
+- every item is added once and done once, under one id, at the next free output_index;
+- items are done in index order; several calls may be open at once, prose (a message, a
+  reasoning item, an item passed through) never stands beside an open item;
+- the text of every done event is the concatenation of its deltas, and the terminal response
+  holds exactly the items that were done;
+- there is one terminal event, and it is the last.
+
+What opens and closes what:
+
+    | delta            | while prose is open      | while calls are open                       |
+    |------------------|--------------------------|--------------------------------------------|
+    | text, refusal    | goes on, or a new part   | closes them if their arguments are whole   |
+    | reasoning        | goes on, or a new item   | JSON; is held back until they are, or the  |
+    | annotation, item | goes on, or a new item   | end, if they are not: a tail may come      |
+    | call opened      | prose closes             | one more is open                           |
+    | call made        | prose closes             | it is done when those before it are        |
+
+Nothing here knows the time or rolls dice: `mint` makes ids, and the times come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypedDict
+
+import msgspec
+
+from antiphon.protocol.call_ids import MAX_CALL_ID, CallIds
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    CallClosed,
+    CallGrew,
+    CallMade,
+    CallOpened,
+    Degraded,
+    Delta,
+    ItemPassed,
+    ReasoningGrew,
+    RefusalGrew,
+    Repaired,
+    Reported,
+    Stopped,
+    StopReason,
+    SummaryGrew,
+    TextGrew,
+    TierUsed,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.events import (
+    AnnotationEvent,
+    ArgumentsDelta,
+    ArgumentsDone,
+    ContentPartAdded,
+    ContentPartDone,
+    CustomInputDelta,
+    CustomInputDone,
+    Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
+    LifecycleEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+    SummaryPartAdded,
+    SummaryPartDone,
+    SummaryTextDelta,
+    SummaryTextDone,
+    error_event,
+)
+from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
+from antiphon.protocol.items import Item, item_prefix, item_type
+from antiphon.protocol.machines.open_items import OpenCall, OpenPart, OpenProse, copy_json
+from antiphon.protocol.response import (
+    Failure,
+    IncompleteDetails,
+    Notes,
+    Response,
+    Usage,
+    add_notes,
+)
+from antiphon.protocol.unwrap import is_object
+
+__all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
+
+Mint = Callable[[str], str]
+ReasoningAs = Literal["content", "summary"]
+Seal = Callable[[Item], str]
+
+_Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
+
+_WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+}
+_ItemStatus = Literal["completed", "incomplete"]
+
+
+class _Place(TypedDict):
+    sequence_number: int
+    item_id: str
+    output_index: int
+
+
+_RUNNING: Final = "in_progress"
+
+
+class ResponseBuilder:
+    """Builds one response. Feed it deltas; it answers with the events to send.
+
+    `response` is the response as it begins: id, model, echoes of the request. The builder
+    owns it from here on. `seal` is shown each reasoning item when it is done, and returns its
+    `encrypted_content`: "" for none. Without `has_error_event`, `response.failed` alone reports a
+    failure, as it has to over a WebSocket. `is_taken` tells whether the history uses a call id.
+    """
+
+    def __init__(
+        self,
+        response: Response,
+        mint: Mint,
+        *,
+        reasoning_as: ReasoningAs = "content",
+        seal: Seal | None = None,
+        has_error_event: bool = True,
+        is_taken: Callable[[str], bool] = lambda call_id: False,
+    ) -> None:
+        self._response = response
+        self._has_error_event = has_error_event
+        self._mint = mint
+        self._seal = seal
+        self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
+        self._sequence = 0
+        self._indexes = 0
+        self._output: list[Item] = []
+        self._prose: OpenProse | None = None
+        self._calls: dict[int, OpenCall] = {}
+        self._held: list[_Prose] = []
+        self._call_ids = CallIds(is_taken=is_taken)
+        self._events: list[Event] = []
+        self._stop: StopReason | None = None
+        self._end_number = 0
+        self._made = 0
+
+    @property
+    def usage(self) -> Usage | None:
+        """What a backend counted so far."""
+        return self._response.usage
+
+    @property
+    def has_stopped(self) -> bool:
+        """Say whether the model stopped by itself."""
+        return self._stop is not None
+
+    @property
+    def answer_text(self) -> str | None:
+        """The text of a finished answer, or None if it is none: cut off, refused or a call."""
+        parts = [
+            part
+            for item in self._output
+            if item.get("type") == "message"
+            for part in item["content"]
+        ]
+        if self._stop != "stop" or not parts or any("refusal" in part for part in parts):
+            return None
+        return "".join(part["text"] for part in parts)
+
+    @property
+    def output(self) -> list[Item]:
+        """Return copies of the items that are done."""
+        items: list[Item] = copy_json(self._output)
+        return items
+
+    def start(self, *, is_queued: bool = False) -> list[Event]:
+        """Return the events that begin every stream. One that is queued has yet to `go_on`.
+
+        They may be asked for again, as they are then, until there are others.
+        """
+        self._sequence = 0
+        self._announce(ResponseCreated, "queued" if is_queued else _RUNNING)
+        if not is_queued:
+            return self.go_on()
+        self._announce(ResponseQueued, "queued")
+        return self._take()
+
+    def go_on(self) -> list[Event]:
+        """Return the event that says that a queued response is queued no more."""
+        self._announce(ResponseInProgress, _RUNNING)
+        return self._take()
+
+    def feed(self, delta: Delta) -> list[Event]:
+        """Return the events that this delta causes; often one, sometimes none."""
+        _HANDLERS[type(delta)](self, delta)
+        return self._take()
+
+    def feed_all(self, deltas: Iterable[Delta]) -> list[Event]:
+        """Return the events that these deltas cause. If one is refused, those before it wait.
+
+        They come with the events of whatever is called next, which is how the stream ends.
+        """
+        for delta in deltas:
+            _HANDLERS[type(delta)](self, delta)
+        return self._take()
+
+    def close(self, status: _ItemStatus | None = None) -> list[Event]:
+        """Close what is open. Without a status, the model's stop reason says how."""
+        if status is None:
+            status = "incomplete" if self._stop in _WHY_INCOMPLETE else "completed"
+        self._close_all(status)
+        return self._take()
+
+    def finish(self, at: int) -> list[Event]:
+        """Close what is open and end the response as the model's stop reason says."""
+        if self._stop is None:
+            raise BackendError("the model broke off", code="upstream_closed")
+        self._close_all("incomplete" if self._stop in _WHY_INCOMPLETE else "completed")
+        self._end_number = self._sequence
+        reason = _WHY_INCOMPLETE.get(self._stop)
+        if reason is None:
+            # A clock may be set back while a turn runs.
+            self._response.completed_at = max(at, self._response.created_at)
+            self._announce(ResponseCompleted, "completed")
+        else:
+            self._response.incomplete_details = IncompleteDetails(reason)
+            self._announce(ResponseIncomplete, "incomplete")
+        return self._take()
+
+    def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
+        """Close what is open and end the response as failed: the error event, then the end."""
+        return self._fail(failure, kind, is_kept=True)
+
+    def retract(self, failure: Failure) -> list[Event]:
+        """Replace a terminal event that was built but not sent by a failure.
+
+        What was closed before it stays closed, and its events count.
+        """
+        self._sequence = self._end_number
+        self._response.completed_at = None
+        self._response.incomplete_details = None
+        return self._fail(failure, "server_error", is_kept=False)
+
+    def cancel(self) -> list[Event]:
+        """Close what is open and end the response as cancelled.
+
+        There is no event of that name: it is an incomplete response whose status says more.
+        `incomplete_details` stays null: clients know no reason for this end.
+        """
+        self._close_all("incomplete")
+        self._end_number = self._sequence
+        self._announce(ResponseIncomplete, "cancelled")
+        return self._take()
+
+    def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
+        self._close_all("incomplete")
+        self._end_number = self._sequence
+        self._response.error = failure
+        if self._has_error_event:
+            self._emit(error_event(self._response, self._sequence, kind, is_kept=is_kept))
+        self._announce(ResponseFailed, "failed")
+        return self._take()
+
+    # What is noted for the end.
+
+    def _note_usage(self, delta: UsageKnown) -> None:
+        self._response.usage = delta.usage
+
+    def _note_tier(self, delta: TierUsed) -> None:
+        self._response.service_tier = delta.tier
+
+    def _note_degraded(self, delta: Degraded | Reported) -> None:
+        notes = self._response.antiphon or Notes()
+        degraded = add_notes(notes.degraded, (delta.what,))
+        if len(degraded) > len(notes.degraded):
+            self._response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
+
+    def _note_repaired(self, delta: Repaired) -> None:
+        notes = self._response.antiphon or Notes()
+        repaired = (*notes.repaired, delta.what)
+        self._response.antiphon = msgspec.structs.replace(notes, repaired=repaired)
+
+    def _note_stop(self, delta: Stopped) -> None:
+        self._stop = delta.reason
+
+    def note_estimate(self, usage: Usage) -> None:
+        """Take an estimate where no backend has counted, and say that it is one."""
+        notes = self._response.antiphon or Notes()
+        self._response.antiphon = msgspec.structs.replace(notes, usage="estimated")
+        self._response.usage = usage
+
+    # Prose: one item at a time, one part at a time.
+
+    def _tell_prose(self, delta: _Prose) -> None:
+        if getattr(delta, "text", None) == "":
+            return
+        if self._calls and not self._end_whole_calls():
+            self._held.append(delta)
+            return
+        match delta:
+            case TextGrew():
+                self._ensure_part("message", "output_text")
+                self._tell_text(delta)
+            case RefusalGrew():
+                self._grow_part("message", "refusal", delta.text)
+            case ReasoningGrew():
+                self._grow_part("reasoning", self._reasoning_kind, delta.text)
+            case SummaryGrew():
+                self._grow_part("reasoning", "summary_text", delta.text)
+            case AnnotationAdded():
+                self._annotate(delta.annotation)
+            case ItemPassed():
+                self._pass_item(delta.item)
+
+    def _tell_text(self, delta: TextGrew) -> None:
+        """Go on with the text that is open, as nearly always: then nothing is open beside it."""
+        prose, text = self._prose, delta.text
+        part = prose.part if prose is not None else None
+        if prose is None or part is None or part.kind != "output_text" or not text:
+            self._tell_prose(delta)
+            return
+        part.growing.add(text)
+        logprobs: list[dict[str, Any]] = []
+        if delta.logprobs:
+            part.logprobs.extend(delta.logprobs)
+            logprobs = copy_json(list(delta.logprobs))
+        self._events.append(
+            OutputTextDelta(
+                sequence_number=self._sequence,
+                item_id=prose.id,
+                output_index=prose.index,
+                content_index=part.index,
+                delta=text,
+                logprobs=logprobs,
+            )
+        )
+        self._sequence += 1
+
+    def _grow_part(self, item: Literal["message", "reasoning"], kind: str, text: str) -> None:
+        prose, part = self._ensure_part(item, kind)
+        part.growing.add(text)
+        place = self._place(prose)
+        if kind == "summary_text":
+            self._emit(SummaryTextDelta(summary_index=part.index, delta=text, **place))
+        elif kind == "refusal":
+            self._emit(RefusalDelta(content_index=part.index, delta=text, **place))
+        else:
+            self._emit(ReasoningTextDelta(content_index=part.index, delta=text, **place))
+
+    def _annotate(self, annotation: dict[str, Any]) -> None:
+        prose, part = self._ensure_part("message", "output_text")
+        part.annotations.append(copy_json(annotation))
+        self._emit(
+            AnnotationEvent(
+                content_index=part.index,
+                annotation_index=len(part.annotations) - 1,
+                annotation=copy_json(annotation),
+                **self._place(prose),
+            )
+        )
+
+    def _pass_item(self, item: Item) -> None:
+        self._close_prose("completed")
+        whole = copy_json(item)
+        whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
+        index = self._next_index()
+        if whole["type"] == "image_generation_call" and whole.get("status") == "completed":
+            self._add_item(index, copy_json(whole | {"status": _RUNNING, "result": None}))
+            for event in (ImageInProgress, ImageGenerating, ImageCompleted):
+                number = self._sequence
+                self._emit(event(sequence_number=number, item_id=whole["id"], output_index=index))
+        else:
+            self._add_item(index, copy_json(whole))
+        self._end_item(index, whole)
+
+    def _ensure_part(
+        self, item: Literal["message", "reasoning"], kind: str
+    ) -> tuple[OpenProse, OpenPart]:
+        prose = self._prose
+        if prose is None or prose.kind != item:
+            self._close_prose("completed")
+            prose = self._open_prose(item)
+        part = prose.part
+        if part is None or part.kind != kind:
+            self._close_part(prose)
+            part = self._open_part(prose, kind)
+        return prose, part
+
+    def _open_prose(self, kind: Literal["message", "reasoning"]) -> OpenProse:
+        self._prose = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._next_index())
+        self._add_item(prose.index, prose.item("in_progress"))
+        return prose
+
+    def _open_part(self, prose: OpenProse, kind: str) -> OpenPart:
+        siblings = prose.summary if kind == "summary_text" else prose.content
+        prose.part = part = OpenPart(kind, len(siblings))
+        blank = part.part("")
+        if kind == "summary_text":
+            place = self._place(prose)
+            self._emit(SummaryPartAdded(summary_index=part.index, part=blank, **place))
+        else:
+            self._emit(
+                ContentPartAdded(
+                    sequence_number=self._sequence,
+                    item_id=prose.id,
+                    output_index=prose.index,
+                    content_index=part.index,
+                    part=blank,
+                )
+            )
+        return part
+
+    def _close_part(self, prose: OpenProse) -> None:
+        part = prose.part
+        if part is None:
+            return
+        text = part.growing.text()
+        if part.kind == "output_text":
+            self._emit(
+                OutputTextDone(
+                    sequence_number=self._sequence,
+                    item_id=prose.id,
+                    output_index=prose.index,
+                    content_index=part.index,
+                    text=text,
+                    logprobs=copy_json(part.logprobs) if part.logprobs else [],
+                )
+            )
+        elif part.kind == "refusal":
+            place = self._place(prose)
+            self._emit(RefusalDone(content_index=part.index, refusal=text, **place))
+        elif part.kind == "summary_text":
+            place = self._place(prose)
+            self._emit(SummaryTextDone(summary_index=part.index, text=text, **place))
+        else:
+            place = self._place(prose)
+            self._emit(ReasoningTextDone(content_index=part.index, text=text, **place))
+        self._end_part(prose, part, text)
+
+    def _end_part(self, prose: OpenProse, part: OpenPart, text: str) -> None:
+        prose.part = None
+        whole = part.part(text)
+        told = copy_json(whole)
+        if part.kind == "summary_text":
+            prose.summary.append(whole)
+            place = self._place(prose)
+            self._emit(SummaryPartDone(summary_index=part.index, part=told, **place))
+        else:
+            prose.content.append(whole)
+            self._emit(
+                ContentPartDone(
+                    sequence_number=self._sequence,
+                    item_id=prose.id,
+                    output_index=prose.index,
+                    content_index=part.index,
+                    part=told,
+                )
+            )
+
+    def _close_prose(self, status: _ItemStatus) -> None:
+        prose = self._prose
+        if prose is None:
+            return
+        self._close_part(prose)
+        self._prose = None
+        item = prose.item(self._after_a_cut(status))
+        if self._seal is not None and prose.kind == "reasoning":
+            sealed = self._seal(copy_json(item))
+            item |= {"encrypted_content": sealed} if sealed else {}
+        self._end_item(prose.index, item)
+
+    # Calls: many may be open, and they end in the order in which they began.
+
+    def _open_call(self, delta: CallOpened) -> None:
+        if delta.key in self._calls:
+            raise BackendError(
+                f"the model opened call {delta.key} twice", code="upstream_invalid_response"
+            )
+        self._add_call(delta.key, delta, "")
+
+    def _make_call(self, delta: CallMade) -> None:
+        """Tell a call from its opening to its end, at once if nothing before it is open."""
+        if delta.kind in WHOLE and payload_of(delta.kind, delta.said) is None:
+            raise BackendError(
+                f"the model's call of {delta.name} is none", code="upstream_invalid_response"
+            )
+        self._made += 1
+        call = self._add_call(-self._made, delta, delta.said)
+        if delta.said:
+            self._add_arguments(call, delta.said)
+        self._end_call(CallClosed(-self._made))
+
+    def _add_call(self, key: int, delta: CallOpened | CallMade, said: str) -> OpenCall:
+        self._close_prose("completed")
+        call_id = self._claim_call_id(delta.call_id)
+        item_id = self._mint(item_prefix(FAMILIES[delta.kind].call))
+        call = OpenCall(
+            item_id, self._next_index(), call_id, delta.name, delta.kind, delta.namespace
+        )
+        self._calls[key] = call
+        self._add_item(call.index, call.opening(said))
+        return call
+
+    def _claim_call_id(self, wished: str | None) -> str:
+        """Return the backend's own id if it is short and free, else a derived one, and report it.
+
+        Some backends repeat an id within an answer, or count from 0 in every answer.
+        """
+        call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])
+        if wished and call_id != wished:
+            is_short = len(wished) <= MAX_CALL_ID
+            why = f"'{wished}' is taken" if is_short else f"has {len(wished)} characters"
+            self._note_degraded(Degraded(f"call_id: the upstream's {why}; it is '{call_id}' here"))
+        return call_id
+
+    def _grow_call(self, delta: CallGrew) -> None:
+        call = self._calls.get(delta.key)
+        if call is None:
+            if delta.arguments.strip():
+                raise BackendError(
+                    f"arguments arrived for call {delta.key}, which is not open",
+                    code="upstream_invalid_response",
+                )
+            return
+        if not delta.arguments:
+            return
+        call.is_whole = False
+        self._add_arguments(call, delta.arguments)
+        if self._held and self._end_whole_calls():
+            self._tell_held()
+
+    def _add_arguments(self, call: OpenCall, text: str) -> None:
+        call.growing.add(text)
+        place = self._place(call)
+        if call.kind == "function":
+            self._emit(ArgumentsDelta(delta=text, **place))
+        elif call.kind == "custom":
+            self._emit(CustomInputDelta(delta=text, **place))
+
+    def _end_call(self, delta: CallClosed) -> None:
+        call = self._calls.get(delta.key)
+        if call is None:
+            return
+        call.is_whole = True
+        for key, first in list(self._calls.items()):
+            if not first.is_whole:
+                break
+            self._close_call(key, "completed")
+        if self._held and not self._calls:
+            self._tell_held()
+
+    def _end_whole_calls(self) -> bool:
+        """Close the open calls if all are whole; say whether none is open any more."""
+        if not all(call.check_whole() for call in self._calls.values()):
+            return False
+        self._end_calls()
+        return True
+
+    def _end_calls(self) -> None:
+        for key in list(self._calls):
+            self._close_call(key, "completed")
+
+    def _close_call(self, key: int, status: _ItemStatus) -> None:
+        call = self._calls.pop(key)
+        status = self._after_a_cut(status)
+        if call.kind == "function" and not call.growing.text() and status == "completed":
+            # A call without arguments: clients parse the string, and "" is not JSON.
+            self._add_arguments(call, "{}")
+        said = call.growing.text()
+        place = self._place(call)
+        if call.kind == "function":
+            if status == "completed" and not is_object(said):
+                whose = f"call {call.call_id} of '{call.name}'"
+                self._note_degraded(Degraded(f"tools: the arguments of {whose} are no JSON object"))
+            self._emit(ArgumentsDone(arguments=said, name=call.name, **place))
+        elif call.kind == "custom":
+            self._emit(CustomInputDone(input=said, **place))
+        self._end_item(call.index, call.item(status, said))
+
+    def _tell_held(self) -> None:
+        held, self._held = self._held, []
+        for delta in held:
+            self._tell_prose(delta)
+
+    # The end, and how events are born.
+
+    def _close_all(self, status: _ItemStatus) -> None:
+        """Close everything; at a cut, what is not whole or comes last is incomplete."""
+        if self._held:
+            # The model went on to prose: the cut, if it is one, is there, unless in a call too.
+            # But an item that was passed on cannot be made to say that it comes after a cut.
+            may_cut = status == "incomplete" and not any(
+                isinstance(delta, ItemPassed) for delta in self._held
+            )
+            for key in list(self._calls):
+                is_cut = may_cut and not self._calls[key].check_whole()
+                self._close_call(key, "incomplete" if is_cut else "completed")
+            self._tell_held()
+        for key in list(self._calls):
+            is_last = len(self._calls) == 1
+            is_cut = status == "incomplete" and (is_last or not self._calls[key].check_whole())
+            self._close_call(key, "incomplete" if is_cut else "completed")
+        self._close_prose(status)
+
+    def _after_a_cut(self, status: _ItemStatus) -> _ItemStatus:
+        """Return the status of the next item: incomplete items are always the last ones."""
+        is_cut = bool(self._output) and self._output[-1].get("status") == "incomplete"
+        return "incomplete" if is_cut else status
+
+    def _add_item(self, index: int, item: Item) -> None:
+        self._emit(OutputItemAdded(sequence_number=self._sequence, output_index=index, item=item))
+
+    def _end_item(self, index: int, item: Item) -> None:
+        self._output.append(item)
+        self._emit(
+            OutputItemDone(sequence_number=self._sequence, output_index=index, item=copy_json(item))
+        )
+
+    def _next_index(self) -> int:
+        self._indexes += 1
+        return self._indexes - 1
+
+    def _announce(self, event: type[LifecycleEvent], status: str) -> None:
+        """Tell the response as it is now, with this status."""
+        output = copy_json(self._output) if self._output else []
+        now = msgspec.structs.replace(self._response, status=status, output=output)
+        self._emit(event(sequence_number=self._sequence, response=now))
+
+    def _place(self, it: OpenProse | OpenCall) -> _Place:
+        """Return what the next event says of its place, if it is about this item."""
+        return {
+            "sequence_number": self._sequence,
+            "item_id": it.id,
+            "output_index": it.index,
+        }
+
+    def _emit(self, event: Event) -> None:
+        """Tell an event, which has the next sequence number."""
+        self._events.append(event)
+        self._sequence += 1
+
+    def _take(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+
+# One table for all builders; to bind these methods anew would cost in every turn.
+_HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
+    TextGrew: ResponseBuilder._tell_text,
+    RefusalGrew: ResponseBuilder._tell_prose,
+    ReasoningGrew: ResponseBuilder._tell_prose,
+    SummaryGrew: ResponseBuilder._tell_prose,
+    AnnotationAdded: ResponseBuilder._tell_prose,
+    ItemPassed: ResponseBuilder._tell_prose,
+    CallOpened: ResponseBuilder._open_call,
+    CallGrew: ResponseBuilder._grow_call,
+    CallClosed: ResponseBuilder._end_call,
+    CallMade: ResponseBuilder._make_call,
+    UsageKnown: ResponseBuilder._note_usage,
+    TierUsed: ResponseBuilder._note_tier,
+    Degraded: ResponseBuilder._note_degraded,
+    Reported: ResponseBuilder._note_degraded,
+    Repaired: ResponseBuilder._note_repaired,
+    Stopped: ResponseBuilder._note_stop,
+}

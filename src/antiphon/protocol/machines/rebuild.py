@@ -1,0 +1,294 @@
+"""A builder in the state in which another one stopped, from the events that it told.
+
+What a builder knows is in its events, but for what it held back. So a log that ends in the
+middle can be brought to a right end by another process: what is open is closed, and counting
+goes on. Events that are told together (a text and its part, arguments and their call, an item
+that was passed on) may have been torn apart; what the new builder says first is then the half
+that is missing. Items that were done stay as they are, sealed or not.
+
+Nothing is repaired: a log that the referee objects to, or that says more than a builder of
+this version can say, is a `BrokenStream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.protocol.errors import BrokenStream
+from antiphon.protocol.events import (
+    AnnotationEvent,
+    ArgumentsDelta,
+    ArgumentsDone,
+    ContentPartAdded,
+    ContentPartDone,
+    CustomInputDelta,
+    CustomInputDone,
+    ErrorEvent,
+    Event,
+    ImageCompleted,
+    ImageGenerating,
+    ImageInProgress,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseInProgress,
+    ResponseQueued,
+    SummaryPartAdded,
+    SummaryPartDone,
+    SummaryTextDelta,
+    SummaryTextDone,
+    event_type,
+)
+from antiphon.protocol.families import WHOLE, Family, Kind, call_family
+from antiphon.protocol.items import Item, Part
+from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
+from antiphon.protocol.machines.open_items import OpenCall, OpenPart, OpenProse, copy_json
+from antiphon.protocol.machines.referee import Referee
+from antiphon.protocol.response import Failure, Response
+
+__all__ = ["rebuild"]
+
+_TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
+_TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
+_PartAdded = ContentPartAdded | SummaryPartAdded
+_PartDone = ContentPartDone | SummaryPartDone
+
+_PART_KINDS: Final = frozenset({"output_text", "refusal", "reasoning_text", "summary_text"})
+
+
+def rebuild(
+    response: Response,
+    events: Iterable[Event],
+    mint: Mint,
+    *,
+    reasoning_as: ReasoningAs = "content",
+    seal: Seal | None = None,
+    has_error_event: bool = True,
+) -> ResponseBuilder:
+    """Return a builder in the state after these events, which did not come to an end.
+
+    `response` is the stored one. With no events at all it is a new builder, to be started.
+    Raise BrokenStream if a builder of this version cannot have told them.
+    """
+    begun = msgspec.structs.replace(response, output=[])
+    builder = _Rebuilt(
+        begun, mint, reasoning_as=reasoning_as, seal=seal, has_error_event=has_error_event
+    )
+    referee = Referee()
+    last: Event | None = None
+    for event in events:
+        violations = referee.judge(event)
+        if violations:
+            raise _broken(violations[0].message)
+        builder.recall(event)
+        last = event
+    builder.mend(last)
+    return builder
+
+
+class _Rebuilt(ResponseBuilder):
+    """A builder that remembers what another one told. The referee has seen it before."""
+
+    def __init__(
+        self,
+        response: Response,
+        mint: Mint,
+        *,
+        reasoning_as: ReasoningAs,
+        seal: Seal | None,
+        has_error_event: bool,
+    ) -> None:
+        super().__init__(
+            response,
+            mint,
+            reasoning_as=reasoning_as,
+            seal=seal,
+            has_error_event=has_error_event,
+        )
+        self._told_failure: Failure | None = None
+        self._image: tuple[int, Item] | None = None
+        """An image that was announced and is not done."""
+        self._recalls: dict[type[Any], Callable[[Any], None]] = {
+            **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), _skip),
+            **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._recall_part),
+            **dict.fromkeys((ContentPartDone, SummaryPartDone), self._recall_part_done),
+            **dict.fromkeys((OutputTextDelta, RefusalDelta), self._recall_text),
+            **dict.fromkeys((ReasoningTextDelta, SummaryTextDelta), self._recall_text),
+            **dict.fromkeys((OutputTextDone, RefusalDone), _skip),
+            **dict.fromkeys((ReasoningTextDone, SummaryTextDone), _skip),
+            **dict.fromkeys((ArgumentsDone, CustomInputDone), _skip),
+            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), _skip),
+            AnnotationEvent: self._recall_annotation,
+            **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._recall_said),
+            OutputItemAdded: self._recall_item,
+            OutputItemDone: self._recall_item_done,
+            ErrorEvent: self._recall_error,
+        }
+
+    def recall(self, event: Event) -> None:
+        """Take an event that was told, and be where its teller was."""
+        take = self._recalls.get(type(event))
+        if take is None:
+            raise _broken(f"{event_type(event)} cannot be gone on from")
+        take(event)
+        self._sequence += 1
+
+    def mend(self, last: Event | None) -> None:
+        """Say what goes with the last event and is missing."""
+        match last:
+            case ResponseCreated() if last.response.status == "queued":
+                self._announce(ResponseQueued, "queued")
+            case OutputTextDone() | RefusalDone() | ReasoningTextDone() | SummaryTextDone():
+                prose, part = self._open_text()
+                self._end_part(prose, part, part.growing.text())
+            case ArgumentsDone():
+                self._mend_call(last.output_index, last.arguments)
+            case CustomInputDone():
+                self._mend_call(last.output_index, last.input)
+            case _ if self._image is not None:
+                # Its events are sent together; those that did not arrive had the image.
+                index, item = self._image
+                self._end_item(index, item | {"status": "failed", "result": ""})
+            case OutputItemAdded() if not self._is_open(last.output_index):
+                self._end_item(last.output_index, copy_json(last.item))
+        open_items = len(self._calls) + (self._prose is not None)
+        if self._indexes != len(self._output) + open_items:
+            raise _broken("an item that was passed on is not done")
+
+    def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
+        """End as failed. An error event that was sent already stands; only the end is missing."""
+        if self._told_failure is None:
+            return super()._fail(failure, kind, is_kept=is_kept)
+        self._end_number = self._sequence
+        self._response.error = self._told_failure
+        self._announce(ResponseFailed, "failed")
+        return self._take()
+
+    def cancel(self) -> list[Event]:
+        """End as cancelled, or as failed if that was told already."""
+        if self._told_failure is None:
+            return super().cancel()
+        return self.fail(self._told_failure)
+
+    def _mend_call(self, index: int, said: str) -> None:
+        call = self._calls.pop(index)
+        # One that is done without arguments was cut off: a whole one would have had "{}". Of a
+        # plain text nobody can tell.
+        is_whole = call.kind == "function" and call.check_whole()
+        status = self._after_a_cut("completed" if is_whole else "incomplete")
+        self._end_item(call.index, call.item(status, said))
+
+    def _is_open(self, index: int) -> bool:
+        return index in self._calls or self._prose is not None
+
+    def _open_text(self) -> tuple[OpenProse, OpenPart]:
+        if self._prose is None or self._prose.part is None:
+            raise _broken("a part of an item that was passed on")
+        return self._prose, self._prose.part
+
+    # What each event tells of the state.
+
+    def _recall_item(self, event: OutputItemAdded) -> None:
+        index, item = self._next_index(), event.item
+        kind, item_id = item.get("type"), str(item.get("id"))
+        if item.get("status") != "in_progress":
+            return
+        family = call_family(item)
+        if family is not None:
+            self._recall_call(index, item, family)
+        elif kind == "image_generation_call":
+            self._image = (index, copy_json(item))
+        elif kind == "message" or kind == "reasoning":
+            self._prose = OpenProse(kind, item_id, index)
+            _compare(item, self._prose.item("in_progress"))
+
+    def _recall_call(self, index: int, item: Item, family: Family) -> None:
+        item_id, call_id = str(item.get("id")), str(item.get("call_id"))
+        self._call_ids.add(call_id)
+        if family.kind in WHOLE:
+            self._calls[index] = _TornCall(item_id, index, call_id, family.kind, item)
+            return
+        name, namespace = str(item.get("name")), item.get("namespace")
+        call = OpenCall(item_id, index, call_id, name, family.kind, namespace)
+        self._calls[index] = call
+        _compare(item, call.item("in_progress", ""))
+
+    def _recall_item_done(self, event: OutputItemDone) -> None:
+        self._output.append(copy_json(event.item))
+        self._image = None
+        if self._calls.pop(event.output_index, None) is None:
+            self._prose = None
+
+    def _recall_part(self, event: _PartAdded) -> None:
+        prose, kind = self._prose, event.part.get("type")
+        if prose is None or kind not in _PART_KINDS:
+            raise _broken(f"a part of kind {kind!r} cannot be gone on from")
+        siblings = prose.summary if kind == "summary_text" else prose.content
+        prose.part = OpenPart(str(kind), len(siblings))
+        _compare(event.part, prose.part.part(""))
+
+    def _recall_part_done(self, event: _PartDone) -> None:
+        prose, part = self._open_text()
+        prose.part = None
+        whole = part.part(part.growing.text())
+        (prose.summary if part.kind == "summary_text" else prose.content).append(whole)
+        _compare(event.part, whole)
+
+    def _recall_text(self, event: _TextDelta) -> None:
+        _, part = self._open_text()
+        part.growing.add(event.delta)
+        if isinstance(event, OutputTextDelta):
+            part.logprobs.extend(copy_json(event.logprobs or []))
+
+    def _recall_annotation(self, event: AnnotationEvent) -> None:
+        _, part = self._open_text()
+        part.annotations.append(copy_json(event.annotation))
+
+    def _recall_said(self, event: ArgumentsDelta | CustomInputDelta) -> None:
+        call = self._calls.get(event.output_index)
+        if call is None:
+            raise _broken("arguments of a call that was passed on")
+        call.growing.add(event.delta)
+
+    def _recall_error(self, event: ErrorEvent) -> None:
+        self._told_failure = Failure(event.code, event.message)
+
+
+class _TornCall(OpenCall):
+    """A call that is told whole, of which only the opening was told: what it says is lost."""
+
+    def __init__(self, item_id: str, index: int, call_id: str, kind: Kind, told: Item) -> None:
+        super().__init__(item_id, index, call_id, kind, kind)
+        self._told = copy_json(told)
+
+    def item(self, status: str, said: str) -> Item:
+        """Return what was told of it."""
+        return {**copy_json(self._told), "status": status}
+
+    def check_whole(self) -> bool:
+        """Say that it is not, so that it ends as incomplete and nobody runs it."""
+        return False
+
+
+def _skip(event: Event) -> None:
+    """An event that changes nothing in a builder."""
+
+
+def _compare(told: Item | Part, made: Item | Part) -> None:
+    """Make sure that what is gone on from is what was told, and not less."""
+    if told != made:
+        raise _broken(f"{told.get('type')} has fields that cannot be gone on from")
+
+
+def _broken(why: str) -> BrokenStream:
+    return BrokenStream(f"the log cannot be gone on from: {why}", code="log_broken")

@@ -1,0 +1,1 @@
+"""What does each route answer?"""

@@ -1,0 +1,78 @@
+"""GET /v1/models: what can be asked for, and what is known of it.
+
+One answer serves two kinds of clients: `data` holds objects as OpenAI's API has them, `models`
+holds entries for Codex. What nobody knows of a model is left out of its object. What the
+upstream stated besides is in it too, but never in place of what we state ourselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from antiphon.backends.base import ModelInfo
+from antiphon.protocol.errors import NotFound
+from antiphon.server.api.codex import codex_entries
+from antiphon.server.app import Call, Route
+
+__all__ = ["ROUTES"]
+
+
+async def list_models(call: Call) -> web.StreamResponse:
+    """Return every model of every provider."""
+    catalog = call.app.engine.catalog
+    models = await catalog.models()
+    body = {
+        "object": "list",
+        "data": [_as_object(model) for model in models],
+        "models": codex_entries(models, catalog.default_model),
+    }
+    return call.json(msgspec.json.encode(body))
+
+
+async def retrieve(call: Call) -> web.StreamResponse:
+    """Return one model."""
+    for model in await call.app.engine.catalog.models():
+        if model.id == call.path_id:
+            return call.json(msgspec.json.encode(_as_object(model)))
+    raise NotFound(
+        f"The model '{call.path_id}' does not exist here.", code="model_not_found", param="model"
+    )
+
+
+def _as_object(model: ModelInfo) -> dict[str, Any]:
+    stated = dict(model.facts or {})
+    abilities = _by_word(stated.pop("capabilities", None))
+    body: dict[str, Any] = {
+        **stated,
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": model.owned_by,
+    }
+    facts = {
+        "display_name": model.display_name,
+        "context_length": model.context_length,
+        "max_output_tokens": model.max_output_tokens,
+        "input_modalities": model.modalities,
+        "reasoning_levels": model.reasoning_levels,
+    }
+    body |= {key: value for key, value in facts.items() if value is not None}
+    if model.supports_tools is not None:
+        abilities["function_calling"] = model.supports_tools
+    return body | ({"capabilities": abilities} if abilities else {})
+
+
+def _by_word(abilities: object) -> dict[str, Any]:
+    """Return the upstream's abilities as words with a value; some servers list the words alone."""
+    if isinstance(abilities, list):
+        return {word: True for word in abilities if isinstance(word, str)}
+    return dict(abilities) if isinstance(abilities, dict) else {}
+
+
+ROUTES: Final = [
+    Route("GET", "/v1/models", list_models),
+    Route("GET", "/v1/models/{id}", retrieve, takes_rest=True),
+]

@@ -1,0 +1,1 @@
+"""How do events reach a client?"""

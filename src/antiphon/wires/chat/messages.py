@@ -1,0 +1,290 @@
+"""Turns as messages of the chat API, and a cache of the messages that cannot change. Pure.
+
+`write_messages` writes all items. `write_thread` returns the same messages and reports for a
+thread, but keeps the part that cannot change any more as bytes: finished turns, up to the first
+call that still waits for its result. Only what follows is written at each turn. If a result
+arrives for a call that was settled before, everything is written again, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from antiphon.plans.lower import Lowering, lower_items
+from antiphon.plans.plan import NO_TOOLS
+from antiphon.plans.toolbox import Toolbox
+from antiphon.protocol.items import Item, text_of
+from antiphon.protocol.pieces import encode_long
+from antiphon.protocol.thread import Thread
+from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
+from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.chat.turns import Arranger, Call, Entry, Said, Turn
+
+__all__ = ["ChatMessage", "write_messages", "write_thread"]
+
+# JSON objects in the words of the chat API.
+ChatMessage = dict[str, Any]
+
+_SYSTEM: Final = frozenset({"system", "developer"})
+_NO_OUTPUT: Final = "(no output was provided for this call)"
+# A call that was not answered for so many turns does not hold up those behind it any longer.
+_PATIENCE: Final = 32
+
+
+class _Written(NamedTuple):
+    """What was written of a conversation so far, and found out on the way."""
+
+    messages: tuple[bytes, ...] = ()
+    system: tuple[str, ...] = ()
+    report: tuple[str, ...] = ()
+    unused_reasoning: tuple[int, ...] = ()
+    sealed_reasoning: tuple[int, ...] = ()
+
+
+_NOTHING: Final = _Written()
+
+
+class _Settled(NamedTuple):
+    """The items before `place`, of which nothing has to be said again.
+
+    `terms` is all else that the words depend on. `notes` and `lonely` are what was reported
+    before a word was written, `waiting` the ids of calls that nobody answered.
+    """
+
+    terms: Hashable
+    lowering: Lowering
+    place: int = 0
+    written: _Written = _NOTHING
+    notes: tuple[str, ...] = ()
+    lonely: tuple[str, ...] = ()
+    waiting: frozenset[str] = frozenset()
+
+
+def write_messages(
+    items: Sequence[Item], toolbox: Toolbox, profile: Profile, orders: Sequence[str]
+) -> tuple[list[ChatMessage], list[str]]:
+    """Return the items as messages, `orders` first, and a report of what could not be said."""
+    arranger = Arranger(enumerate(lower_items(items, toolbox)))
+    writer = _MessageWriter(profile)
+    writer.write(arranger.turns)
+    messages = [*writer.first(orders), *writer.messages]
+    return messages, [*arranger.report(), *writer.report()]
+
+
+def write_thread(
+    thread: Thread, toolbox: Toolbox, profile: Profile, orders: Sequence[str]
+) -> tuple[list[bytes], list[str]]:
+    """Return the same of a thread, each as JSON; it then remembers what is settled of it."""
+    terms = (profile, toolbox.names)
+    settled: _Settled | None = thread.recall(write_thread)
+    if settled is None or settled.terms != terms:
+        settled = _Settled(terms, Lowering(NO_TOOLS))
+    rest = _arrange(thread, settled, toolbox)
+    if settled.place and _upsets(rest, settled):
+        settled = _Settled(terms, Lowering(NO_TOOLS))
+        rest = _arrange(thread, settled, toolbox)
+    count = rest.settled(_PATIENCE)
+    if count:
+        settled = _settle_more(thread, settled, rest, count, profile)
+        thread.learn(write_thread, settled)
+    writer = _MessageWriter(profile, settled.written)
+    writer.write(rest.turns[count:])
+    first, rest_of_all = map(encode_long, writer.first(orders)), map(encode_long, writer.messages)
+    messages = [*first, *settled.written.messages, *rest_of_all]
+    place = settled.place
+    notes = [*settled.notes, *(text for index, text in rest.notes if index >= place)]
+    lonely = (call.note_lonely() for call in rest.lonely if call.index >= place)
+    return messages, [*notes, *settled.lonely, *lonely, *writer.report()]
+
+
+def _arrange(thread: Thread, settled: _Settled, toolbox: Toolbox) -> Arranger:
+    """Return the turns behind what is settled."""
+    lowering = settled.lowering.fork(toolbox)
+    places = range(settled.place, len(thread))
+    return Arranger((place, lowering.lower(thread[place])) for place in places)
+
+
+def _upsets(rest: Arranger, settled: _Settled) -> bool:
+    """Say whether items behind have to do with a call that was settled."""
+    return bool(rest.orphans) or not settled.waiting.isdisjoint(rest.call_ids)
+
+
+def _settle_more(
+    thread: Thread, settled: _Settled, rest: Arranger, count: int, profile: Profile
+) -> _Settled:
+    """Return what is settled when these turns are, too."""
+    place = rest.turns[count].index if count < len(rest.turns) else len(thread)
+    writer = _MessageWriter(profile, settled.written)
+    writer.write(rest.turns[:count])
+    lowering = settled.lowering.fork(NO_TOOLS)
+    for index in range(settled.place, place):
+        lowering.lower(thread[index])
+    lonely = [call for call in rest.lonely if call.index < place]
+    return _Settled(
+        settled.terms,
+        lowering,
+        place,
+        writer.pause(),
+        (*settled.notes, *(text for index, text in rest.notes if index < place)),
+        (*settled.lonely, *(call.note_lonely() for call in lonely)),
+        settled.waiting.union(call.own_id for call in lonely),
+    )
+
+
+class _MessageWriter:
+    """Turns to messages. System text that comes first is gathered into one message."""
+
+    def __init__(self, profile: Profile, past: _Written = _NOTHING) -> None:
+        self._profile = profile
+        self._report = [*past.report]
+        self._parts = PartWriter(profile, self._report)
+        self._system = [*past.system]
+        self._past = past.messages
+        self.messages: list[ChatMessage] = []
+        """Those that come behind the past."""
+        self._unused_reasoning = [*past.unused_reasoning]
+        self._sealed_reasoning = [*past.sealed_reasoning]
+
+    def write(self, turns: Iterable[Said | Turn]) -> None:
+        for turn in turns:
+            if isinstance(turn, Turn):
+                self._act(turn)
+            else:
+                self._say(turn)
+
+    def pause(self) -> _Written:
+        """Return what was written so far, to go on with; messages are then bytes."""
+        return _Written(
+            (*self._past, *map(encode_long, self.messages)),
+            tuple(self._system),
+            tuple(self._report),
+            tuple(self._unused_reasoning),
+            tuple(self._sealed_reasoning),
+        )
+
+    def first(self, orders: Sequence[str]) -> list[ChatMessage]:
+        """Return the system messages that come first: the orders, and what was said so early."""
+        given = [*orders, *self._system]
+        if not given:
+            return []
+        texts = ["\n\n".join(given)] if self._profile.merges_system else given
+        role = self._profile.system_role
+        return [{"role": role, "content": text} for text in texts if text]
+
+    def report(self) -> list[str]:
+        """Return what could not be said."""
+        if not self._unused_reasoning and not self._sealed_reasoning:
+            return self._report
+        return [
+            *self._report,
+            *_told(self._unused_reasoning, "this model does not take it back"),
+            *_told(self._sealed_reasoning, "encrypted_content of another server"),
+        ]
+
+    def _say(self, said: Said) -> None:
+        item, where = said.item, f"input[{said.index}]"
+        if item.get("type") == "function_call_output":
+            parts = self._parts.write(item.get("output"), f"{where}.output")
+            label = {"type": "text", "text": f"Output of a tool call ({item['call_id']}):"}
+            self._add_user([label, *parts])
+            return
+        parts = self._parts.write(item.get("content"), f"{where}.content")
+        role = item.get("role")
+        if role in _SYSTEM:
+            self._add_system(join_text(parts, "\n"), where, str(role))
+        else:
+            self._add_user(parts)
+
+    def _act(self, turn: Turn) -> None:
+        texts = [
+            join_text(self._parts.write(item.get("content"), f"input[{index}].content"), "")
+            for index, item in turn.messages
+        ]
+        text = "\n\n".join(text for text in texts if text)
+        message: ChatMessage = {"role": "assistant", "content": text}
+        if turn.calls:
+            message["content"] = text or None
+            message["tool_calls"] = [_chat_call(call, self._report) for call in turn.calls]
+        self._add_reasoning(turn, message)
+        if not turn.messages and not turn.calls:
+            return
+        self.messages.append(message)
+        self._add_results(turn.calls)
+
+    def _add_system(self, text: str, where: str, role: str) -> None:
+        if not self._past and not self.messages:
+            self._system.append(text)
+            return
+        late = self._profile.late_system_role
+        if late == "user":
+            self._report.append(f"{where} ({role} message): sent as a user message")
+        self.messages.append({"role": late, "content": text})
+
+    def _add_user(self, parts: list[ChatPart]) -> None:
+        self.messages.append({"role": "user", "content": together(parts)})
+
+    def _add_reasoning(self, turn: Turn, message: ChatMessage) -> None:
+        field = self._profile.reasoning_replay
+        thoughts = []
+        for index, item in turn.reasoning:
+            thought = text_of(item.get("content")) or text_of(item.get("summary"))
+            if not thought and item.get("encrypted_content"):
+                self._sealed_reasoning.append(index)
+            elif thought and (field == "none" or not (turn.messages or turn.calls)):
+                self._unused_reasoning.append(index)
+            elif thought:
+                thoughts.append(thought)
+        if thoughts:
+            message[field] = "\n\n".join(thoughts)
+
+    def _add_results(self, calls: list[Call]) -> None:
+        """Add the results right behind the calls, and their images in a user message after."""
+        images: list[ChatPart] = []
+        for call in calls:
+            parts = self._result_parts(call.result)
+            shown = [part for part in parts if part["type"] != "text"]
+            text = join_text(parts, "\n")
+            if shown:
+                images += [{"type": "text", "text": f"Shown by tool call {call.id}:"}, *shown]
+                text = text or "(see the next message)"
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+        if images:
+            self.messages.append({"role": "user", "content": images})
+
+    def _result_parts(self, result: Entry | None) -> list[ChatPart]:
+        if result is None:
+            return [{"type": "text", "text": _NO_OUTPUT}]
+        index, item = result
+        return self._parts.write(item.get("output"), f"input[{index}].output")
+
+
+def _told(indexes: Sequence[int], why: str) -> list[str]:
+    """Return how reasoning at these places is reported, if there is any."""
+    if not indexes:
+        return []
+    more = f" (and {len(indexes) - 1} more)" if len(indexes) > 1 else ""
+    return [f"input[{indexes[0]}] (reasoning): {why}{more}"]
+
+
+def _chat_call(call: Call, report: list[str]) -> dict[str, Any]:
+    """Return a call of an earlier turn. Servers parse the arguments, and refuse what is no object.
+
+    A call without arguments is one with none; one that was cut short is quoted.
+    """
+    arguments = call.item.get("arguments") or "{}"
+    if not _is_object(arguments):
+        report.append(f"input[{call.index}].arguments: no JSON object; sent as a text in one")
+        arguments = msgspec.json.encode({"arguments": arguments}).decode()
+    function = {"name": call.item["name"], "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return False
+    return True

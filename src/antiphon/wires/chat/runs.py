@@ -1,0 +1,103 @@
+"""Chunks that differ from the one before them in their text alone.
+
+Most of an answer is the same chunk again and again, with other words in it. What stands before
+the words and behind them is known after the first, and of those that follow only the words are
+decoded. This is exact, not a guess: what stands around a JSON string decides what it is part
+of, so a chunk that is the last one but for the content of that string means the same, and
+anything else, be it a letter, is read as a whole by whoever reads chunks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from antiphon.wires.chat.chunks import Chunk, read_chunk, said_alone
+
+__all__ = ["ChunkRun"]
+
+_Spoken = Literal["text", "reasoning"]
+
+_DATA: Final = b"data: "
+_BLANK: Final = b"\n\n"
+_CHANNELS: Final[dict[str, _Spoken]] = {
+    "content": "text",
+    "reasoning_content": "reasoning",
+    "reasoning": "reasoning",
+}
+_SAID: Final = {
+    name: re.compile(rb'"%b": ?"((?:[^"\\]|\\.)*)"' % name.encode()) for name in _CHANNELS
+}
+_MAX_CHUNK: Final = 64 * 1024
+# How many shapes in a row are looked for in vain: some servers put something new into each one.
+_MAX_TRIES: Final = 4
+_decode_text: Final = msgspec.json.Decoder(str).decode
+_decode_texts: Final = msgspec.json.Decoder(list[str]).decode
+
+
+class ChunkRun:
+    """The shape of the last chunk, if it said a piece of text, or of reasoning, and no more."""
+
+    def __init__(self) -> None:
+        self.channel: _Spoken = "text"
+        self._last: tuple[bytes, Chunk] | None = None
+        self._head = self._tail = self._between = b""
+        self._tries = _MAX_TRIES
+
+    def follow(self, data: bytes, chunk: Chunk) -> None:
+        """Take note of a chunk that was read as a whole; its shape is seen when more come."""
+        self._head = b""
+        self._last = (data, chunk) if self._tries and len(data) <= _MAX_CHUNK else None
+
+    def read(self, lines: bytes) -> list[str] | None:
+        """Return what the chunks of these SSE events say, or None if one has another shape."""
+        if self._last is not None:
+            self._learn(*self._last)
+        head = self._head
+        if not head or not lines.startswith(head):
+            return None
+        try:
+            texts = self._read_one(lines) if b"\n" not in lines else self._read_all(lines)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if texts is not None:
+            self._tries = _MAX_TRIES
+        return texts
+
+    def _read_one(self, line: bytes) -> list[str] | None:
+        begin, end = len(self._head), len(line) - len(self._tail)
+        if begin > end or not line.endswith(self._tail):
+            return None
+        return [_decode_text(b'"%b"' % line[begin:end])]
+
+    def _read_all(self, lines: bytes) -> list[str] | None:
+        begin, end = len(self._head), -len(self._tail)
+        pieces = [event[begin:end] for event in lines.split(_BLANK)]
+        if self._head + self._between.join(pieces) + self._tail != lines:
+            return None
+        # No string goes on over a line end, so each line has one or more; see that it is one.
+        texts = _decode_texts(b'["' + b'",\n"'.join(pieces) + b'"]')
+        return texts if len(texts) == len(pieces) else None
+
+    def _learn(self, data: bytes, chunk: Chunk) -> None:
+        self._last = None
+        said = said_alone(chunk)
+        if said is not None and said[0] in _CHANNELS:
+            self._tries -= 1
+            self._split(data, *said)
+
+    def _split(self, data: bytes, name: str, text: str) -> None:
+        found = _SAID[name].search(data)
+        # Data of several lines is one only because each of them says so: it never comes like this.
+        if found is None or b"\n" in data:
+            return
+        begin, end = found.span(1)
+        # A field of that name may stand elsewhere too: see that this one is what was said.
+        longer = read_chunk(data[:begin] + b"?" + data[begin:])
+        if said_alone(longer) == (name, "?" + text):
+            self.channel = _CHANNELS[name]
+            self._head = _DATA + data[:begin]
+            self._tail = data[end:]
+            self._between = self._tail + _BLANK + self._head

@@ -1,0 +1,330 @@
+"""What a turn says is in the log before anybody sees it, however fast it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from antiphon.engine.keep.live import Live
+from antiphon.engine.keep.record import Record, Terms
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.events import (
+    ContentPartDone,
+    Event,
+    OutputTextDelta,
+    OutputTextDone,
+    ResponseCompleted,
+    ResponseCreated,
+    sequence_of,
+)
+from antiphon.protocol.machines.log import unpack_events
+from antiphon.protocol.response import Response
+from antiphon.store.base import Batch
+from antiphon.store.memory import MemoryStore
+from antiphon.store.promise import Promise
+
+OWNER = "ada"
+RESPONSE = Response(id="resp_1", model="m")
+
+
+class HeldStore(MemoryStore):
+    """A store whose log is written when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[tuple[Batch, asyncio.Future[bool]]] = []
+
+    def append(  # type: ignore[override] # an awaitable is an awaitable
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.waiting.append((batch, future))
+        return future
+
+    async def write(self, error: Exception | None = None) -> None:
+        """Write what waits for it, or fail to."""
+        batch, future = self.waiting.pop(0)
+        if error is None:
+            future.set_result(await super().append(OWNER, RESPONSE.id, batch))
+        else:
+            future.set_exception(error)
+        await asyncio.sleep(0)  # whoever was called back has run
+
+
+class Reader:
+    """Sees what it is shown, and may be slow."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.keeps_up = True
+        self.has_seen = asyncio.Event()
+
+    def show(self, events: list[Event]) -> bool:
+        self.has_seen.set()
+        self.seen += [sequence_of(event) for event in events]
+        return self.keeps_up
+
+
+def delta(number: int) -> Event:
+    return OutputTextDelta(
+        sequence_number=number, item_id="m", output_index=0, content_index=0, delta="x"
+    )
+
+
+async def begun(store: MemoryStore, *, stored: bool = True) -> Record:
+    terms = Terms(owner=OWNER, items=[], is_stored=stored, is_logged=stored)
+    record = Record(store, Live(), terms, RESPONSE, lambda pay, *, is_in_doubt=False: None)
+    await record.add([ResponseCreated(sequence_number=0, response=RESPONSE)])
+    return record
+
+
+def keeps_up(record: Record) -> bool:
+    """Ask, and do not think that it stays so."""
+    return record.keeps_up
+
+
+async def logged(store: MemoryStore) -> list[int]:
+    log = await store.read_log(OWNER, RESPONSE.id)
+    assert log is not None
+    events = [event for batch in log.batches for event in unpack_events(batch.body, log.response)]
+    return [sequence_of(event) for event in events]
+
+
+async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    record.post([delta(1)], reader.show)
+    assert record.keeps_up
+    assert reader.seen == []
+    await store.write()
+
+    assert reader.seen == [1]
+    assert await logged(store) == [0, 1]
+
+
+async def test_what_comes_while_the_log_is_written_is_written_together_and_in_order() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    for number in range(1, 5):
+        record.post([delta(number)], reader.show)
+    assert [batch.last for batch, _ in store.waiting] == [1]
+    await store.write()
+    assert (reader.seen, [(b.first, b.last) for b, _ in store.waiting]) == ([1], [(2, 4)])
+    await store.write()
+
+    assert reader.seen == [1, 2, 3, 4]
+    assert await logged(store) == [0, 1, 2, 3, 4]
+
+
+async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    record.post([delta(2)], reader.show)
+    done = Response(id=RESPONSE.id, model="m", status="completed")
+
+    ending = asyncio.create_task(record.end([delta(3)], done))
+    await asyncio.sleep(0)
+    assert not ending.done()
+    await store.write()
+
+    assert [sequence_of(event) for event in await ending] == [2, 3]
+    assert reader.seen == [1]
+    assert await logged(store) == [0, 1, 2, 3]
+
+
+async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    await store.write(StoreUnavailable("no room"))
+
+    assert not record.keeps_up
+    record.post([delta(2)], reader.show)
+    with pytest.raises(StoreUnavailable, match="no room"):
+        await record.settle()
+    assert [sequence_of(event) for event in record.unshown()] == [1, 2]
+    assert reader.seen == []
+
+
+async def test_an_end_that_can_be_written_makes_up_for_a_log_that_could_not() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    await store.write(StoreUnavailable("no room"))
+
+    done = Response(id=RESPONSE.id, model="m", status="completed")
+    assert [sequence_of(event) for event in await record.end([delta(2)], done)] == [1, 2]
+    assert await logged(store) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_reader_that_falls_behind_holds_the_turn_back_until_it_settles(
+    stored: bool,
+) -> None:
+    store, reader = MemoryStore(), Reader()
+    record = await begun(store, stored=stored)
+    reader.keeps_up = False
+
+    record.post([delta(1)], reader.show)
+    await reader.has_seen.wait()
+    assert not keeps_up(record)
+    reader.keeps_up = True
+    await record.settle()
+
+    assert keeps_up(record)
+    record.post([delta(2)], reader.show)
+    await record.settle()
+    assert keeps_up(record)
+    assert reader.seen == [1, 2]
+
+
+async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    posted = 0
+    while keeps_up(record):
+        posted += 1
+        record.post([delta(posted)], reader.show)
+
+    assert 10 < posted < 1000
+    settling = asyncio.create_task(record.settle())
+    await store.write()
+    await store.write()
+    await settling
+    assert keeps_up(record)
+    assert reader.seen == list(range(1, posted + 1))
+
+
+async def test_a_turn_that_is_to_be_cancelled_takes_no_more() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+
+    await store.ask_cancel(OWNER, RESPONSE.id)
+    await store.write()
+
+    assert record.is_cancelled
+    assert not record.keeps_up
+
+
+async def test_a_promise_is_kept_like_a_future() -> None:
+    promise: Promise[bool] = Promise(asyncio.get_running_loop())
+
+    class Promising(MemoryStore):
+        def append(self, *args: object, **more: object) -> Promise[bool]:  # type: ignore[override] # an awaitable is an awaitable
+            return promise
+
+    reader = Reader()
+    record = await begun(Promising())
+    record.post([delta(1)], reader.show)
+    assert reader.seen == []
+    promise.answer(False)
+
+    assert reader.seen == [1]
+
+
+async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
+    store = HeldStore()
+    record = await begun(store)
+
+    def show(events: list[Event]) -> bool:
+        raise ZeroDivisionError
+
+    record.post([delta(1)], show)
+    await store.write()
+    with pytest.raises(ZeroDivisionError):
+        await record.settle()
+
+
+async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+    await store.write(ZeroDivisionError())
+
+    with pytest.raises(ZeroDivisionError):
+        await record.stop()
+    failed = Response(id=RESPONSE.id, model="m", status="failed")
+    assert [sequence_of(event) for event in await record.end([delta(2)], failed)] == [1, 2]
+    assert await logged(store) == [0, 1, 2]
+
+
+async def test_a_log_whose_writing_was_cancelled_is_not_shown_as_written() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+    record.post([delta(1)], reader.show)
+
+    store.waiting[0][1].cancel()
+    with pytest.raises(StoreUnavailable):
+        await record.settle()
+    assert reader.seen == []
+    assert [sequence_of(event) for event in record.unshown()] == [1]
+
+
+async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sleeps() -> None:
+    class Full(MemoryStore):
+        def append(self, *args: object, **more: object) -> Any:
+            raise StoreUnavailable("too much is waiting")
+
+    heard: list[Exception] = []
+    record = await begun(Full())
+    record.alarm = heard.append
+    record.post([delta(1)], Reader().show)
+    await asyncio.sleep(0)
+
+    assert [str(error) for error in heard] == ["too much is waiting"]
+    assert not record.keeps_up
+
+
+async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind() -> None:
+    store, reader = HeldStore(), Reader()
+    record = await begun(store)
+
+    async def post_until_held_back() -> int:
+        first = count = sum(len(range(b.first, b.last + 1)) for b, _ in store.waiting)
+        while keeps_up(record):
+            count += 1
+            record.post([delta(count)], reader.show)
+        while store.waiting:
+            await store.write()
+        await record.settle()
+        return count - first
+
+    counts = [await post_until_held_back() for _ in range(20)]
+    assert counts == sorted(counts)
+    assert counts[-1] > 4 * counts[0]
+    reader.keeps_up = False
+    for _ in range(8):
+        record.post([delta(1)], reader.show)
+        await store.write()
+        await record.settle()
+    reader.keeps_up = True
+    assert await post_until_held_back() <= counts[0]
+
+
+async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> None:
+    store, text = MemoryStore(), "word " * 300_000
+    record = await begun(store)
+    part = {"type": "output_text", "text": text}
+    place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
+    done = Response(id=RESPONSE.id, model="m", status="completed")
+    events = [
+        delta(1),
+        OutputTextDone(sequence_number=2, text=text, **place),
+        ContentPartDone(sequence_number=3, part=part, **place),
+        ResponseCompleted(sequence_number=4, response=done),
+    ]
+
+    shown = await record.end(events, done)
+
+    log = await store.read_log(OWNER, RESPONSE.id)
+    assert log is not None
+    assert [(b.first, b.last) for b in log.batches] == [(n, n) for n in range(5)]
+    assert await logged(store) == [0, 1, 2, 3, 4]
+    assert shown == events

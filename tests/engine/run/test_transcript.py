@@ -1,0 +1,89 @@
+"""What an answer has said, put before the model that is asked again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from antiphon.engine.run.transcript import Said, mark_of
+from antiphon.plans.lift import Rejected
+from antiphon.plans.toolbox import gather_tools
+from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, ReasoningGrew, TextGrew
+
+COUNT: Final = {"type": "function", "name": "count", "parameters": {"type": "object"}}
+SHELL: Final = {"type": "shell"}
+
+
+def rejected(tool: dict[str, Any], said: str, call_id: str | None = None) -> Rejected:
+    toolbox, _ = gather_tools([tool])
+    return Rejected(toolbox.offers[0], call_id, said, "It is bad.")
+
+
+def test_nothing_said_is_nothing_to_show() -> None:
+    assert Said().items() == []
+
+
+def test_thoughts_and_text_come_before_the_calls() -> None:
+    said = Said()
+    for delta in (TextGrew("a"), ReasoningGrew("hm"), ReasoningGrew("m"), TextGrew("b")):
+        said.note(delta)
+
+    thought, text = said.items()
+
+    assert thought["content"] == [{"type": "reasoning_text", "text": "hmm"}]
+    assert text["content"] == said.text == "ab"
+
+
+def test_all_calls_come_before_all_that_is_said_of_them() -> None:
+    said = Said()
+    said.note(CallMade("count", "{}", "a", alias="count"))
+
+    kinds = [item["type"] for item in said.items([rejected(COUNT, '{"n":1}', "b")])]
+
+    assert kinds == ["function_call"] * 2 + ["function_call_output"] * 2
+
+
+def test_arguments_are_those_of_their_own_call_even_if_a_key_is_used_twice() -> None:
+    said = Said()
+    for text in ("1", "2"):
+        said.note(CallOpened(0, "count", alias="count"))
+        said.note(CallGrew(0, text))
+    said.note(CallGrew(7, "of no call"))
+
+    assert said.calls_made() == {mark_of("count", "1"), mark_of("count", "2")}
+
+
+def test_ids_that_the_model_gave_twice_or_not_at_all_are_made() -> None:
+    said = Said()
+    for call_id in ("a", "a", None, "call_3"):
+        said.note(CallMade("count", "{}", call_id, alias="count"))
+    wrong = [rejected(COUNT, "{}", "a")]
+
+    ids = [item["call_id"] for item in said.items(wrong)]
+
+    assert len(set(ids)) == 5
+    assert ids[:5] == ids[5:]
+    assert {"a", "call_3"} < set(ids)
+
+
+@pytest.mark.parametrize("text", ['{"n":', '"n"', "[1]"])
+def test_arguments_that_no_server_could_read_are_quoted(text: str) -> None:
+    call, complaint = Said().items([rejected(COUNT, text)])
+
+    assert call["arguments"] == ""
+    assert text in complaint["output"]
+    assert complaint["output"].endswith("It is wrong: It is bad. Call again.")
+
+
+def test_an_object_that_a_call_can_hold_is_held() -> None:
+    call, complaint = Said().items([rejected(SHELL, '{"commands":["ls"]}')])
+
+    assert call["action"]["commands"] == ["ls"]
+    assert "ls" not in complaint["output"]
+
+
+def test_two_calls_are_the_same_however_their_json_is_written() -> None:
+    assert mark_of("f", '{"a":1,"b":2}') == mark_of("f", '{ "b": 2, "a": 1 }')
+    assert mark_of("f", "2 + 2") != mark_of("f", "2 + 3")
+    assert mark_of("f", "{}") != mark_of("g", "{}")
