@@ -222,6 +222,17 @@ async def _trace(tree: Path) -> dict[str, int]:
                 process.wait(_WAIT)
 
 
+def _start(tree: Path, place: Path, arguments: list[str]) -> subprocess.Popen[str]:
+    tracer = [sys.executable, "-c", _TRACER, str(tree / "src/antiphon"), f"{place}/out"]
+    return subprocess.Popen(
+        [*tracer, *arguments],
+        env={**os.environ, "PYTHONPATH": str(tree / "src"), "HOME": str(place)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 async def _traced(
     process: subprocess.Popen[str], upstream: ScriptedUpstream, place: Path
 ) -> dict[str, int]:
