@@ -34,8 +34,8 @@ from typing import Any, Final, NamedTuple
 
 from processes import Trouble
 
-from antiphon.cli.run_client import Order
-from antiphon.cli.run_codex import CLIENT
+from antiphon.cli.run.client import Order
+from antiphon.cli.run.codex import CLIENT
 
 __all__ = ["main"]
 

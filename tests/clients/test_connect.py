@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from antiphon.cli.recipe_programs import PROGRAMS
+from antiphon.cli.connect.programs import PROGRAMS
 from antiphon.testing import Script
 from tests.clients.house import MODEL, House, environment, run
 from tests.clients.install import node, node_modules, python
@@ -76,7 +76,7 @@ async def test_the_printed_program_runs_in_node(
 
 
 def test_no_program_is_left_out() -> None:
-    """openai-python's is run by tests/cli/test_recipe_programs.py."""
+    """openai-python's is run by tests/cli/connect/test_programs.py."""
     assert {"openai-python", "agents", *_NODE} == PROGRAMS.keys()
 
 

@@ -12,8 +12,8 @@ from openai import AsyncOpenAI
 from openai.types.responses import FunctionToolParam, ResponseInputParam
 from pydantic import BaseModel
 
+from antiphon.gateway.run import ServerSettings
 from antiphon.server.auth import new_key
-from antiphon.server.run import ServerSettings
 from antiphon.testing import Reset, Script, Status
 from tests.conformance.house import House, open_house, sdk
 from tests.conformance.model import MODEL

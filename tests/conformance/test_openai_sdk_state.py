@@ -15,9 +15,9 @@ from openai.types.responses import Response, ResponseInputParam
 
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.engine.keep.webhooks import Endpoint
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
-from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import serve_gateway
 from antiphon.transport.secret import Secret
 from tests.conformance.house import House, open_house, sdk

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from antiphon.backends.chat import ChatBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.response import Response
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Store
 from antiphon.testing import ScriptedUpstream, Status, echo
 from antiphon.testing.gateway import Gateway, serve_gateway

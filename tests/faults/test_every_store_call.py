@@ -22,6 +22,7 @@ import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.engine.keep import record
+from antiphon.gateway import upkeep
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew
@@ -29,7 +30,6 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
-from antiphon.server import upkeep
 from antiphon.store import MemoryStore, SqliteStore
 from antiphon.store.base import Store
 from antiphon.store.postgres import PostgresStore

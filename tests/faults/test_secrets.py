@@ -12,9 +12,9 @@ import pytest
 
 import antiphon
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.deltas import TextGrew
 from antiphon.server.auth import new_key
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import (
     Cut,

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.auth import new_key
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.faults.house import until

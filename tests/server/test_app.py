@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, ask_stream, events_of, request, terminal

@@ -9,11 +9,11 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import Unauthorized
 from antiphon.server.auth import Auth, new_key
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import serve_gateway
 from antiphon.transport.aside import works_for

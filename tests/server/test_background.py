@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import BackendError
@@ -23,7 +24,6 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import Answer, ask, events_of, request, terminal
 

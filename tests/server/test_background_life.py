@@ -7,11 +7,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing import Script as UpstreamScript
 from antiphon.testing import Stall

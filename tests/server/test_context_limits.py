@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore, statements

@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import ResponseCreated
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.deltas import CallOpened, ReasoningGrew, Stopped, TextGrew
 from antiphon.protocol.items import item_prefix
 from antiphon.server.ids import DEFAULT_MARK, IdMint
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore

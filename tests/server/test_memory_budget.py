@@ -16,12 +16,12 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import FreedMemory, default_memory, limit_kernel_buffer
-from antiphon.server.run import ServerSettings
 from antiphon.store import MemoryStore
 from antiphon.store.base import Store
 from antiphon.testing.gateway import Gateway, serve_gateway

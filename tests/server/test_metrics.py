@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.server.auth import new_key
 from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard, board_directory
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import serve_gateway
 from tests.asking import request

@@ -10,11 +10,11 @@ import pytest
 from aiohttp import web
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.server.api.body import read_data
 from antiphon.server.app import Call, Route
 from antiphon.server.auth import new_key
 from antiphon.server.origin import is_loopback_name
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import Answer, ask, request

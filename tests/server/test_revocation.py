@@ -11,11 +11,11 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import ResponseCompleted, ResponseFailed
 from antiphon.server.auth import new_key
 from antiphon.server.revocation import KeyWatch
-from antiphon.server.run import ServerSettings
 from antiphon.store import KeyRecord
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.cli.recipes import RECIPES, Model, Target
+from antiphon.cli.connect.recipes import RECIPES, Model, Target
 from tests.clients.house import MODEL, environment
 from tests.clients.install import node
 from tests.vscode.install import browser

@@ -19,18 +19,18 @@ from antiphon.cli.errors import CliError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = (
-    "serve",
-    "run",
-    "connect",
-    "ask",
-    "chat",
-    "check",
-    "keys",
-    "models",
-    "store",
-    "bench",
-)
+_COMMANDS: Final = {
+    "serve": "antiphon.cli.serve",
+    "run": "antiphon.cli.run.command",
+    "connect": "antiphon.cli.connect.command",
+    "ask": "antiphon.cli.ask",
+    "chat": "antiphon.cli.chat.command",
+    "check": "antiphon.cli.check.command",
+    "keys": "antiphon.cli.keys",
+    "models": "antiphon.cli.models",
+    "store": "antiphon.cli.store",
+    "bench": "antiphon.cli.bench.command",
+}
 _INTERRUPTED: Final = 130
 
 
@@ -43,7 +43,7 @@ class _Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(f"antiphon.cli.{cmd_name}").command
+        command: click.Command = import_module(_COMMANDS[cmd_name]).command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: whatever the command returns, as in click

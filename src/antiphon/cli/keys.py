@@ -154,8 +154,8 @@ def _with_store(
     """Open the store that is meant, use it, close it."""
     import asyncio
 
-    from antiphon.cli.config import load
-    from antiphon.cli.places import open_named_store, speaking_of, store_url
+    from antiphon.gateway.config import load
+    from antiphon.gateway.places import open_named_store, speaking_of, store_url
 
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
     url = store_url(settings.store)

@@ -71,7 +71,7 @@ class Server(msgspec.Struct, frozen=True):
 
 def own_server(url: str) -> Server:
     """Return the server that the user talks to, with the key that the environment has for it."""
-    from antiphon.cli.address import read_server_url
+    from antiphon.gateway.address import read_server_url
 
     return Server(read_server_url(url, "--base-url"), _key_from(*_OWN_KEYS), os.environ)
 

@@ -66,6 +66,6 @@ def command(**flags: Any) -> None:  # Any: each flag has its own type, and confi
     ANTIPHON_PORT, and a key of the file; a flag wins over the environment, and that over the
     file.
     """
-    from antiphon.cli.start import start
+    from antiphon.gateway.start import start
 
     raise SystemExit(start(flags))

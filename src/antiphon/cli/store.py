@@ -49,7 +49,7 @@ def copy(source: str, target: str, while_running: bool) -> None:
     what they store later is not in the copy. With --while-running the copy is SRC at one moment,
     and gateways go on meanwhile.
     """
-    from antiphon.cli.places import store_url
+    from antiphon.gateway.places import store_url
     from antiphon.store.copy import copy_store
     from antiphon.store.open import public_url
 
@@ -71,8 +71,8 @@ def info(url: str | None, config: str | None) -> None:
     Without a URL it is the store that `antiphon serve` would use here: of ANTIPHON_STORE, of the
     configuration file, or antiphon.db in the user's data directory.
     """
-    from antiphon.cli.config import load
-    from antiphon.cli.places import store_url
+    from antiphon.gateway.config import load
+    from antiphon.gateway.places import store_url
     from antiphon.store.copy import read_info
     from antiphon.store.open import public_url
 

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from antiphon.backends.base import Backend
+from antiphon.gateway.run import ServerSettings, make_app, running
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.describe import ModelSettings
 from antiphon.server.app import App
-from antiphon.server.run import ServerSettings, make_app, running
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 

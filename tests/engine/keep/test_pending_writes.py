@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import ContextOverflow, StoreUnavailable
 from antiphon.protocol.response import Response
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Orphan
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore

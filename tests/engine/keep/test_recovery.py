@@ -14,6 +14,7 @@ import pytest
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.keep.follow import events_of as unpacked_events
 from antiphon.engine.keep.recovery import Recovery, keep_request
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, ReasoningGrew, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
@@ -25,7 +26,6 @@ from antiphon.protocol.machines.rebuild import rebuild
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Batch, Conversation, Log, Orphan
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway

@@ -13,13 +13,13 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.prepare.history_cache import Past, Threads
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import Response
 from antiphon.protocol.thread import Thread
 from antiphon.server.auth import new_key
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import MAX_DEPTH, Admit, History
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore

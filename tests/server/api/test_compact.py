@@ -12,13 +12,13 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.local import MODEL, LocalBackend
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew, UsageKnown
 from antiphon.protocol.errors import ContextOverflow
 from antiphon.protocol.events import OutputItemAdded, OutputItemDone, OutputTextDelta
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import Usage
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, ScriptedUpstream
 from antiphon.testing import Script as Wire

@@ -12,12 +12,12 @@ import openai
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend, Step
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.items import Item
 from antiphon.server.auth import new_key
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore

@@ -12,13 +12,13 @@ import openai
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, StoreUnavailable
 from antiphon.server.api.idempotency import Once
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Claim, Claims
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.auth import new_key
-from antiphon.server.run import ServerSettings
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway

@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.gateway.run import ServerSettings
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
@@ -21,7 +22,6 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.events import ErrorEvent, OutputTextDelta, event_type
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
-from antiphon.server.run import ServerSettings
 from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.gateway import serve_gateway
 from antiphon.wires.chat.profiles import Profile

@@ -13,6 +13,7 @@ import pytest
 
 from antiphon.backends.base import ModelInfo
 from antiphon.backends.scripted import ScriptedBackend, Step, echo
+from antiphon.gateway.run import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Delta, ReasoningGrew, Stopped, TextGrew
@@ -21,7 +22,6 @@ from antiphon.protocol.machines.referee import judge_stream
 from antiphon.server.auth import new_key
 from antiphon.server.delivery.websocket import _Socket
 from antiphon.server.limits import ServerLimits
-from antiphon.server.run import ServerSettings
 from antiphon.store.base import Admit, History
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway

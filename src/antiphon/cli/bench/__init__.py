@@ -1,0 +1,1 @@
+"""`antiphon bench`: how fast is a server?"""

@@ -1,0 +1,1 @@
+"""`antiphon chat`: a conversation in the terminal."""

@@ -1,0 +1,245 @@
+"""`antiphon chat`: a conversation with a running server, in the terminal or through a pipe.
+
+Answers and what commands show go to stdout; the status line, thinking, tool calls and errors go
+to stderr. Piped, every line of stdin is a question.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from antiphon.cli import options
+from antiphon.cli.errors import BadSettings, CliError
+
+if TYPE_CHECKING:
+    from antiphon.cli.chat.keyboard import Keyboard
+    from antiphon.cli.chat.session import ChatSession, ChatSettings
+    from antiphon.cli.remote import Server
+    from antiphon.cli.terminal import Screen
+    from antiphon.client import AsyncClient
+    from antiphon.client.settings import WireApi
+    from antiphon.host.model_table import Price
+    from antiphon.host.models import ModelDirectory
+
+__all__ = ["command"]
+
+_HISTORY: Final = "chat_history"
+_LIST_SECONDS: Final = 5.0
+
+
+@click.command(
+    "chat",
+    short_help="Chat with a running server.",
+    epilog='Example:  antiphon chat --instructions "Answer in one line."',
+    context_settings=options.OLD_NAMES,
+)
+@options.base_url
+@options.model
+@options.instructions
+@options.previous
+@options.show_thinking
+@click.option(
+    "--tool",
+    "tools",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A JSON file that defines a function, or a list of them; may be repeated.",
+)
+@click.option(
+    "--wire-api",
+    type=click.Choice(["responses", "chat"]),
+    default="responses",
+    show_default=True,
+    help="What the server speaks: the Responses API, or only chat completions.",
+)
+@click.option(
+    "--price",
+    metavar="IN/OUT",
+    help="US dollars for a million tokens, for models whose price is not known.",
+)
+@click.option("--no-history", is_flag=True, help="Neither read nor write what was typed.")
+@click.option("--plain", is_flag=True, help="Show answers as they come: no Markdown, no spinner.")
+def command(
+    base_url: str,
+    model: str | None,
+    instructions: str | None,
+    previous: str | None,
+    show_thinking: bool,
+    tools: tuple[Path, ...],
+    wire_api: WireApi,
+    price: str | None,
+    no_history: bool,
+    plain: bool,
+) -> None:
+    """Chat with a model of a running server.
+
+    /help in the chat lists what can be said to the chat itself; Ctrl-C stops an answer, Ctrl-D
+    leaves. Tools are not run: their calls are shown, and you type the results. Piped, every
+    line is a question. The key, if the server wants one, is taken from ANTIPHON_API_KEY, else
+    OPENAI_API_KEY.
+    """
+    from antiphon.cli.chat.session import ChatSettings
+    from antiphon.cli.remote import own_server
+
+    if previous and wire_api == "chat":
+        raise BadSettings("--previous: a server of chat completions keeps nothing to go on from")
+    settings = ChatSettings(
+        model=model,
+        instructions=instructions,
+        shows_thinking=show_thinking,
+        tools=_read_tools(tools),
+        price=_read_price(price),
+    )
+    server = own_server(base_url)
+    is_terminal = _is_terminal()
+    screen = _open_screen(is_terminal=is_terminal, is_plain=plain)
+    at_terminal = partial(_open_keyboard, screen, keeps=not no_history)
+    open_keyboard = at_terminal if is_terminal else _open_pipe
+    went_well = _talk(server, wire_api, settings, previous, open_keyboard, screen)
+    # At a terminal the errors were read, and the person went on.
+    if not went_well and not is_terminal:
+        raise click.exceptions.Exit(1)
+
+
+def _talk(
+    server: Server,
+    wire_api: WireApi,
+    settings: ChatSettings,
+    previous: str | None,
+    open_keyboard: Callable[[ModelDirectory], Keyboard],
+    screen: Screen,
+) -> bool:
+    """Have the conversation; return whether everything went well."""
+    import asyncio
+
+    from antiphon.cli.chat.loop import Chat
+    from antiphon.cli.chat.session import ChatSession
+    from antiphon.cli.chat.slash_commands import Desk
+    from antiphon.cli.remote import open_client
+    from antiphon.host.models import ModelDirectory
+
+    with asyncio.Runner() as runner:
+        client = open_client(server, wire_api=wire_api)
+        directory = ModelDirectory(client.http, client.base_url, timeout=_LIST_SECONDS)
+        session = ChatSession(client, directory, settings, screen.note, previous=previous)
+        try:
+            runner.run(_look_around(session, server))
+            keyboard = open_keyboard(directory)
+            if keyboard.is_terminal:
+                screen.note(_greeting(client.base_url))
+            return Chat(Desk(session, server, keyboard, screen, runner.run)).run()
+        finally:
+            runner.run(_close(client, directory))
+
+
+def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
+    """Return the tools of all files, checked. Raise BadSettings for one that cannot be used."""
+    import msgspec
+
+    from antiphon.client.errors import BadCall
+    from antiphon.client.tool_limits import ToolLimits, prepare_tools
+
+    tools: list[Any] = []
+    for path in paths:
+        try:
+            found = msgspec.json.decode(path.read_bytes())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadSettings(f"--tool: {path} cannot be read: {error}") from None
+        tools += found if isinstance(found, list) else [found]
+        try:
+            # With those of the files before: two tools of one name are told for the second.
+            prepare_tools(tools, ToolLimits())
+        except BadCall as error:
+            raise BadSettings(f"--tool: {path}: {error.message}") from None
+    return prepare_tools(tools, ToolLimits())
+
+
+def _read_price(text: str | None) -> Price | None:
+    from antiphon.host.model_table import Price
+
+    if text is None:
+        return None
+    try:
+        read, written = (float(figure) for figure in text.split("/"))
+    except ValueError:
+        read = written = math.nan
+    if not (0 <= read < math.inf and 0 <= written < math.inf):
+        raise BadSettings(f"--price: {text!r} is no price; write IN/OUT, as in 0.5/1.5")
+    return Price(read, written)
+
+
+def _is_terminal() -> bool:
+    """Return whether a person types, and sees at least what is on stderr (`| tee log`)."""
+    return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
+
+
+def _open_screen(*, is_terminal: bool, is_plain: bool) -> Screen:
+    import shutil
+
+    from antiphon.cli.markdown import Markdown
+    from antiphon.cli.terminal import Screen, renders_markdown
+
+    markdown = None
+    if is_terminal and renders_markdown(is_plain=is_plain):
+        markdown = Markdown(lambda: shutil.get_terminal_size().columns)
+    return Screen(markdown=markdown, spins=is_terminal and not is_plain)
+
+
+def _open_keyboard(screen: Screen, directory: ModelDirectory, *, keeps: bool) -> Keyboard:
+    """Return the keyboard of a terminal, which completes the names of the models known by then."""
+    from antiphon.cli.chat.editor import Editor
+    from antiphon.cli.chat.keyboard import History, Keyboard
+    from antiphon.cli.chat.slash_commands import complete
+    from antiphon.gateway.places import data_directory
+
+    stream = sys.stdout if sys.stdout.isatty() else sys.stderr
+    editor = Editor(stream, lambda text: complete(text, (it.id for it in directory.known)))
+    history = History(data_directory() / _HISTORY, screen.complain) if keeps else None
+    return Keyboard(editor=editor, history=history)
+
+
+def _open_pipe(_: ModelDirectory) -> Keyboard:
+    from antiphon.cli.chat.keyboard import Keyboard
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return Keyboard()
+
+
+async def _look_around(session: ChatSession, server: Server) -> None:
+    """Ask for the models, and choose one if need be. Raise CliError if there is no server."""
+    from antiphon.cli.remote import explain, lacks_list
+    from antiphon.client.errors import ClientError, ServerUnreachable
+
+    settings = session.settings
+    needs_model = session.client.wire_api == "chat" and settings.model is None
+    try:
+        models = await session.directory.list(silent=False)
+    except ClientError as error:
+        # There are servers without a list; but not without a connection or a key.
+        if isinstance(error, ServerUnreachable) or error.status == 401 or needs_model:
+            advice = "; name a model with --model" if lacks_list(error) else ""
+            raise CliError(f"{explain(error, server)}{advice}") from error
+        return
+    if needs_model:
+        if not models:
+            raise BadSettings("the server lists no models; name one with --model")
+        settings.model = models[0].id
+
+
+def _greeting(base_url: str) -> str:
+    return f"Chat with {base_url}. /help lists the commands; Ctrl-D leaves."
+
+
+async def _close(client: AsyncClient, directory: ModelDirectory) -> None:
+    await directory.close()
+    await client.close()

@@ -1,0 +1,156 @@
+"""The talk itself: read what the person says, show what the model says, until one leaves.
+
+Whatever goes wrong with a turn is one sentence, and the talk goes on from the last whole turn,
+with the question in the line again.
+On a terminal, Ctrl-C ends the turn and not the program; without one there is nobody who could
+mean anything else by it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Final
+
+from antiphon.cli.chat.keyboard import Cleared, Typed
+from antiphon.cli.chat.session import Question
+from antiphon.cli.chat.slash_commands import Desk, Leave, obey
+from antiphon.cli.errors import CliError
+from antiphon.cli.terminal import call_line, harmless, shorten
+from antiphon.host.parts import ToolCallPart
+from antiphon.protocol.errors import AntiphonError
+
+__all__ = ["Chat"]
+
+_PROMPT: Final = "> "
+_LEAVING: Final = ("exit", "quit")
+_MAX_NAME: Final = 40
+
+
+class Chat:
+    """One person at a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._offer = ""
+        self._went_well = True
+        self._interrupts = 0
+        self._has_explained_tools = False
+
+    def run(self) -> bool:
+        """Talk until the person leaves. Return whether everything went well."""
+        while True:
+            try:
+                typed = self._desk.keyboard.read(_PROMPT, self._offer)
+            except EOFError:
+                return self._went_well
+            except Cleared:
+                self._interrupts, self._offer = 0, ""
+                continue
+            except KeyboardInterrupt:
+                if not self._stays():
+                    return self._went_well
+                continue
+            except CliError as error:
+                self._complain(error.message)
+                continue
+            self._interrupts, self._offer = 0, ""
+            try:
+                self._hear(typed)
+            except Leave:
+                return self._went_well
+
+    def _stays(self) -> bool:
+        """Say whether the talk goes on after Ctrl-C at the prompt: it does, the first time."""
+        self._refuse_without_terminal()
+        self._offer = ""
+        if self._desk.keyboard.has_text:
+            self._interrupts = 0
+            return True
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._desk.screen.note("Ctrl-C once more leaves, and so does Ctrl-D")
+        return self._interrupts == 1
+
+    def _refuse_without_terminal(self) -> None:
+        if not self._desk.keyboard.is_terminal:
+            raise KeyboardInterrupt
+
+    def _hear(self, typed: Typed) -> None:
+        """Do what was typed; whatever goes wrong is told here."""
+        is_leaving = not typed.is_literal and typed.text.strip() in _LEAVING
+        # Through a pipe it is a question like every other line.
+        if is_leaving and self._desk.keyboard.is_terminal:
+            raise Leave
+        try:
+            if typed.is_literal or not typed.text.startswith("/"):
+                self._take_turn(typed, typed.text)
+            elif typed.text.startswith("//"):
+                self._take_turn(typed, typed.text[1:])
+            else:
+                obey(self._desk, typed.text)
+        except KeyboardInterrupt:
+            self._refuse_without_terminal()
+            self._desk.screen.note("cancelled")
+            self._offer_again(typed)
+        except AntiphonError as error:
+            self._complain(self._desk.explain(error))
+        except CliError as error:
+            self._complain(error.message)
+
+    def _offer_again(self, typed: Typed) -> None:
+        """Put a question into the line, to be changed; a longer text can be called up."""
+        if typed.text.isprintable() and not typed.is_literal:
+            self._offer = typed.text
+
+    def _complain(self, sentence: str) -> None:
+        self._went_well = False
+        self._desk.screen.complain(sentence)
+
+    def _take_turn(self, typed: Typed, prompt: str) -> None:
+        """Run a turn to its end; if that is none to go on from, the question is offered again."""
+        if not prompt.strip():
+            return
+        question = self._desk.session.begin(prompt)
+        self._offer_again(typed)
+        if self._has_ended_well(question):
+            self._desk.session.keep(question)
+            self._offer = ""
+
+    def _has_ended_well(self, question: Question) -> bool:
+        """Go through all rounds of tool calls; say whether the turn can be gone on from."""
+        session, screen = self._desk.session, self._desk.screen
+        while True:
+            asking = partial(session.ask, question, screen.show)
+            answer = self._desk.run(screen.spin_during(asking))
+            if answer.complaint:
+                self._complain(answer.complaint)
+            elif answer.is_silent:
+                screen.note("(no text)")
+            if not answer.calls:
+                return answer.is_whole
+            count = len(answer.calls)
+            results = [
+                (call, self._result_of(call, f"{number} of {count}" if count > 1 else ""))
+                for number, call in enumerate(answer.calls, 1)
+            ]
+            session.answer(question, results)
+
+    def _result_of(self, call: ToolCallPart, number: str) -> str | None:
+        """Ask for the result of a call; None if the person declines it."""
+        if not self._has_explained_tools:
+            self._has_explained_tools = True
+            self._desk.screen.note("nothing is run here: type the result; an empty line declines")
+        name = shorten(harmless(call.name, sys.stderr), _MAX_NAME)
+        prompt = f"result of {name}> "
+        if number:  # several at once, maybe of one tool: only the arguments tell them apart
+            told = shorten(harmless(call_line(call), sys.stderr), _MAX_NAME)
+            prompt = f"result {number}, {told}> "
+        while True:
+            try:
+                typed = self._desk.keyboard.read_once(prompt)
+            except EOFError:
+                raise CliError(f"the input ended before the result of {name}") from None
+            except Cleared:
+                continue
+            return typed.text if typed.is_literal or typed.text.strip() else None

@@ -1,0 +1,1 @@
+"""`antiphon check`: does a server conform to the protocol?"""

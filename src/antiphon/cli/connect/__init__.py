@@ -1,0 +1,1 @@
+"""`antiphon connect`: settings of clients that are to use the gateway."""

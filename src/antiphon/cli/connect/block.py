@@ -1,0 +1,81 @@
+"""A block of our own lines between two marks, in files whose comments begin with `#`.
+
+The marks and what is between them are all there is to know: nothing is remembered elsewhere.
+Lines of others that would contradict ours become comments with a mark of their own, and lines
+again afterwards. If the text had no newline at its end, the block has none, and so the end of
+the text tells what it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from antiphon.cli.connect.piece import NAME, CannotMerge, lines_of, newline_of
+
+__all__ = ["drop_block", "is_marked", "marked", "put_block", "switch_off"]
+
+_BEGIN: Final = f"# >>> {NAME}"
+_END: Final = f"# <<< {NAME}"
+_OFF: Final = f"#{NAME}# "
+
+Kept = Callable[[list[str]], list[str]]
+
+
+def marked(lines: Sequence[str], client: str) -> list[str]:
+    """Return the lines between the marks."""
+    how = f"written by `antiphon connect {client} --write`; --undo takes it back"
+    return [f"{_BEGIN} ({how})", *lines, _END]
+
+
+def is_marked(text: str) -> bool:
+    """Say whether there is anything of ours in a text."""
+    return any(line.startswith((_BEGIN, _END, _OFF)) for line in lines_of(text))
+
+
+def put_block(text: str, at: int, block: Sequence[str]) -> str:
+    """Return the text with a block before line `at`, counted from 0."""
+    newline = newline_of(text)
+    lines = lines_of(text)
+    added = [line + newline for line in block]
+    if at >= len(lines) and lines and not lines[-1].endswith("\n"):
+        lines[-1] += newline
+        added[-1] = block[-1]
+    return "".join([*lines[:at], *added, *lines[at:]])
+
+
+def switch_off(text: str, numbers: Collection[int]) -> str:
+    """Return the text with the lines of these numbers as comments."""
+    lines = lines_of(text)
+    return "".join(_OFF + line if at in numbers else line for at, line in enumerate(lines))
+
+
+def drop_block(text: str, kept: Kept, *, may_lose_end: bool = False) -> str:
+    """Return the text without blocks of ours, and with what they switched off.
+
+    `kept` returns those lines of a block that are somebody else's after all: programs that
+    edit their own settings may well put something between our marks. Some lose comments, too:
+    if it `may_lose_end`, a block without its second mark goes on to the end, for `kept` to
+    sort out.
+    """
+    lines = [line.removeprefix(_OFF) for line in lines_of(text)]
+    while (begin := _find(lines, _BEGIN, 0)) is not None:
+        end = _find(lines, _END, begin)
+        if end is None and may_lose_end:
+            end = len(lines)
+            lines.append(_END + "\n")
+        if end is None:
+            raise CannotMerge(f"the mark `{_BEGIN}` has no `{_END}` behind it")
+        rest = kept(lines[begin + 1 : end])
+        head = lines[:begin]
+        if not lines[end].endswith("\n") and (last := rest or head):
+            newline = "\r\n" if lines[begin].endswith("\r\n") else "\n"
+            last[-1] = last[-1].removesuffix(newline)
+        lines = [*head, *rest, *lines[end + 1 :]]
+    if _find(lines, _END, 0) is not None:
+        raise CannotMerge(f"the mark `{_END}` has no `{_BEGIN}` before it")
+    return "".join(lines)
+
+
+def _find(lines: Sequence[str], mark: str, start: int) -> int | None:
+    return next((at for at in range(start, len(lines)) if lines[at].startswith(mark)), None)

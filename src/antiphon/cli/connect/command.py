@@ -1,0 +1,359 @@
+"""`antiphon connect`: what to tell a client so that it asks the gateway, or telling it.
+
+stdout holds what is to be pasted, a diff or a list, and nothing else, so it can be piped. What
+was chosen, where it goes and what to do then is on stderr. No key is ever written anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.options import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from antiphon.cli.connect.files import Change
+    from antiphon.cli.connect.piece import Piece
+    from antiphon.cli.connect.recipes import Model, Recipe, Target
+    from antiphon.cli.remote import Server
+    from antiphon.host.models import ModelDescription
+
+__all__ = ["command"]
+
+_KEY: Final = "ANTIPHON_API_KEY"
+_NO_MODEL: Final = "MODEL"
+_SHOWN_MODELS: Final = 10
+_NO_CHOICE: Final = (
+    "an agent that expects tool calls will not get far with it. A request can still require one "
+    "(tool_choice), and the embedded model calls a tool that the message names."
+)
+
+
+class _Options(NamedTuple):
+    """What was asked for."""
+
+    url: str
+    models: tuple[str, ...]
+    key_env: str | None
+    writes: bool
+    shows_diff: bool
+    where: str
+    """The flags that say which file."""
+
+
+@click.command(
+    "connect",
+    short_help="Point a client at the gateway.",
+    epilog="Example:  antiphon connect codex --write",
+)
+@click.argument("client", required=False)
+@click.option(
+    "--url",
+    "--base-url",
+    "url",
+    metavar="URL",
+    envvar="ANTIPHON_BASE_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    show_envvar=True,
+    help="Where the gateway is.",
+)
+@click.option(
+    "--model",
+    "-m",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Which model; may be repeated, for clients that let you choose.  [default: the first "
+    "the gateway lists]",
+)
+@click.option("--key-env", metavar="NAME", help="The environment variable that holds the key.")
+@click.option("--write", is_flag=True, help="Put it into the client's settings.")
+@click.option("--undo", is_flag=True, help="Take it out of the client's settings again.")
+@click.option("--dry-run", is_flag=True, help="Show what --write or --undo would change.")
+@click.option("--file", type=click.Path(path_type=Path), help="The client's settings file.")
+@click.option(
+    "--profile", metavar="NAME", help="Codex only: a profile of this name, for codex --profile."
+)
+def command(
+    client: str | None,
+    url: str,
+    models: tuple[str, ...],
+    key_env: str | None,
+    write: bool,
+    undo: bool,
+    dry_run: bool,
+    file: Path | None,
+    profile: str | None,
+) -> None:
+    """Tell CLIENT of the gateway: print what to paste, and where; or --write it there.
+
+    Without CLIENT, list the clients. --write changes nothing but what it adds, keeps a backup
+    beside the file, and --undo takes it back. The gateway is asked which models it has; it
+    need not run if --model is given.
+    """
+    if client is None:
+        _list()
+        return
+    if write and undo:
+        raise BadSettings("--write and --undo are opposites; pass one of them")
+    recipe = _recipe(client)
+    path = file or _place(recipe, profile)
+    if undo:
+        _undo(recipe, path, shows_diff=dry_run)
+        return
+    from antiphon.cli.connect.recipes import quoted
+
+    where = f" --file {quoted(str(file))}" if file else f" --profile {profile}" if profile else ""
+    asked = _Options(url, models, _key_name(key_env), write or dry_run, dry_run, where)
+    _connect(recipe, path, asked, profile)
+
+
+def _list() -> None:
+    from antiphon.cli.connect.recipes import RECIPES
+
+    for recipe in RECIPES.values():
+        click.echo(f"{recipe.name:14}  {recipe.about}")
+    _note("`antiphon connect CLIENT` prints what to paste; with --write it is done for you.")
+
+
+def _recipe(client: str) -> Recipe:
+    from difflib import get_close_matches
+
+    from antiphon.cli.connect.recipes import RECIPES
+
+    if client in RECIPES:
+        return RECIPES[client]
+    close = get_close_matches(client, RECIPES, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(RECIPES)}"
+    raise BadSettings(f"no client {client!r} is known; {hint}")
+
+
+def _place(recipe: Recipe, profile: str | None) -> Path:
+    from antiphon.cli.connect import places
+
+    machine = places.Machine.ours()
+    if profile is None:
+        return recipe.place(machine)
+    if recipe.name != "codex":
+        raise BadSettings(f"--profile is for codex; {recipe.name} has none")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", profile):
+        raise BadSettings(f"--profile: {profile!r} may have letters, digits, - and _ only")
+    return places.codex(machine, profile)
+
+
+def _key_name(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        # It is not repeated: it may be the key itself.
+        raise BadSettings(
+            "--key-env: name the environment variable that holds the key, not the key"
+        )
+    return name
+
+
+def _note(line: str) -> None:
+    """Say something about what stdout holds; a server may have had a word in it."""
+    from antiphon.cli.terminal import harmless
+
+    click.echo(harmless(line, sys.stderr), err=True)
+
+
+def _give(text: str) -> None:
+    """Print what was asked for, and nothing that a terminal would obey."""
+    from antiphon.cli.terminal import harmless
+
+    click.echo(harmless(text, sys.stdout), nl=False)
+
+
+# What is to be connected.
+
+
+def _target(asked: _Options) -> Target:
+    """Return the target, and tell what was chosen and why."""
+    import asyncio
+
+    from antiphon.cli.connect.recipes import Target
+    from antiphon.cli.remote import explain, is_loopback
+    from antiphon.client.errors import AuthFailed, ClientError
+    from antiphon.gateway.address import read_server_url
+
+    url = read_server_url(asked.url, "--url")
+    key_env = asked.key_env or (None if is_loopback(url) else _KEY)
+    listed: tuple[ModelDescription, ...] = ()
+    server = _server(url, key_env)
+    try:
+        wants_key, listed = asyncio.run(_ask(server))
+        key_env = key_env or (_KEY if wants_key else None)
+    except ClientError as error:
+        _note(f"{explain(error, server)}.")
+        key_env = key_env or (_KEY if isinstance(error, AuthFailed) else None)
+    names = asked.models or _first(listed)
+    if not names:
+        if asked.writes:
+            raise CliError("no model can be chosen; pass --model NAME")
+        _note(f"Put the name of your model where it says {_NO_MODEL}, or pass --model NAME.")
+        names = (_NO_MODEL,)
+    elif listed:
+        _tell_models(names, listed, is_given=bool(asked.models))
+    return Target(url, tuple(_model(name, listed) for name in names), key_env)
+
+
+def _first(listed: tuple[ModelDescription, ...]) -> tuple[str, ...]:
+    return tuple(model.id for model in listed[:1])
+
+
+def _tell_models(
+    names: tuple[str, ...], listed: tuple[ModelDescription, ...], *, is_given: bool
+) -> None:
+    ids = [model.id for model in listed]
+    shown = ", ".join(ids[:_SHOWN_MODELS])
+    more = f" and {len(ids) - _SHOWN_MODELS} more" if len(ids) > _SHOWN_MODELS else ""
+    if not is_given:
+        others = f" (there are {shown}{more}; --model NAME takes another)" if len(ids) > 1 else ""
+        _note(f"Model: {names[0]}{others}")
+    for name in names:
+        if name not in ids:
+            _note(f"The gateway lists no model {name}; it has {shown}{more}.")
+
+
+def _server(url: str, key_env: str | None) -> Server:
+    """Return the gateway with the key to ask it with, if the environment has one."""
+    import os
+
+    from antiphon.cli.remote import Server, named_key, own_server
+
+    if key_env and key_env != _KEY and os.environ.get(key_env, "").strip():
+        return Server(url, named_key(key_env, "--key-env"), os.environ, f"it is from {key_env}")
+    return own_server(url)
+
+
+async def _ask(server: Server) -> tuple[bool, tuple[ModelDescription, ...]]:
+    """Return whether the gateway wants a key, and what models it has. Raise ClientError."""
+    from msgspec.structs import replace
+
+    from antiphon.client.errors import AuthFailed
+
+    try:
+        return False, await _fetch_models(replace(server, key=None))
+    except AuthFailed:
+        return True, await _fetch_models(server)
+
+
+async def _fetch_models(server: Server) -> tuple[ModelDescription, ...]:
+    from antiphon.cli.remote import open_client
+    from antiphon.host.models import ModelDirectory
+
+    async with open_client(server, max_retries=0) as client:
+        return await ModelDirectory(client.http, client.base_url).list(silent=False)
+
+
+def _model(name: str, listed: tuple[ModelDescription, ...]) -> Model:
+    from antiphon.cli.connect.recipes import Model
+
+    known = next((model for model in listed if model.id == name), None)
+    if known is None:
+        return Model(name)
+    return Model(
+        id=known.id,
+        name=known.name,
+        context=known.context_window,
+        output=known.max_output_tokens,
+        takes_images=known.capabilities.image_input,
+        calls_tools=known.capabilities.tool_calling,
+    )
+
+
+# What is done about it.
+
+
+def _connect(recipe: Recipe, path: Path, asked: _Options, profile: str | None) -> None:
+    from antiphon.cli.connect.files import apply, plan_write
+    from antiphon.cli.connect.piece import CannotMerge
+
+    target = _target(asked)
+    for model in target.models:
+        if model.calls_tools is False:
+            _note(f"{model.id} does not choose tools by itself: {_NO_CHOICE}")
+    piece = recipe.piece(target)
+    if not asked.writes:
+        _print(recipe, target, piece, path)
+        return
+    try:
+        change = plan_write(path, piece)
+    except CannotMerge as reason:
+        _give(piece.paste())
+        raise CliError(
+            f"{path} is left as it is: {reason}; put the above into it yourself"
+        ) from reason
+    if asked.shows_diff:
+        _show(change)
+        return
+    _tell_written(change, apply(change), f"antiphon connect {recipe.name}{asked.where} --undo")
+    for line in recipe.then(target):
+        _note(f"{line} --profile {profile}" if profile and line == "Then: codex" else line)
+
+
+def _print(recipe: Recipe, target: Target, piece: Piece, path: Path) -> None:
+    from antiphon.cli.connect import places
+
+    program = recipe.program(target)
+    if program is not None:
+        _give(program)
+        lines = recipe.run(target)
+    else:
+        beside = ", beside what is there" if places.is_there(path) else ""
+        _note(f"Put this into {path}{beside} (--write does it for you):")
+        if beside and recipe.name == "codex":
+            _note("The first two lines must stand above the first [table] of the file.")
+        _give(piece.paste())
+        lines = recipe.then(target)
+    for line in lines:
+        _note(line)
+
+
+def _show(change: Change) -> None:
+    from antiphon.cli.connect.files import diff_of
+
+    if change.is_none:
+        _note(f"{change.path} would not change.")
+    _give(diff_of(change))
+
+
+def _tell_written(change: Change, kept: Path | None, undo: str) -> None:
+    if change.is_none:
+        _note(f"{change.path} says so already; nothing was changed.")
+        return
+    if change.before is None:
+        _note(f"Wrote {change.path}, which is new.")
+    else:
+        _note(f"Changed {change.path}; {kept} is what it was before.")
+    _note(f"To take it back: {undo}")
+
+
+def _undo(recipe: Recipe, path: Path, *, shows_diff: bool) -> None:
+    from antiphon.cli.connect.files import apply, plan_undo
+    from antiphon.cli.connect.piece import CannotMerge
+    from antiphon.cli.connect.recipes import Model, Target
+
+    try:
+        change = plan_undo(path, recipe.piece(Target("", (Model(""),))))
+    except CannotMerge as reason:
+        raise CliError(
+            f"{path} is left as it is: {reason}; take out what mentions antiphon yourself"
+        ) from reason
+    if shows_diff:
+        _show(change)
+        return
+    apply(change)
+    if change.is_none:
+        _note(f"{path} has nothing of ours; nothing was changed.")
+    elif change.after is None:
+        _note(f"Removed {change.path}, which was not there before.")
+    else:
+        kept = f"; {change.left[0]} is what it was before" if change.left else ""
+        _note(f"Took it out of {change.path}{kept}.")

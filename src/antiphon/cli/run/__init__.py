@@ -1,0 +1,1 @@
+"""`antiphon run`: a client program with a gateway of its own."""

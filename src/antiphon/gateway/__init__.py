@@ -1,0 +1,1 @@
+"""How is it put together? The composition root: settings, start, workers."""

@@ -1,0 +1,294 @@
+"""What was set, and where? A flag wins over the environment, that over the file, that over us.
+
+Every key at the top that is not a table has an environment variable: its name in capitals after
+`ANTIPHON_`; a list is written there with commas. The file
+is TOML: the one of `--config` or ANTIPHON_CONFIG, else `antiphon.toml` in the working
+directory if there is one. Keys nobody knows are refused by name, in the file, because a typo
+in a limit or a key must not pass as the default. Nothing here opens or starts anything.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from antiphon.cli.errors import BadSettings
+from antiphon.engine.keep.webhooks import EVENTS, EventType
+from antiphon.gateway.log_lines import LogFormat
+from antiphon.protocol.codec import Dialect
+from antiphon.protocol.machines.builder import ReasoningAs
+from antiphon.routing.describe import ModelSettings
+from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
+from antiphon.server.limits import ServerLimits
+from antiphon.transport.http import Limits
+
+__all__ = [
+    "SCALARS",
+    "TABLES",
+    "Loaded",
+    "LogLevel",
+    "Model",
+    "Provider",
+    "Settings",
+    "UpstreamLimits",
+    "Webhook",
+    "load",
+    "variable",
+]
+
+_DEFAULT_FILE: Final = "antiphon.toml"
+_MAX_FILE_BYTES: Final = 1024 * 1024
+_PLAIN: Final = {
+    f"str matching regex {MARK_PATTERN!r}": MARK_WORDS,
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    " | null": "",
+}
+
+_OLD_PROVIDER_KEYS: Final = {"env_key": "key_env"}
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class UpstreamLimits(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long we wait for an upstream, in seconds, and how much we take, in bytes."""
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where models are. `path`, `threads` and `context` are for the embedded model."""
+
+    wire_api: Literal["chat", "local", "scripted"] = "chat"
+    base_url: str | None = None
+    key_env: str | None = None
+    """The name of the environment variable that holds the key, never the key itself."""
+    profile: str | None = None
+    path: str | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    context: Annotated[int, msgspec.Meta(ge=256)] | None = None
+
+
+class Model(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a model, whatever the upstream and the bundled table say."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom to tell when a background response has ended."""
+
+    url: str
+    secret_env: str
+    """The name of the environment variable that holds the secret, never the secret itself."""
+    events: tuple[EventType, ...] = EVENTS
+    allow_private: bool = False
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 4680
+    store: str | None = None
+    upstream: str | None = None
+    upstream_key_env: str | None = None
+    profile: str | None = None
+    local_model: str | None = None
+    """A GGUF file to serve in this process: a path, or `hf:OWNER/REPO/FILE.gguf`."""
+    default_model: str | None = None
+    dialect: Dialect = "openai"
+    strict: bool = False
+    reasoning_as: ReasoningAs = "content"
+    require_keys: bool = False
+    allowed_origins: tuple[str, ...] = ()
+    """Pages that may use the gateway; in the environment they are separated by commas."""
+    rerun_background: bool = False
+    seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
+    """The name of the environment variable that holds the keys, never a key itself."""
+    id_mark: Annotated[str, msgspec.Meta(pattern=MARK_PATTERN)] = DEFAULT_MARK
+    workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    limits: ServerLimits = ServerLimits()
+    upstream_limits: UpstreamLimits = UpstreamLimits()
+    providers: dict[str, Provider] = {}
+    models: dict[str, Model] = {}
+    webhooks: tuple[Webhook, ...] = ()
+
+
+TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "limits": ServerLimits,
+    "upstream_limits": UpstreamLimits,
+    "providers": Provider,
+    "models": Model,
+    "webhooks": Webhook,
+}
+SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)
+
+
+class Loaded(NamedTuple):
+    """The settings, and the file that some of them came from."""
+
+    settings: Settings
+    path: Path | None
+
+
+def variable(key: str) -> str:
+    """Return the environment variable of a key."""
+    return f"ANTIPHON_{key.upper()}"
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], directory: Path) -> Loaded:
+    """Return what is set. Raise BadSettings with the place and the name of what is wrong.
+
+    A flag that was not given is None; the flag `config` names the file.
+    """
+    path = _file_path(flags, environ, directory)
+    layers = _read_file(path) if path else {}
+    layers |= _read_environment(environ)
+    layers |= {key: flags[key] for key in SCALARS if flags.get(key) is not None}
+    return Loaded(msgspec.convert(layers, Settings), path)
+
+
+def _file_path(
+    flags: Mapping[str, Any], environ: Mapping[str, str], directory: Path
+) -> Path | None:
+    named = flags.get("config") or environ.get(variable("config"))
+    if named:
+        return Path(named).expanduser()
+    found = directory / _DEFAULT_FILE
+    return found if found.is_file() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {(error.strerror or '').lower()}") from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise BadSettings(
+            f"{path} is larger than {_MAX_FILE_BYTES} bytes: that is no configuration"
+        )
+    try:
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path} is not TOML: {error}") from None
+    _rename_old_keys(table, str(path))
+    _check_table(table, Settings, str(path))
+    return table
+
+
+def _rename_old_keys(table: Mapping[str, Any], where: str) -> None:
+    """Give the keys of providers their present names. Raise BadSettings if both are there."""
+    providers = table.get("providers")
+    for name, provider in providers.items() if isinstance(providers, dict) else ():
+        for old, new in _OLD_PROVIDER_KEYS.items():
+            if not isinstance(provider, dict) or old not in provider:
+                continue
+            if new in provider:
+                raise BadSettings(
+                    f"{where}, [providers.{name}]: {old} is the old name of {new}; set only {new}"
+                )
+            provider[new] = provider.pop(old)
+
+
+def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys that the environment sets; an empty variable sets nothing."""
+    types = _types(Settings)
+    found: dict[str, Any] = {}
+    for key in SCALARS:
+        text = environ.get(variable(key), "")
+        if text:
+            is_list = get_origin(types[key]) is tuple
+            value = _words(text) if is_list else text
+            found[key] = _convert(value, types[key], variable(key), strict=False)
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
+    """Raise BadSettings for the first key that is not known, or whose value is of no use."""
+    types = _types(struct)
+    for key, value in table.items():
+        if key not in types:
+            close = get_close_matches(key, types, n=1)
+            hint = f" did you mean {close[0]}?" if close else ""
+            raise BadSettings(
+                f"{where}: there is no key {key!r};{hint} the keys are {', '.join(types)}"
+            )
+        if key in TABLES:
+            _check_inner_tables(key, value, where)
+        else:
+            _convert(value, types[key], f"{where}: {key}")
+            if struct in (ServerLimits, UpstreamLimits) and not value > 0:
+                raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
+
+
+def _check_inner_tables(key: str, value: object, where: str) -> None:
+    struct = TABLES[key]
+    if key in ("providers", "models") and isinstance(value, dict):
+        for name, table in value.items():
+            heading = name if key == "providers" else f'"{name}"'
+            _check_inner(table, struct, f"{where}, [{key}.{heading}]")
+    elif key == "webhooks":
+        _check_list(value, struct, f"{where}, [[{key}]]")
+    else:
+        _check_inner(value, struct, f"{where}, [{key}]")
+
+
+def _check_list(value: object, struct: type[msgspec.Struct], where: str) -> None:
+    """Check tables that come one after the other, each with all that it needs."""
+    if not isinstance(value, list):
+        raise BadSettings(f"{where} must be tables, each under a heading of its own")
+    needed = [field.name for field in msgspec.structs.fields(struct) if field.required]
+    for table in value:
+        _check_inner(table, struct, where)
+        for name in needed:
+            if name not in table:
+                raise BadSettings(f"{where}: {name} is missing")
+
+
+def _check_inner(value: object, struct: type[msgspec.Struct], where: str) -> None:
+    if not isinstance(value, dict):
+        raise BadSettings(f"{where} must be a table")
+    _check_table(value, struct, where)
+
+
+def _convert(value: object, kind: Any, where: str, *, strict: bool = True) -> Any:  # any type
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise BadSettings(f"{where} must be {_expected(kind, error)}, not {value!r}") from None
+
+
+def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
+    """Say what a value of this type looks like."""
+    if NoneType in get_args(kind):
+        kind = next(member for member in get_args(kind) if member is not NoneType)
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if get_origin(kind) is tuple:
+        element = get_args(kind)[0]
+        choice = get_args(element) if get_origin(element) is Literal else ("words",)
+        return f"a list of {', '.join(choice)}"
+    if kind is bool:
+        return "true or false"
+    # What is left are numbers and strings: "Expected `int` >= 1".
+    words = str(error).removeprefix("Expected ").partition(", got")[0].replace("`", "")
+    for name, plain in _PLAIN.items():
+        words = words.replace(name, plain)
+    return words
+
+
+def _types(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}

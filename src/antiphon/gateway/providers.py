@@ -1,0 +1,182 @@
+"""Where do the models come from? Providers of the settings, checked, and then built.
+
+Checking comes first and opens nothing; each process then builds backends of its own. A key is
+read from the environment variable that the settings name, and from nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from antiphon.backends.base import Backend
+from antiphon.backends.breaker import Breaker
+from antiphon.cli.errors import BadSettings, how_to_install
+from antiphon.gateway.address import read_base_url
+from antiphon.gateway.config import Provider, Settings, UpstreamLimits
+from antiphon.transport.secret import Secret
+
+__all__ = ["Source", "build", "file_of", "read_sources"]
+
+_UPSTREAM: Final = "upstream"
+_EMBEDDED: Final = "local"
+_LOCAL_ONLY: Final = ("path", "threads", "context")
+_CHAT_ONLY: Final = ("base_url", "key_env", "profile")
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider that can be used: its URL is one, its key is there."""
+
+    name: str
+    about: str
+    provider: Provider
+    base_url: str = ""
+    key: Secret | None = None
+
+
+def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]:
+    """Return the providers, that of `--upstream` first; the embedded model if there are none."""
+    sources = []
+    if settings.upstream:
+        provider = Provider(
+            base_url=settings.upstream,
+            key_env=settings.upstream_key_env,
+            profile=settings.profile,
+        )
+        sources.append(_read_chat(_UPSTREAM, provider, environ, "--upstream"))
+    elif settings.upstream_key_env or settings.profile:
+        raise BadSettings("--upstream-key-env and --profile need --upstream URL beside them")
+    if settings.local_model:
+        embedded = Provider(wire_api="local", path=settings.local_model)
+        sources.append(_read_embedded(_EMBEDDED, embedded))
+    for name, provider in settings.providers.items():
+        if name == _UPSTREAM and settings.upstream:
+            raise BadSettings("[providers.upstream] and --upstream are both set; rename the first")
+        sources.append(_read(name, provider, environ))
+    return sources or [_read_embedded(_EMBEDDED, Provider(wire_api="local"))]
+
+
+def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
+    """Return a backend for the source, connected to nothing yet."""
+    provider = source.provider
+    match provider.wire_api:
+        case "chat":
+            from antiphon.backends.chat import ChatBackend
+
+            return ChatBackend(
+                source.base_url,
+                key=source.key,
+                profile=provider.profile,
+                limits=limits,
+                name=source.name,
+                breaker=breaker,
+            )
+        case "local":
+            from antiphon.backends.local import LocalBackend
+
+            path = file_of(provider.path) if provider.path else None
+            if provider.context is None:
+                return LocalBackend(path, provider.threads)
+            return LocalBackend(path, provider.threads, provider.context)
+        case "scripted":
+            from antiphon.backends.scripted import ScriptedBackend
+
+            return ScriptedBackend()
+
+
+def _read(name: str, provider: Provider, environ: Mapping[str, str]) -> Source:
+    where = f"[providers.{name}]"
+    match provider.wire_api:
+        case "chat":
+            _refuse(provider, _LOCAL_ONLY, where)
+            return _read_chat(name, provider, environ, f"{where} base_url")
+        case "local":
+            _refuse(provider, _CHAT_ONLY, where)
+            return _read_embedded(name, provider)
+        case "scripted":
+            _refuse(provider, (*_CHAT_ONLY, *_LOCAL_ONLY), where)
+            return Source(name=name, about=f"{name}, which echoes", provider=provider)
+
+
+def _read_chat(name: str, provider: Provider, environ: Mapping[str, str], what: str) -> Source:
+    if not provider.base_url:
+        raise BadSettings(f"{what} is missing; it reads like http://127.0.0.1:11434/v1")
+    base_url = read_base_url(provider.base_url, what)
+    _check_profile(provider.profile)
+    return Source(
+        name=name,
+        about=f"{name}, {base_url}",
+        provider=provider,
+        base_url=base_url,
+        key=_read_key(provider.key_env, environ, what),
+    )
+
+
+def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret | None:
+    if name is None:
+        return None
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        # It is not repeated here: it may be the key itself.
+        raise BadSettings(f"{what}: name the environment variable that holds the key, not the key")
+    value = environ.get(name, "")
+    if not value.strip():
+        raise BadSettings(
+            f"{what}: the environment variable {name} is not set; put the key in it, "
+            "or leave it out if the upstream needs none"
+        )
+    try:
+        return Secret(value)
+    except ValueError as error:
+        raise BadSettings(f"{what}: {name} holds no key: {error}") from None
+
+
+def _check_profile(name: str | None) -> None:
+    from antiphon.wires.chat.profiles import PROFILES
+
+    if name is not None and name not in PROFILES:
+        known = ", ".join(sorted(PROFILES))
+        raise BadSettings(f"there is no profile {name!r}; the profiles are {known}")
+
+
+def _read_embedded(name: str, provider: Provider) -> Source:
+    from antiphon.backends.weights import weights_path
+
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise BadSettings(
+            "there is no model to serve; pass --upstream URL, "
+            f"or install the embedded one: {how_to_install('local')}"
+        )
+    path = provider.path and file_of(provider.path)
+    if path and not path.is_file():
+        hint = (
+            f"; fetch it with `antiphon models pull {provider.path}`" if _is_hub(provider) else ""
+        )
+        raise BadSettings(f"[providers.{name}] path: there is no file {provider.path}{hint}")
+    about = "the embedded model"
+    if not provider.path and not weights_path().is_file():
+        about += "; its weights come with the first turn, or now by `antiphon models pull`"
+    return Source(name=name, about=f"{name}, {about}", provider=provider)
+
+
+def file_of(path: str) -> Path:
+    """Return where a file of weights is, or belongs if it is one of the hub."""
+    from antiphon.backends.hub import PREFIX, read_name
+
+    return read_name(path).path() if path.startswith(PREFIX) else Path(path).expanduser()
+
+
+def _is_hub(provider: Provider) -> bool:
+    from antiphon.backends.hub import PREFIX
+
+    return (provider.path or "").startswith(PREFIX)
+
+
+def _refuse(provider: Provider, keys: tuple[str, ...], where: str) -> None:
+    for key in keys:
+        if getattr(provider, key) is not None:
+            raise BadSettings(f"{where}: {key} has no meaning for wire_api = {provider.wire_api!r}")

