@@ -181,14 +181,14 @@ def _measure(name: str, server: Process, model: str) -> _Sample:
 
 def _parse_seconds() -> float:
     """Return the CPU seconds from the bytes of a whole answer to the response."""
-    from antiphon.client.wires import ResponsesRoad
+    from antiphon.client.wires import ResponsesWire
     from antiphon.protocol.machines.accumulator import ResponseAccumulator
 
     body = whole_response()
 
     def parse() -> None:
         accumulator = ResponseAccumulator()
-        accumulator.feed_all(ResponsesRoad({}).whole(body))
+        accumulator.feed_all(ResponsesWire({}).whole(body))
         if accumulator.finish().usage is None:
             raise Trouble("the response is not whole")
 

@@ -13,9 +13,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.client.chat import ChatRoad, legacy_profile, read_call
+from antiphon.client.chat import ChatWire, legacy_profile, read_call
 from antiphon.client.errors import BadCall
-from antiphon.client.wires import Road
+from antiphon.client.wires import Wire
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import ErrorEvent, Event, ResponseCreated, ResponseFailed
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
@@ -54,12 +54,12 @@ DONE = b"data: [DONE]\n\n"
 RECORDED = sorted((Path(__file__).parents[1] / "wire" / "streams").glob("*.sse"))
 
 
-def road_for(body: Json | None = None, **fields: Any) -> ChatRoad:
+def road_for(body: Json | None = None, **fields: Any) -> ChatWire:
     asked = {"model": "m", "input": "hello", "stream": True, **(body or {}), **fields}
-    return ChatRoad(asked, mint=counting_mint(), clock=lambda: 7.0)
+    return ChatWire(asked, mint=counting_mint(), clock=lambda: 7.0)
 
 
-def posted(road: Road) -> Json:
+def posted(road: Wire) -> Json:
     return msgspec.json.decode(road.request, type=Json)
 
 
@@ -68,7 +68,7 @@ def chunk(finish_reason: str | None = None, *, index: int = 0, **delta: object) 
     return b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()
 
 
-async def travel(road: ChatRoad, base_url: str) -> list[Event]:
+async def travel(road: ChatWire, base_url: str) -> list[Event]:
     """Post what the road says to a real server; return all that it tells of the answer."""
     client = HttpClient()
     events: list[Event] = []
@@ -224,17 +224,17 @@ def test_system_text_keeps_its_role_wherever_it_goes(which: str | None) -> None:
             {"role": "user", "content": "b"},
         ],
     }
-    messages = posted(ChatRoad(body, legacy_profile(which)))["messages"]
+    messages = posted(ChatWire(body, legacy_profile(which)))["messages"]
     assert [message["role"] for message in messages] == ["system", "user", "system", "user"]
 
 
 def test_a_profile_decides_what_reaches_the_server() -> None:
     body = {"model": "m", "input": "x", "top_k": 3, "max_output_tokens": 9}
 
-    openai = ChatRoad(body, legacy_profile("openai"))
+    openai = ChatWire(body, legacy_profile("openai"))
     assert posted(openai)["max_completion_tokens"] == 9
     assert "top_k" not in posted(openai)
-    assert posted(ChatRoad(body, GENERIC))["top_k"] == 3
+    assert posted(ChatWire(body, GENERIC))["top_k"] == 3
 
 
 def test_there_is_no_profile_of_an_unknown_name() -> None:
@@ -454,7 +454,7 @@ def test_a_grammar_that_nothing_holds_the_model_to_is_reported(
     form = {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}
     tool = {"type": "custom", "name": "n", "format": form}
     body = {"model": "m", "input": "x", "tools": [tool], "tool_choice": choice}
-    road = ChatRoad(body, legacy_profile(profile))
+    road = ChatWire(body, legacy_profile(profile))
 
     response = judged(road.feed(chunk("stop", content="12") + DONE))
 
@@ -646,7 +646,7 @@ def test_ids_and_times_come_from_where_they_are_told_to() -> None:
 def test_ids_are_never_alike_by_default() -> None:
     ids = set()
     for _ in range(2):
-        road = ChatRoad({"model": "m", "input": "x"})
+        road = ChatWire({"model": "m", "input": "x"})
         response = judged(road.feed(chunk("stop", content="a") + DONE))
         ids |= {response.id, response.output[0]["id"]}
         assert re.fullmatch(r"resp_client-[0-9a-f]{48}", response.id)

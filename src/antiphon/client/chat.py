@@ -1,7 +1,7 @@
-"""The other road: a Responses request said as chat completions, the answer told as events.
+"""The other wire: a Responses request said as chat completions, the answer told as events.
 
 For models and servers that have no Responses API. The events are those of a Responses stream,
-born in the same builder as the gateway's, so that nobody behind this road sees a difference;
+born in the same builder as the gateway's, so that nobody behind this wire sees a difference;
 rules about tools and usage are the gateway's too. What a chat server cannot honour stands in
 `response.antiphon.degraded`. A chat server keeps nothing: a request that points to something
 kept is refused.
@@ -41,7 +41,7 @@ from antiphon.wires.chat.profiles import Profile, profile_for
 from antiphon.wires.chat.request import names_in_text, unenforced, write_request
 from antiphon.wires.chat.stream import ChatStream
 
-__all__ = ["ChatCall", "ChatRoad", "legacy_profile", "read_call"]
+__all__ = ["ChatCall", "ChatWire", "legacy_profile", "read_call"]
 
 _ID_BYTES: Final = 24
 _KEPT: Final = ("previous_response_id", "conversation", "prompt", "background")
@@ -121,8 +121,8 @@ def _unkept(request: CreateResponse) -> list[str]:
     return found
 
 
-class ChatRoad:
-    """One request to a chat server, and its answer as events. See `client.road.Road`.
+class ChatWire:
+    """One request to a chat server, and its answer as events. See `client.wires.Wire`.
 
     Raise BadCall for a request that no chat server can be asked. `mint` makes ids, `clock`
     tells the seconds since the epoch.

@@ -56,11 +56,11 @@ from antiphon.client.sender import (
     unreadable,
     with_query,
 )
+from antiphon.client.session_turn import SessionTurn
 from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
-from antiphon.client.stream import AsyncStream, Wire, broken, read_batch
+from antiphon.client.stream import AsyncStream, OpenAnswer, broken, read_batch
 from antiphon.client.tool_limits import ToolLimits
-from antiphon.client.turn import Turn
-from antiphon.client.wires import Road
+from antiphon.client.wires import Wire
 from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
@@ -250,12 +250,12 @@ class AsyncClient:
 
     # How a turn is run.
 
-    def _prepare(self, params: Params, wire_api: WireApi | None) -> Turn:
+    def _prepare(self, params: Params, wire_api: WireApi | None) -> SessionTurn:
         wire = wire_api or self.wire_api
         request = build_request(params, self._tool_limits, wire)
-        return Turn(request, self.cache, wire, self.base_url)
+        return SessionTurn(request, self.cache, wire, self.base_url)
 
-    async def _run(self, turn: Turn, once: Callable[[Turn], Awaitable[_T]]) -> _T:
+    async def _run(self, turn: SessionTurn, once: Callable[[SessionTurn], Awaitable[_T]]) -> _T:
         """Run a turn; if the thread cannot be continued, once more with the full history."""
         turn.begin()
         try:
@@ -265,17 +265,17 @@ class AsyncClient:
                 raise
         return await self._sender.retrying(lambda: once(turn))
 
-    async def _open(self, turn: Turn) -> Wire:
+    async def _open(self, turn: SessionTurn) -> OpenAnswer:
         """Return an answer whose first event is here."""
-        road = turn.road(is_streamed=True)
-        body = await self._post(turn, road, is_streamed=True)
+        wire = turn.wire(is_streamed=True)
+        body = await self._post(turn, wire, is_streamed=True)
         try:
             if body.head.content_type.endswith("json"):
-                first = self._events_of(body.head, await self._sender.read(body), road)
-                road.is_done = True
+                first = self._events_of(body.head, await self._sender.read(body), wire)
+                wire.is_done = True
             else:
                 check_is_stream(body.head)
-                first = await read_batch(body, road)
+                first = await read_batch(body, wire)
         except BackendError as error:
             raise error_from_transport(error) from error
         except BaseException:
@@ -283,71 +283,71 @@ class AsyncClient:
             raise
         if not first or isinstance(first[0], ErrorEvent):
             body.close()
-            raise self._false_start(body.head, road, first)
-        return Wire(body, road, first)
+            raise self._false_start(body.head, wire, first)
+        return OpenAnswer(body, wire, first)
 
-    async def _post(self, turn: Turn, road: Road, *, is_streamed: bool) -> ByteStream:
+    async def _post(self, turn: SessionTurn, wire: Wire, *, is_streamed: bool) -> ByteStream:
         return await self._sender.post(
-            road.path,
-            road.request,
+            wire.path,
+            wire.request,
             key=turn.idempotency_key,
             thread_id=turn.thread_id,
             is_streamed=is_streamed,
         )
 
-    def _false_start(self, head: Head, road: Road, events: list[Event]) -> ClientError:
+    def _false_start(self, head: Head, wire: Wire, events: list[Event]) -> ClientError:
         """Return why a stream did not begin: it has no event, or nothing but an error."""
         if events and isinstance(events[0], ErrorEvent):
             return error_from_event(events[0], head.headers, redact=self.http.redact)
-        return broken(road.fault or BrokenStream("the stream has no events"), None)
+        return broken(wire.fault or BrokenStream("the stream has no events"), None)
 
-    async def _answer(self, turn: Turn) -> Response:
+    async def _answer(self, turn: SessionTurn) -> Response:
         """Return the whole answer, even of a server that streams although nobody asked."""
-        road = turn.road(is_streamed=False)
-        async with await self._post(turn, road, is_streamed=False) as body:
+        wire = turn.wire(is_streamed=False)
+        async with await self._post(turn, wire, is_streamed=False) as body:
             try:
                 if body.head.content_type == EVENT_STREAM:
-                    return await _read_to_end(body, road)
-                return self._whole(body.head, await self._sender.read(body), road)
+                    return await _read_to_end(body, wire)
+                return self._whole(body.head, await self._sender.read(body), wire)
             except ClientError as error:
                 # Some of the answer was here: it is not produced twice.
                 error.should_retry = False
                 raise
 
-    def _whole(self, head: Head, data: bytes, road: Road) -> Response:
-        events = self._events_of(head, data, road)
+    def _whole(self, head: Head, data: bytes, wire: Wire) -> Response:
+        events = self._events_of(head, data, wire)
         if len(events) == 1 and isinstance(events[0], ResponseQueued | ResponseInProgress):
             # In the background: it comes back before it is done.
             return events[0].response
         accumulator = ResponseAccumulator()
         accumulator.feed_all(events)
-        return _finish(accumulator, road)
+        return _finish(accumulator, wire)
 
-    def _events_of(self, head: Head, data: bytes, road: Road) -> list[Event]:
+    def _events_of(self, head: Head, data: bytes, wire: Wire) -> list[Event]:
         """Return the events of an answer in one piece. Raise what it amounts to if it is none."""
-        events = road.whole(data)
+        events = wire.whole(data)
         if events:
             return events
         if (error := error_from_body(data, head.headers, redact=self.http.redact)) is not None:
             raise error
-        if isinstance(road.fault, BackendError):
-            raise broken(road.fault, None)
-        raise unreadable(head, road.fault.message if road.fault else "it says nothing")
+        if isinstance(wire.fault, BackendError):
+            raise broken(wire.fault, None)
+        raise unreadable(head, wire.fault.message if wire.fault else "it says nothing")
 
 
-async def _read_to_end(body: ByteStream, road: Road) -> Response:
+async def _read_to_end(body: ByteStream, wire: Wire) -> Response:
     accumulator = ResponseAccumulator()
-    while events := await read_batch(body, road):
+    while events := await read_batch(body, wire):
         accumulator.feed_all(events)
     await body.finish()
-    return _finish(accumulator, road)
+    return _finish(accumulator, wire)
 
 
-def _finish(accumulator: ResponseAccumulator, road: Road) -> Response:
+def _finish(accumulator: ResponseAccumulator, wire: Wire) -> Response:
     try:
         return accumulator.finish()
     except BrokenStream as error:
-        raise broken(road.fault or error, accumulator.response) from None
+        raise broken(wire.fault or error, accumulator.response) from None
 
 
 def _read_response(body: bytes) -> Response:

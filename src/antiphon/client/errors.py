@@ -272,7 +272,7 @@ _SPECIAL: Final[dict[str, type[ServerRefused]]] = {
     "context_length_exceeded": ContextTooLong,
     "insufficient_quota": QuotaExceeded,
 }
-# What the chat road tells by code; the key is refused under a status of its own.
+# What the chat wire tells by code; the key is refused under a status of its own.
 _BY_CODE: Final[dict[str, type[ServerRefused]]] = {
     "upstream_auth": AuthFailed,
     "rate_limit_exceeded": RateLimited,
@@ -355,9 +355,9 @@ def error_from_event(
 
 
 def error_from_transport(error: BackendError) -> ClientError:
-    """Return a fault of the transport, or of the chat road, in the client's words.
+    """Return a fault of the transport, or of the chat wire, in the client's words.
 
-    The chat road tells what the server said, so its faults keep the server's status. Those of
+    The chat wire tells what the server said, so its faults keep the server's status. Those of
     the transport have none, because no answer was heard.
     """
     code = error.code or ""

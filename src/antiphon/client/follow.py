@@ -24,8 +24,8 @@ from antiphon.client.errors import (
     error_from_event,
 )
 from antiphon.client.sender import Sender, with_query
-from antiphon.client.stream import Wire, broken
-from antiphon.client.wires import ResponsesRoad
+from antiphon.client.stream import OpenAnswer, broken
+from antiphon.client.wires import ResponsesWire
 from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import AntiphonError, BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, is_terminal
@@ -58,21 +58,21 @@ class Following:
         self._max_reconnects = max_reconnects
         self._is_closed = False
         self._has_numbers = True
-        self._wire: Wire | None = None
-        self._road = ResponsesRoad({})
+        self._answer: OpenAnswer | None = None
+        self._wire = ResponsesWire({})
         self._is_empty = True
         """Whether the connection had no event yet."""
         self._failures = 0
 
     async def begin(self) -> Following:
         """Connect; raise ClientError if the server refuses."""
-        self._wire = await self._sender.retrying(self._connect)
+        self._answer = await self._sender.retrying(self._connect)
         return self
 
     @property
     def is_behind(self) -> bool:
         """Whether more is here already than has been read."""
-        return self._wire is not None and self._wire.is_behind
+        return self._answer is not None and self._answer.is_behind
 
     async def read(self) -> list[Event]:
         """Return the next events; none at the end, or at a fault."""
@@ -89,36 +89,36 @@ class Following:
 
     async def finish(self) -> None:
         """End a stream that was read to its end."""
-        if self._wire is not None:
-            await self._wire.finish()
+        if self._answer is not None:
+            await self._answer.finish()
 
     def close(self) -> None:
         """Hang up, and do not connect again. Closing twice does nothing."""
         self._is_closed = True
-        if self._wire is not None:
-            self._wire.close()
+        if self._answer is not None:
+            self._answer.close()
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> OpenAnswer:
         path = with_query(self._path, stream="true", starting_after=self._after)
-        self._road, self._is_empty = ResponsesRoad({}), True
-        return Wire(await self._sender.open_events(path), self._road, [])
+        self._wire, self._is_empty = ResponsesWire({}), True
+        return OpenAnswer(await self._sender.open_events(path), self._wire, [])
 
     async def _read_once(self) -> list[Event]:
         """Return what the connection has next that is new. Raise ClientError when it is over."""
-        if self._wire is None:
-            self._wire = await self._connect()
+        if self._answer is None:
+            self._answer = await self._connect()
         if self._is_closed:  # while the connection was made
             self._hang_up()
             return []
-        batch = await self._wire.read()
+        batch = await self._answer.read()
         if not batch:
             self._hang_up()
             if await self._is_ended():
                 return []
-            fault = self._road.fault or BrokenStream("the stream ended before the response did")
+            fault = self._wire.fault or BrokenStream("the stream ended before the response did")
             raise broken(fault, None)
         self._is_empty = False
-        self._raise_error(batch[0], self._wire)
+        self._raise_error(batch[0], self._answer)
         events = [event for event in batch if self._is_new(event)]
         self.is_done = any(map(is_terminal, events))
         return events
@@ -135,14 +135,14 @@ class Following:
         self._after = number
         return True
 
-    def _raise_error(self, event: Event, wire: Wire) -> None:
+    def _raise_error(self, event: Event, answer: OpenAnswer) -> None:
         """Raise an error that comes in place of events: one that the log cannot have here."""
         if not isinstance(event, ErrorEvent):
             return
         if self._after is None or event.sequence_number <= self._after:
             self._hang_up()
             redact = self._sender.http.redact
-            raise error_from_event(event, wire.body.head.headers, redact=redact)
+            raise error_from_event(event, answer.body.head.headers, redact=redact)
 
     async def _is_ended(self) -> bool:
         """Look whether there is nothing to read because the caller saw the last event before.
@@ -150,7 +150,7 @@ class Following:
         Then the server has no event for us, and ends its stream properly. Without its end mark
         that is believed only the second time.
         """
-        is_proper = self._road.fault is None and (self._road.has_end_mark or self._failures > 0)
+        is_proper = self._wire.fault is None and (self._wire.has_end_mark or self._failures > 0)
         if not self._is_empty or not is_proper:
             return False
         try:
@@ -188,6 +188,6 @@ class Following:
         return None if wait is None else max(min(wait, _LONGEST_WAIT), error.retry_after or 0.0)
 
     def _hang_up(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from antiphon.client.errors import ClientError, StreamBroken, error_from_transport
-from antiphon.client.wires import TERMINAL, Road
+from antiphon.client.wires import TERMINAL, Wire
 from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
@@ -29,10 +29,10 @@ from antiphon.transport.stream import ByteStream
 
 __all__ = [
     "AsyncStream",
+    "OpenAnswer",
     "Outbox",
     "Source",
     "TextReader",
-    "Wire",
     "broken",
     "has_more_waiting",
     "read_batch",
@@ -87,20 +87,20 @@ class Source(Protocol):
         ...
 
 
-class Wire:
-    """An answer that has begun: the bytes, the road that reads them, and the first events."""
+class OpenAnswer:
+    """An answer that has begun: the bytes, the wire that reads them, and the first events."""
 
     ending = None
 
-    def __init__(self, body: ByteStream, road: Road, first: list[Event]) -> None:
+    def __init__(self, body: ByteStream, wire: Wire, first: list[Event]) -> None:
         self.body: Final = body
-        self._road: Final = road
+        self._wire: Final = wire
         self._first = first
 
     @property
     def is_done(self) -> bool:
         """Whether no event can follow."""
-        return self._road.is_done
+        return self._wire.is_done
 
     @property
     def is_behind(self) -> bool:
@@ -110,17 +110,17 @@ class Wire:
     @property
     def fault(self) -> AntiphonError | None:
         """Why it is impossible to read further."""
-        return self._road.fault
+        return self._wire.fault
 
     @property
     def skipped_choices(self) -> int:
         """How many answers beyond the first there were; only chat servers have any."""
-        return self._road.skipped_choices
+        return self._wire.skipped_choices
 
     async def read(self) -> list[Event]:
         """Return the next events; none at the end, or at a fault."""
         first, self._first = self._first, []
-        return first or await read_batch(self.body, self._road)
+        return first or await read_batch(self.body, self._wire)
 
     async def finish(self) -> None:
         """End a stream that was read to its end."""
@@ -132,19 +132,19 @@ class Wire:
         self.body.close()
 
 
-async def read_batch(body: ByteStream, road: Road) -> list[Event]:
+async def read_batch(body: ByteStream, wire: Wire) -> list[Event]:
     """Return the events of the next read that has any; none at the end, or before a fault."""
-    while not road.is_done and road.fault is None:
+    while not wire.is_done and wire.fault is None:
         try:
             data = await anext(body, b"")
         except BackendError as error:
-            return road.end(error)
+            return wire.end(error)
         if not data:
-            events = road.end()
-            road.is_done = True
+            events = wire.end()
+            wire.is_done = True
             return events
-        events = road.feed(data)
-        if road.is_ending:
+        events = wire.feed(data)
+        if wire.is_ending:
             body.hurry(_AFTERWORD)
         if events:
             return events

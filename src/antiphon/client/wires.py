@@ -1,9 +1,9 @@
 """From the bytes of an answer to events, without I/O.
 
-A road knows what to post, and turns what comes back into events: `feed` for each piece of a
+A wire knows what to post, and turns what comes back into events: `feed` for each piece of a
 streamed answer, `end` once when it stops, `whole` for an answer in one piece. What was read
 before a fault is returned before the fault is told: `fault` holds it. `client.chat` has the
-other road, for servers that speak chat completions; both tell the same events.
+other wire, for servers that speak chat completions; both tell the same events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from antiphon.protocol.events import (
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import MAX_LINE, SseDecoder
 
-__all__ = ["TERMINAL", "ResponsesRoad", "Road"]
+__all__ = ["TERMINAL", "ResponsesWire", "Wire"]
 
 _DONE: Final = b"[DONE]"
 TERMINAL: Final = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
@@ -41,7 +41,7 @@ _EVENT_OF: Final[dict[str, Callable[..., Event]]] = {
 }
 
 
-class Road(Protocol):
+class Wire(Protocol):
     """One way of asking and of reading the answer."""
 
     path: str
@@ -79,7 +79,7 @@ class Road(Protocol):
         ...
 
 
-class ResponsesRoad:
+class ResponsesWire:
     """The Responses API itself."""
 
     path = "/responses"

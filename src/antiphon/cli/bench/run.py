@@ -24,13 +24,13 @@ import msgspec
 
 from antiphon.cli.remote import Server, ending, explain, lacks_path, open_client
 from antiphon.client import ConversationCache, Thread
-from antiphon.client.chat import ChatRoad, legacy_profile
+from antiphon.client.chat import ChatWire, legacy_profile
 from antiphon.client.continuation import continue_from
 from antiphon.client.errors import ClientError
 from antiphon.client.parameters import Params
 from antiphon.client.request import build_request
 from antiphon.client.settings import WireApi
-from antiphon.client.wires import ResponsesRoad, Road
+from antiphon.client.wires import ResponsesWire, Wire
 from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.protocol.response import Response
@@ -218,13 +218,13 @@ class _Talk:
             server_keeps_threads=not is_chat,
         )
         bodies = [continuation.body, continuation.fallback]
-        return [self._road(body).request for body in bodies if body is not None]
+        return [self._wire(body).request for body in bodies if body is not None]
 
-    def _road(self, body: dict[str, Any]) -> Road:
+    def _wire(self, body: dict[str, Any]) -> Wire:
         body = body | {"stream": True}
         if self._mode.wire_api == "chat":
-            return ChatRoad(body, legacy_profile(self._client.base_url))
-        return ResponsesRoad(body)
+            return ChatWire(body, legacy_profile(self._client.base_url))
+        return ResponsesWire(body)
 
     async def _time(self, params: Params) -> _Timed:
         began = time.perf_counter()

@@ -11,20 +11,20 @@ import logging
 import secrets
 from typing import Final
 
-from antiphon.client.chat import ChatRoad, legacy_profile
+from antiphon.client.chat import ChatWire, legacy_profile
 from antiphon.client.continuation import Continuation, continue_from, next_thread
 from antiphon.client.conversation import ConversationCache, Thread
 from antiphon.client.request import Request
 from antiphon.client.settings import WireApi
-from antiphon.client.wires import ResponsesRoad, Road
+from antiphon.client.wires import ResponsesWire, Wire
 from antiphon.protocol.response import Response
 
-__all__ = ["Turn"]
+__all__ = ["SessionTurn"]
 
 _log: Final = logging.getLogger("antiphon.client")
 
 
-class Turn:
+class SessionTurn:
     """A request on its way. `begin` decides how it continues the session it is of."""
 
     def __init__(
@@ -57,15 +57,15 @@ class Turn:
             conversation = conversation.get("id")
         return self._body.get("previous_response_id") or conversation
 
-    def road(self, *, is_streamed: bool) -> Road:
-        """Return a fresh road for the next attempt."""
+    def wire(self, *, is_streamed: bool) -> Wire:
+        """Return a fresh wire for the next attempt."""
         body = self._body | {"stream": True} if is_streamed else self._body
         if self._wire == "responses":
-            return ResponsesRoad(body)
-        return ChatRoad(body, legacy_profile(self._base_url))
+            return ResponsesWire(body)
+        return ChatWire(body, legacy_profile(self._base_url))
 
     def fall_back(self) -> bool:
-        """Turn to the full history; return whether there is one. Forget what the server lost."""
+        """Switch to the full history; return whether there is one. Forget what the server lost."""
         gone = self.thread_id
         if self._request.session is not None:
             self._cache.update(
