@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-import openresponses_types
 import pytest
 from openai.types.responses import CompactedResponse
 
 from antiphon.protocol.codec import Dialect
 from antiphon.testing import Script
 from tests.conformance.house import House, open_house
-from tests.conformance.judges import Json, _ask_model, _ask_schema, response_problems
+from tests.conformance.judges import Json, open_responses_problems, response_problems, sdk_problems
 from tests.conformance.model import MODEL, answer
 from tests.conformance.wire import Answer, ask
 
@@ -30,13 +29,12 @@ def _message(role: str, text: str, kind: str = "input_text") -> Json:
 
 
 def problems(body: Json) -> list[str]:
-    """Return what all judges object to in a compacted window."""
+    """Return what all judges find wrong with a compacted window."""
     # The SDK has no type for the user messages that OpenAI itself puts there.
     others = [item for item in body["output"] if item.get("role") != "user"]
     return [
-        *_ask_model("package", openresponses_types.CompactResource, body),
-        *_ask_schema("CompactResource", body),
-        *_ask_model("sdk", CompactedResponse, body | {"output": others}),
+        *open_responses_problems("CompactResource", body),
+        *sdk_problems(CompactedResponse, body | {"output": others}),
     ]
 
 

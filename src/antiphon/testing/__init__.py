@@ -1,14 +1,15 @@
-"""What a test needs to stand an upstream up and knock it over.
+"""Public fakes and judges for the tests of programs that use antiphon.
 
 `ScriptedUpstream` is a real chat-completions server on loopback that plays a `Script`: what it
-says, and how it misbehaves while saying it. It is public, so that programs built on antiphon
-can be tested against the faults that antiphon is tested against. `serve_gateway` runs a whole
-gateway on a free port. The fake model for tests without an upstream is
-`antiphon.backends.scripted`.
+answers, and which fault it injects. antiphon is tested with the same faults. `serve_gateway` runs
+a whole gateway on a free port; `ScriptedBackend` is its model where no upstream is needed.
+`judge_stream` checks the events of a stream against the grammar of the protocol.
 """
 
 from __future__ import annotations
 
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.machines.referee import Violation, judge_stream
 from antiphon.testing.faults import (
     BadUtf8,
     Bom,
@@ -63,10 +64,13 @@ __all__ = [
     "Received",
     "Reset",
     "Script",
+    "ScriptedBackend",
     "ScriptedUpstream",
     "Split",
     "Stall",
     "Status",
+    "Violation",
     "echo",
+    "judge_stream",
     "serve_gateway",
 ]
