@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.engine.keep.live import Live
@@ -19,7 +20,7 @@ from antiphon.protocol.events import (
     ResponseCreated,
     sequence_of,
 )
-from antiphon.protocol.machines.log import unpack_events
+from antiphon.protocol.machines.log import packed_at, unpack_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch
 from antiphon.store.memory import MemoryStore
@@ -328,3 +329,21 @@ async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> 
     assert [(b.first, b.last) for b in log.batches] == [(n, n) for n in range(5)]
     assert await logged(store) == [0, 1, 2, 3, 4]
     assert shown == events
+
+
+async def test_each_batch_of_the_log_has_its_time_since_the_response_began() -> None:
+    store, reader, times = MemoryStore(), Reader(), iter((100.25, 100.5, 101.75, 99.0))
+    terms = Terms(owner=OWNER, items=[], is_stored=True, is_logged=True)
+    response = msgspec.structs.replace(RESPONSE, created_at=100)
+    record = Record(
+        store, Live(), terms, response, lambda pay, *, is_in_doubt=False: None, clock=times.__next__
+    )
+    await record.add([ResponseCreated(sequence_number=0, response=response)])
+    for number in (1, 2, 3):
+        record.post([delta(number)], reader.show)
+        await record.settle()
+
+    log = await store.read_log(OWNER, RESPONSE.id)
+    assert log is not None
+    # A clock may be set back while a turn runs.
+    assert [packed_at(batch.body) for batch in log.batches] == [0, 250, 1500, 0]

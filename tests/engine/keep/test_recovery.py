@@ -21,7 +21,7 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.events import Event, event_type, sequence_of
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.machines.builder import ResponseBuilder
-from antiphon.protocol.machines.log import pack_events
+from antiphon.protocol.machines.log import pack_events, packed_at
 from antiphon.protocol.machines.rebuild import rebuild
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
@@ -49,7 +49,8 @@ def batch_of(events: Sequence[Event]) -> Batch:
 
 async def leave_running(path: Path, *deltas: Delta, **fields: Any) -> str:
     """Begin a streamed turn, say this, and die."""
-    response = Response(id="resp_left", model="scripted", created_at=NOW, **fields)
+    fields = {"created_at": NOW} | fields
+    response = Response(id="resp_left", model="scripted", **fields)
     builder = ResponseBuilder(response, counting_mint())
     store = SqliteStore(path)
     await store.begin(OWNER, response, [HELLO], batch=batch_of(builder.start()))
@@ -115,6 +116,19 @@ async def test_what_had_begun_ends_as_failed_with_all_it_said(
     assert said.endswith("".join(d.text for d in deltas if isinstance(d, TextGrew)))
     assert backend.plans == []
     assert refused.status == 400
+
+
+async def test_the_end_that_recovery_writes_has_the_time_of_the_recovery(tmp_path: Path) -> None:
+    long_ago = NOW - 60
+    response_id = await leave_running(tmp_path / "a.db", TextGrew("So far"), created_at=long_ago)
+    store = SqliteStore(tmp_path / "a.db")
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        await log_of(gateway, response_id)
+    log = await store.read_log(OWNER, response_id)
+    await store.close()
+
+    assert log is not None
+    assert packed_at(log.batches[-1].body) >= 60_000
 
 
 async def test_a_turn_without_a_log_ends_as_failed_too(tmp_path: Path) -> None:

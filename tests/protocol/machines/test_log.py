@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from antiphon.protocol.codec import encode_event, encode_sse
+from antiphon.protocol.codec import decode_response, encode_event, encode_sse
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -40,10 +41,12 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import ResponseBuilder
-from antiphon.protocol.machines.log import has_error_event, pack_events, unpack_events
+from antiphon.protocol.machines.log import has_error_event, pack_events, packed_at, unpack_events
+from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Failure, Notes, Response, Usage
 from tests.building import COUNTED, STOP, build, counting_mint
 
+LOGS = Path(__file__).parent / "logs"
 NOTE = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
 LOGPROBS = ({"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []},)
 
@@ -292,3 +295,36 @@ def test_only_the_beginning_of_a_log_is_marked() -> None:
 
 def test_a_log_of_an_older_version_has_an_error_event() -> None:
     assert has_error_event(b"[1,[]]")
+
+
+# The time of a batch.
+
+
+@pytest.mark.parametrize("size", [1, 3, 100], ids=["alone", "few", "whole"])
+def test_each_batch_keeps_its_time_beside_its_events(size: int) -> None:
+    events = build([*SAID, STOP])
+    batches = [events[n : n + size] for n in range(0, len(events), size)]
+    bodies = [pack_events(batch, at=7 * n) for n, batch in enumerate(batches)]
+
+    assert [packed_at(body) for body in bodies] == [7 * n for n in range(len(batches))]
+    told = [event for body in bodies for event in unpack_events(body, terminal(events))]
+    assert told == events
+
+
+def test_a_beginning_with_a_time_still_says_whether_there_is_an_error_event() -> None:
+    begun = ResponseBuilder(Response(id="resp_1"), counting_mint()).start()
+    for has_event in (True, False):
+        body = pack_events(begun, has_error_event=has_event, at=12)
+        assert (has_error_event(body), packed_at(body)) == (has_event, 12)
+
+
+def test_a_stored_log_without_times_is_read_as_it_was_written() -> None:
+    stored = json.loads((LOGS / "version_1.json").read_bytes())
+    response = decode_response(json.dumps(stored["response"]).encode())
+    bodies = [body.encode() for body in stored["batches"]]
+
+    told = [event for body in bodies for event in unpack_events(body, response)]
+    assert [json.loads(encode_event(event)) for event in told] == stored["events"]
+    assert judge_stream(told) == []
+    assert {packed_at(body) for body in bodies} == {0}
+    assert not has_error_event(bodies[0])

@@ -8,6 +8,7 @@ beginning and its end. The order in the store is always: beginning (`queue`, `op
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -56,12 +57,25 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record:
-    """The memory of one turn. `response` is the response as it begins."""
+    """The memory of one turn. `response` is the response as it begins.
+
+    `clock` returns seconds since the epoch. Each batch of the log has its time by this clock.
+    """
 
     def __init__(
-        self, store: Store, live: Live, terms: Terms, response: Response, owe: Owe
+        self,
+        store: Store,
+        live: Live,
+        terms: Terms,
+        response: Response,
+        owe: Owe,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._clock = clock
+        # `created_at` has whole seconds; a turn that begins now knows the fraction too.
+        self._began = now if (now := clock()) < response.created_at + 1 else response.created_at
         self._owe = owe
         self._live = live
         self._terms = terms
@@ -405,5 +419,8 @@ class Record:
             raise TurnLost(f"the conversation {conversation!r} is not this turn's any more")
 
     def _pack(self, events: list[Event]) -> Batch:
-        body = pack_events(events, has_error_event=self._terms.has_error_event)
-        return Batch(sequence_of(events[0]), sequence_of(events[-1]), body)
+        first = sequence_of(events[0])
+        # The same bytes whenever it is packed: the beginning may be written early and compared.
+        at = max(0, int((self._clock() - self._began) * 1000)) if first else 0
+        body = pack_events(events, has_error_event=self._terms.has_error_event, at=at)
+        return Batch(first, sequence_of(events[-1]), body)

@@ -154,7 +154,9 @@ async def _end(engine: Engine, orphan: Orphan, failure: Failure) -> None:
     terminal = events[-1]
     assert isinstance(terminal, TerminalEvent)
     response = terminal.response
-    batch = Batch(sequence_of(events[0]), sequence_of(events[-1]), pack_events(events))
+    at = max(0, int(engine.now() - response.created_at)) * 1000
+    body = pack_events(events, at=at)
+    batch = Batch(sequence_of(events[0]), sequence_of(events[-1]), body)
     await engine.store.finish(
         orphan.owner,
         response,

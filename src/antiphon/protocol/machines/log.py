@@ -11,10 +11,12 @@ never changes. So a log says things once, in four kinds of record:
     |          |                          | stored response, the output at the end only       |
     | event    | any other                | the event as it is                                |
 
-A body is JSON: the version of this form and the records in order. The first body of a stream
-that has no `error` event (over a WebSocket) has `false` after them. A body is read whole or not at
-all: damage, or a form that only a newer antiphon knows, is a `BrokenStream`. Text that is no
-Unicode (half a surrogate pair) cannot be written, here as on the wire.
+A body is JSON: the version of this form, the records in order, whether the stream has an `error`
+event (false over a WebSocket, written in its first body alone), and the time of the batch in
+milliseconds since the response began. The last two are left out where they are true and 0, as in
+logs of versions that wrote no times. A body is read whole or not at all: damage, or a form that
+only a newer antiphon knows, is a `BrokenStream`. Text that is no Unicode (half a surrogate pair)
+cannot be written, here as on the wire.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from antiphon.protocol.items import text_length
 from antiphon.protocol.machines.open_items import copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 
-__all__ = ["has_error_event", "pack_events", "split_events", "unpack_events"]
+__all__ = ["has_error_event", "pack_events", "packed_at", "split_events", "unpack_events"]
 
 _Kind = Literal["text", "refusal", "reasoning", "summary", "arguments", "input"]
 _Name = Literal["created", "queued", "in_progress", "completed", "failed", "incomplete"]
@@ -142,6 +144,7 @@ class _Body(msgspec.Struct, array_like=True, frozen=True):
     version: Literal[1]
     records: list[_Record]
     has_error_event: bool = True
+    at: int = 0
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -149,10 +152,11 @@ _decode: Final = msgspec.json.Decoder(_Body).decode
 _changes_of: Final = attrgetter(*_Changes.__struct_fields__)
 
 
-def pack_events(events: Sequence[Event], *, has_error_event: bool = True) -> bytes:
+def pack_events(events: Sequence[Event], *, has_error_event: bool = True, at: int = 0) -> bytes:
     """Return the events as the bytes of a log.
 
-    `has_error_event` belongs to the whole stream, and is written with its beginning alone.
+    `at` is the time of the batch in milliseconds since the response began. `has_error_event`
+    belongs to the whole stream, and is written with its beginning alone.
     """
     if (
         len(events) == 1  # most tokens come so
@@ -161,9 +165,12 @@ def pack_events(events: Sequence[Event], *, has_error_event: bool = True) -> byt
         and event.logprobs == []
     ):
         place = event.item_id, event.output_index, event.content_index
-        return _encode((1, [_Run("text", event.sequence_number, *place, [event.delta])]))
+        run = [_Run("text", event.sequence_number, *place, [event.delta])]
+        return _encode((1, run, True, at) if at else (1, run))
     records = _records(events)
     is_marked = not has_error_event and getattr(events[0], "sequence_number", None) == 0
+    if at:
+        return _encode((1, records, not is_marked, at))
     return _encode((1, records, False) if is_marked else (1, records))
 
 
@@ -268,6 +275,14 @@ def has_error_event(body: bytes) -> bool:
     Raise BrokenStream as `unpack_events` does.
     """
     return _read(body).has_error_event
+
+
+def packed_at(body: bytes) -> int:
+    """Return the time of a batch in milliseconds since the response began; 0 if it has none.
+
+    Raise BrokenStream as `unpack_events` does.
+    """
+    return _read(body).at
 
 
 def _read(body: bytes) -> _Body:
