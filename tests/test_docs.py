@@ -30,16 +30,24 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_index_lists_every_page() -> None:
-    """The pages of clients are listed by the page that is made with them."""
-    index, clients = ROOT / "docs/README.md", ROOT / "docs/clients/README.md"
-    listed = {
-        (page.parent / link).resolve() for page in (index, clients) for link, _ in _links(page)
-    }
+    """The pages of clients and of decisions are listed by an index of their own."""
+    index = ROOT / "docs/README.md"
+    indexes = [index, *(ROOT / f"docs/{folder}/README.md" for folder in ("clients", "decisions"))]
+    listed = {(page.parent / link).resolve() for page in indexes for link, _ in _links(page)}
     pages = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".toml")}
     assert pages - listed == {index}
     assert len(re.findall(r"^- \[.+?\]\(.+?\): .+\.$", index.read_text(), re.MULTILINE)) == len(
         re.findall(r"^- ", index.read_text(), re.MULTILINE)
     )
+
+
+def test_decisions_have_a_number_of_their_own_and_a_date() -> None:
+    pages = sorted((ROOT / "docs/decisions").glob("0*.md"))
+    assert len({page.name[:4] for page in pages}) == len(pages)
+    for page in pages:
+        title, _, date, *_ = page.read_text().splitlines()
+        assert title.startswith(f"# {page.name[:4]}: ")
+        assert re.match(r"Date: \d{4}-\d\d-\d\d\b", date), page.name
 
 
 def _links(page: Path) -> list[tuple[str, str]]:
