@@ -18,7 +18,7 @@ def box(*tools: Tool) -> Toolbox:
 
 
 def lowered(*tools: Tool) -> list[Tool]:
-    return lower_tools(box(*tools))
+    return list(lower_tools(box(*tools)))
 
 
 # Tools.

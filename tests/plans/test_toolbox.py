@@ -12,6 +12,7 @@ from antiphon.plans.toolbox import Toolbox, gather_tools, resolve_choice
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
 from antiphon.protocol.thread import Thread
+from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Tool, ToolPolicy, read_choice
 
 SEARCH: Tool = {"type": "tool_search", "execution": "client"}
@@ -442,3 +443,21 @@ def test_a_namespace_whose_tools_are_no_list_is_reported() -> None:
     assert toolbox.offers == ()
     assert len(report) == 1
     assert report[0].startswith("input[0].tools[0] (namespace)")
+
+
+def test_what_is_derived_from_a_kept_tool_list_is_shared() -> None:
+    tools = ToolList([{"type": "function", "name": "f"}, {"type": "browser"}], nodes=1)
+    first, report = gather_tools(tools)
+    report.append("of this turn only")
+    second, other = gather_tools(tools)
+    assert first is second
+    assert other == ["tools[1] (browser): nobody here can run it"]
+
+
+def test_tools_in_the_conversation_leave_a_kept_tool_list_alone() -> None:
+    tools = ToolList([{"type": "function", "name": "f"}], nodes=1)
+    carried = {"type": "additional_tools", "tools": [{"type": "function", "name": "g"}]}
+    more, _ = gather_tools(tools, [carried])
+    plain, _ = gather_tools(tools)
+    assert [offer.name for offer in more.offers] == ["f", "g"]
+    assert [offer.name for offer in plain.offers] == ["f"]

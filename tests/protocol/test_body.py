@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,109 @@ def test_a_malformed_text_is_refused_with_the_reason(data: bytes, reason: str) -
 
 def test_depth_at_the_limit_is_fine() -> None:
     assert decode_body(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+
+
+# Tool lists that were sent before.
+
+
+def _tools(count: int = 8) -> list[dict[str, Any]]:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    about = "Reads a file of the workspace. " * 8
+    return [
+        {"type": "function", "name": f"read_{index}", "description": about, "parameters": schema}
+        for index in range(count)
+    ]
+
+
+def _styles(value: object) -> list[bytes]:
+    return [
+        json.dumps(value).encode(),
+        json.dumps(value, indent=2).encode(),
+        json.dumps(value, separators=(",", ":")).encode(),
+    ]
+
+
+def _code_of(data: bytes) -> str | None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(data)
+    return caught.value.code
+
+
+def test_a_body_with_tools_is_read_the_same_each_time() -> None:
+    value = {"model": "m", "tools": _tools(), "input": [{"role": "user", "content": "[x]"}]}
+    for data in _styles(value):
+        assert decode_body(data) == value
+        assert decode_body(data) == value
+
+
+def test_a_tool_list_sent_again_is_not_decoded_again() -> None:
+    tools = json.dumps(_tools()).encode()
+    first, second = (
+        decode_body(b'{"tools": %b, "input": "%b"}' % (tools, text)) for text in (b"a", b"b")
+    )
+    assert isinstance(first, dict)
+    assert isinstance(second, dict)
+    assert first["tools"] is second["tools"]
+    assert (first["input"], second["input"]) == ("a", "b")
+
+
+@pytest.mark.parametrize("order", [("input", "tools"), ("tools", "input")])
+def test_the_same_tools_inside_an_item_stay_there(order: tuple[str, str]) -> None:
+    item = {"type": "additional_tools", "tools": _tools()}
+    value = {"input": [item], "tools": _tools()}
+    for data in _styles({name: value[name] for name in order}):
+        for _ in range(2):
+            assert decode_body(data) == value
+
+
+def test_text_that_looks_like_the_tools_stays_text() -> None:
+    numbers = list(range(1000))
+    value = {"input": json.dumps(numbers), "tools": numbers}
+    for data in _styles(value):
+        assert decode_body(data) == value
+
+
+def test_tools_named_twice_are_refused_each_time() -> None:
+    tools = json.dumps(_tools()).encode()
+    data = b'{"tools": %b, "input": "x", "tools": %b}' % (tools, tools)
+    inner = tools.replace(b'"name"', b'"name": "other", "name"', 1)
+    for _ in range(2):
+        assert _code_of(data) == "duplicate_field"
+        assert _code_of(b'{"tools": %b}' % inner) == "duplicate_field"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b'"\xff"', "UTF-8: byte 0xff at position "),
+        (b'"\\ud83d"', "surrogate"),
+        (b"01", "invalid number (byte 80)"),
+    ],
+)
+def test_a_fault_inside_the_tools_is_located_in_the_body(text: bytes, reason: str) -> None:
+    tools = json.dumps(_tools()).encode()
+    data = b'{"input": "x", "tools": %b}' % tools.replace(b'"Reads', text + b', "a": "Reads', 1)
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(data)
+    assert reason in caught.value.message
+    if b"\xff" in text:
+        assert caught.value.message.endswith(f"position {data.index(text) + 1}")
+
+
+def test_values_in_the_tools_and_beside_them_are_counted_together() -> None:
+    half = b"0," * (MAX_NODES // 2)
+    tools = b"[" + half[: 60 * 1024] + b"0]"
+    rest = b"[" + b"0," * (MAX_NODES - 10 * 1024) + b"0]"
+    assert decode_body(b'{"input": [1], "tools": %b}' % tools)
+    assert _code_of(b'{"input": %b, "tools": %b}' % (rest, tools)) == "too_many_values"
+
+
+def test_tools_nested_too_deep_are_refused() -> None:
+    padding = json.dumps("x" * 2000).encode()
+    for levels, is_fine in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, False)):
+        deep = b"[" * levels + b"]" * levels
+        data = b'{"tools": [%b, %b]}' % (padding, deep)
+        if is_fine:
+            assert decode_body(data)
+        else:
+            assert _code_of(data) == "too_deep"

@@ -8,6 +8,7 @@ import pytest
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import read_request
+from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Choice, Meant, read_choice
 
 
@@ -310,3 +311,31 @@ def test_a_compaction_trigger_must_be_the_last_item() -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_request({"input": [_TRIGGER, message]})
     assert caught.value.param == "input[0]"
+
+
+def _kept(tools: list[Any]) -> ToolList:
+    return ToolList(tools, nodes=1)
+
+
+def test_a_kept_tool_list_is_checked_once_and_shared() -> None:
+    tools = _kept([{"type": "function", "name": "f"}])
+    first = read_request({"tools": tools})
+    second = read_request({"tools": tools, "input": "x", "unknown": 1})
+    assert first.tools is second.tools is tools
+    assert second.extra == {"unknown": 1}
+
+
+@pytest.mark.parametrize(
+    "tools", [[{"type": "function"}], [1], [{"type": "function", "name": "f"}] * 129]
+)
+def test_a_kept_tool_list_that_is_wrong_is_refused_each_time(tools: list[Any]) -> None:
+    kept = _kept(tools)
+    plain = _refusal({"tools": tools})
+    assert _refusal({"tools": kept}) == plain
+    assert _refusal({"tools": kept}) == plain
+
+
+def _refusal(body: dict[str, Any]) -> tuple[str, str | None]:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(body)
+    return caught.value.message, caught.value.param

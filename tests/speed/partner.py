@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any, Final
@@ -75,10 +75,12 @@ class Partner:
             model.sendall(_frame(_chunk({}, "stop") + _DONE) + _frame(b""))
             assert _DONE in b"".join(iter(lambda: reader.recv(1 << 20), b""))
 
-    def turn(self, address: Address, previous: str | None = None) -> str:
+    def turn(self, address: Address, previous: str | None = None, tools: Sequence[Any] = ()) -> str:
         """Ask for an answer that is not streamed, and return its id."""
         choice = {"index": 0, "message": {"content": "A word"}, "finish_reason": "stop"}
-        with _ask(address, stream=False, previous_response_id=previous) as reader:
+        with _ask(
+            address, stream=False, previous_response_id=previous, tools=list(tools)
+        ) as reader:
             self._take_request().sendall(_answer({"choices": [choice], "usage": _USAGE}))
             answer = json.loads(_read_message(reader)[1])
         assert answer["status"] == "completed"

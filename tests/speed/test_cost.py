@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -103,6 +103,33 @@ def test_a_stored_request(tmp_path: Path) -> None:
         return count_gateway(play, tmp_path, Steps())
 
     check("a stored request", live, 17_500, lives=(2, 12))
+
+
+def test_a_toolbox_sent_again_costs_little(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"path": {"type": "string", "minLength": 1}}}
+    tools = [
+        {"type": "function", "name": f"tool_{index}", "parameters": schema, "description": "Does."}
+        for index in range(24)
+    ]
+    counts = [_count_turns(sent, tmp_path) for sent in ((), tools)]
+    ratio = counts[1].total() / counts[0].total()
+    print(f"\na request with 24 tools: {ratio:.2f} times the steps of one without")
+    counts[1].subtract(counts[0])
+    for line in _most(counts[1], 10):
+        print(line)
+    assert 0 < ratio <= 1.3
+
+
+def _count_turns(tools: Sequence[Any], folder: Path) -> Counter[str]:
+    """Count ten requests with these tools, after some that were not counted."""
+    steps = Steps()
+
+    def play(partner: Partner, at: Address) -> None:
+        for turn in range(15):
+            steps.is_paused = turn < 5
+            partner.turn(at, tools=tools)
+
+    return count_gateway(play, folder, steps).by_file()
 
 
 def test_a_late_turn_costs_what_an_early_one_does(tmp_path: Path) -> None:

@@ -121,9 +121,12 @@ _PARAMETERS: Final[dict[str, Schema]] = {
 # Tools.
 
 
-def lower_tools(toolbox: Toolbox) -> list[Tool]:
-    """Return the tools as functions, under their aliases, in their order."""
-    return [_function(offer, toolbox) for offer in toolbox.offers]
+def lower_tools(toolbox: Toolbox) -> Sequence[Tool]:
+    """Return the tools as functions, under their aliases, in their order. They are shared."""
+    offers = toolbox.offers
+    return toolbox.derived.get(
+        lower_tools, lambda: tuple(_function(offer, toolbox) for offer in offers)
+    )
 
 
 def _function(offer: Offer, toolbox: Toolbox) -> Tool:

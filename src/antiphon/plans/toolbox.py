@@ -25,6 +25,7 @@ from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.thread import Thread
+from antiphon.protocol.tool_list import Derived, ToolList
 from antiphon.protocol.tools import Choice, Meant, Tool, ToolPolicy, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
@@ -84,6 +85,7 @@ class Toolbox:
         self.offers = tuple(offers)
         self.deferred = tuple(deferred)
         """What a search may find: names of tools and namespaces that are not offered yet."""
+        self.derived = Derived()
         self._by_alias = {offer.alias: offer for offer in self.offers}
         self._by_identity = {
             (offer.kind, offer.namespace, offer.name): offer for offer in self.offers
@@ -139,6 +141,15 @@ def gather_tools(tools: Sequence[Tool], items: Sequence[Item] = ()) -> tuple[Too
     the conversation takes the place of what was offered under the same name before.
     """
     carriers = _carriers(items)
+    if carriers or not isinstance(tools, ToolList):
+        return _gather(tools, carriers)
+    toolbox, report = tools.derived.get(gather_tools, lambda: _gather(tools, ()))
+    return toolbox, report.copy()
+
+
+def _gather(
+    tools: Sequence[Tool], carriers: Sequence[tuple[int, Item]]
+) -> tuple[Toolbox, list[str]]:
     if not tools and not carriers:
         return _NO_TOOLS, []
     report: list[str] = []

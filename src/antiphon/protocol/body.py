@@ -14,13 +14,15 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.pieces import PIECE, PieceDecoder, count_byte
+from antiphon.protocol.tool_list import LONGEST, SHORTEST, ToolList
 
 __all__ = ["MAX_DEPTH", "MAX_ESCAPES", "MAX_NODES", "decode_body"]
 
@@ -29,9 +31,11 @@ MAX_NODES: Final = 100_000
 MAX_ESCAPES: Final = 4 * 1024 * 1024
 """Escapes in one text: they are what takes longest to decode."""
 _INT_LIMIT: Final = 2**63
+_KEPT_LISTS: Final = 32
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_open_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # Every string of a valid text, and whether a colon makes it a name. Each character can match in
 # one way only, so the time is linear. No possessive quantifiers: `re` in early releases of Python
 # 3.11 matches them wrongly over groups (https://github.com/python/cpython/issues/106052).
@@ -51,17 +55,52 @@ def decode_body(data: bytes) -> object:
     try:
         if len(data) > PIECE:
             return _Large(data).read()
-        value = _decode(data)
+        value = _decode_with_kept_tools(data) if len(data) > SHORTEST else None
+        return _decode_short(data)[0] if value is None else value
     except RecursionError:
         raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = _why_malformed(data, error)
         raise InvalidRequest(f"the body is not valid {reason}", code="invalid_json") from None
-    names, _ = _count_names(value)
+
+
+def _decode_short(data: bytes, depth: int = MAX_DEPTH) -> tuple[Any, int]:
+    """Return the value of a text that is not long, and how many values are in it."""
+    value = _decode(data)
+    names, nodes = _count_names(value, depth)
     # What is written back as it came names nothing twice: that is seen at once.
     if _encode(value) != data and names != _count_written_names(data):
         raise _named_twice()
-    return value
+    return value, nodes
+
+
+def _decode_with_kept_tools(data: bytes) -> dict[str, Any] | None:
+    """Return the value of a body whose list of tools is kept apart, by its text.
+
+    None if it has no such list, or is malformed: then it must be decoded as a whole.
+    """
+    if b'"tools"' not in data:
+        return None
+    try:
+        tools = bytes(_open_object(data).get("tools", b""))
+        if not SHORTEST <= len(tools) <= LONGEST or not tools.startswith(b"["):
+            return None
+        before, _, after = data.partition(tools)
+        value, nodes = _decode_short(before + b"null" + after)
+        if value["tools"] is not None:  # the same text stands elsewhere too
+            return None
+        value["tools"] = kept = _read_tools(tools)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if nodes + kept.nodes > MAX_NODES:
+        raise _too_many()
+    return value  # type: ignore[no-any-return]  # it has a field
+
+
+@lru_cache(maxsize=_KEPT_LISTS)
+def _read_tools(data: bytes) -> ToolList:
+    """Decode a list of tools, or return it as it was decoded before."""
+    return ToolList(*_decode_short(data, MAX_DEPTH - 1))
 
 
 def _why_malformed(data: bytes, error: Exception) -> str:

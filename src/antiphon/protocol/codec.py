@@ -126,6 +126,9 @@ _PLAIN: Final[dict[type[Event], bytes]] = {
     for name, cls in EVENT_CLASSES.items()
     if "response" not in cls.__struct_fields__ and cls is not ErrorEvent
 }
+_WITH_RESPONSE: Final = frozenset(
+    cls for cls in EVENT_CLASSES.values() if "response" in cls.__struct_fields__
+)
 _AS_THEY_ARE: Final[dict[Dialect, dict[type[Event], bytes]]] = {
     "openai": _PLAIN,
     "open-responses": {
@@ -138,6 +141,15 @@ def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
     """Return the event as one line of JSON."""
     if type(event) in _AS_THEY_ARE[dialect] and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
         return _encode(event)
+    return _encode_other(event, dialect)
+
+
+def _encode_other(event: Event, dialect: Dialect) -> bytes:
+    """Encode an event that carries a response, an error, or fields that we do not know."""
+    if dialect == "openai" and type(event) in _WITH_RESPONSE:
+        response: Response = event.response  # type: ignore[union-attr] # of this class
+        if event.extra is msgspec.UNSET and _is_plain(response):  # type: ignore[union-attr] # known ones
+            return _encode(event)
     return _encode(_event_object(event, dialect))
 
 
@@ -149,7 +161,7 @@ def encode_sse(event: Event, dialect: Dialect = "openai") -> bytes:
     name = event_type(event)
     if dialect != "openai":
         name = _TO_OPEN.get(name, name)
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(_event_object(event, dialect)))
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode_other(event, dialect))
 
 
 def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> bytes:
@@ -180,14 +192,15 @@ def encode_item(item: Item) -> bytes:
 
 def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
     """Return the response as JSON."""
-    usage = response.usage
-    if (
-        dialect == "openai"
-        and response.extra is msgspec.UNSET
-        and (usage is None or not _has_extra(usage))
-    ):
+    if dialect == "openai" and _is_plain(response):
         return _encode(response)
     return _encode(response_object(response, dialect))
+
+
+def _is_plain(response: Response) -> bool:
+    """Return whether the struct is what goes over the wire: it holds no unknown fields."""
+    usage = response.usage
+    return response.extra is msgspec.UNSET and (usage is None or not _has_extra(usage))
 
 
 def decode_response(data: bytes) -> Response:

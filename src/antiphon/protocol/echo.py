@@ -13,6 +13,8 @@ from msgspec import UNSET
 
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Reasoning, Response
+from antiphon.protocol.tool_list import ToolList
+from antiphon.protocol.tools import Tool
 
 __all__ = ["first_response"]
 
@@ -44,7 +46,7 @@ def first_response(
         temperature=1.0 if temperature is None else temperature,
         text=_text(request),
         tool_choice=_tool_choice(request),
-        tools=[_echo_tool(tool) for tool in tools] if tools else [],
+        tools=_echo_tools(tools) if tools else [],
         top_logprobs=request.top_logprobs or 0,
         top_p=1.0 if top_p is None else top_p,
         presence_penalty=0.0 if presence is None else presence,
@@ -90,7 +92,13 @@ def _text(request: CreateResponse) -> dict[str, Any]:
     return text
 
 
-def _echo_tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _echo_tools(tools: list[Tool]) -> list[Tool]:
+    if isinstance(tools, ToolList):
+        return tools.derived.get(_echo_tools, lambda: [_echo_tool(tool) for tool in tools])
+    return [_echo_tool(tool) for tool in tools]
+
+
+def _echo_tool(tool: Tool) -> Tool:
     """Return the tool with the keys the specification requires of a function."""
     if tool.get("type") != "function":
         return tool

@@ -16,6 +16,7 @@ from antiphon.protocol.errors import ContextTooLarge, InvalidRequest
 from antiphon.protocol.items import Item, check_item, item_type, shape_error
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.schema import check_schema
+from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Tool, check_shape, read_choice
 
 __all__ = [
@@ -164,6 +165,10 @@ def read_request(body: object, size: int = 0) -> CreateResponse:
         raise InvalidRequest("the body must be a JSON object", code="invalid_type")
     unknown = {} if _FIELDS.issuperset(body) else _unknown(body)
     known = {key: body[key] for key in body if key not in unknown} if unknown else body
+    tools = body.get("tools")
+    kept = tools if isinstance(tools, ToolList) else None
+    if kept is not None and kept.is_checked:
+        known = {**known, "tools": None}
     try:
         request = msgspec.convert(known, CreateResponse)
     except msgspec.ValidationError as error:
@@ -175,6 +180,9 @@ def read_request(body: object, size: int = 0) -> CreateResponse:
         _check_items(request.input)
     for index, tool in enumerate(request.tools or ()):
         _check_tool(tool, f"tools[{index}]")
+    if kept is not None:
+        kept.is_checked = True
+        request.tools = kept
     _check_format(request.text)
     read_choice(request.tool_choice)
     if size > _MAX_ECHO:

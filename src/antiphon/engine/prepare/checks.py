@@ -44,10 +44,13 @@ async def make_checks(
     """
     if not toolbox.offers and form is None:
         return None, []
-    are_slow = has_grammars(toolbox)
+    are_slow = toolbox.derived.get(has_grammars, lambda: has_grammars(toolbox))
     make = partial(call_checks, toolbox, enforced)
-    calls, report = await aside(make) if are_slow else make()
-    return Checks(calls, form, are_slow), report
+    if are_slow:
+        calls, report = await aside(make)
+    else:
+        calls, report = toolbox.derived.get((call_checks, enforced), make)
+    return Checks(calls, form, are_slow), report.copy()
 
 
 def call_checks(toolbox: Toolbox, enforced: frozenset[str]) -> tuple[dict[str, Check], list[str]]:

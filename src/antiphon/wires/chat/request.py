@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.plans.lower import lower_tools
 from antiphon.plans.plan import Plan
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.response import MOST_NOTES
@@ -92,9 +93,7 @@ def _orders(plan: Plan, profile: Profile) -> list[str]:
 def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:
     if not plan.tools:
         return
-    body["tools"] = [
-        {"type": "function", "function": _chat_tool(tool, profile)} for tool in plan.tools
-    ]
+    body["tools"] = _chat_tools(plan, profile)
     choice = _tool_choice(plan.policy)
     if choice is not None:
         body["tool_choice"] = choice
@@ -104,6 +103,17 @@ def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> N
         body["parallel_tool_calls"] = plan.parallel_tool_calls
     elif not plan.parallel_tool_calls:
         report.append("parallel_tool_calls: this server may still call several at once")
+
+
+def _chat_tools(plan: Plan, profile: Profile) -> list[Body]:
+    """Return the tools as this server takes them; those of a whole toolbox are kept with it."""
+
+    def write() -> list[Body]:
+        return [{"type": "function", "function": _chat_tool(tool, profile)} for tool in plan.tools]
+
+    if plan.tools is not lower_tools(plan.toolbox):
+        return write()
+    return plan.toolbox.derived.get((_chat_tools, profile.strict_tools), write)
 
 
 def _chat_tool(tool: Tool, profile: Profile) -> Body:
