@@ -91,11 +91,11 @@ class _Held:
         return self.offer.kind == "function" and not self.offer.tool.get("strict")
 
     def may_go(self) -> bool:
-        """Say whether enough was held back: a long call begins like an object."""
+        """Return whether enough was held back: a long call begins like an object."""
         return self._size > HELD_AT_MOST and self.is_loose and self._first == "{"
 
     def is_whole(self) -> bool:
-        """Say whether the arguments are JSON.
+        """Return whether the arguments are JSON.
 
         What was tried in vain is tried again when twice as much has come: a call that grows
         among others is not read from its beginning with every piece.
@@ -134,7 +134,7 @@ class Raiser:
 
     @property
     def is_holding(self) -> bool:
-        """Say whether a call is held back."""
+        """Return whether a call is held back."""
         return self._held is not None
 
     def feed(self, deltas: Sequence[Delta]) -> Sequence[Delta]:

@@ -392,7 +392,7 @@ def _meant_by(meant: Meant, toolbox: Toolbox) -> set[str]:
 
 
 def _is_there(meant: Meant, labels: set[str], toolbox: Toolbox) -> bool:
-    """Say whether the tool was offered, if only by one that nobody here can run."""
+    """Return whether the tool was offered, if only by one that nobody here can run."""
     is_offered = meant.label in labels or meant.type in labels
     return is_offered or (meant.namespace or meant.label) in toolbox.deferred
 

@@ -95,7 +95,7 @@ class Call:
 
     @property
     def is_strict(self) -> bool:
-        """Say whether what cannot be honoured is to be refused."""
+        """Return whether what cannot be honoured is to be refused."""
         wish = self.request.headers.get("x-antiphon-strict")
         return self.app.strict if wish is None else wish.lower() in ("1", "true", "yes")
 

@@ -68,7 +68,7 @@ def call_checks(toolbox: Toolbox, enforced: frozenset[str]) -> tuple[dict[str, C
 
 
 def has_grammars(toolbox: Toolbox) -> bool:
-    """Say whether some tool has a grammar: to compile and to check those takes its time."""
+    """Return whether some tool has a grammar: to compile and to check those takes its time."""
     return any(_grammar(offer) is not None for offer in toolbox.offers)
 
 

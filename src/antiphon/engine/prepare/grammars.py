@@ -82,7 +82,7 @@ async def aside(work: Callable[[], _T]) -> _T:
 
 
 def can_check() -> bool:
-    """Say whether the library is installed."""
+    """Return whether the library is installed."""
     return importlib.util.find_spec("llguidance") is not None
 
 

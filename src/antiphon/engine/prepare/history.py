@@ -282,5 +282,5 @@ def _orphan(shown: Sequence[Item], outputs: set[str]) -> Item | None:
 
 
 def _is_hosted(item: Item) -> bool:
-    """Say whether a server ran the search itself: then there is no call to answer."""
+    """Return whether a server ran the search itself: then there is no call to answer."""
     return item_type(item) == "tool_search_output" and item.get("call_id") is None

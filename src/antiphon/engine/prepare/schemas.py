@@ -54,7 +54,7 @@ class SchemaCheck:
         return None
 
     def is_too_deep(self, value: object) -> bool:
-        """Say whether a value cannot be held against the schema in reasonable time.
+        """Return whether a value cannot be held against the schema in reasonable time.
 
         With one that refers to itself, the work may double with each level of the value.
         """

@@ -97,7 +97,7 @@ class Sealer:
 
 
 def can_seal() -> bool:
-    """Say whether `cryptography` is installed."""
+    """Return whether `cryptography` is installed."""
     return importlib.util.find_spec("cryptography") is not None
 
 

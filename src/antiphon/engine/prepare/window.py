@@ -118,14 +118,14 @@ def remember(memory: Memory, earlier: Sequence[Item]) -> list[Item]:
 
 
 def is_user_message(item: Item) -> bool:
-    """Say whether a user said this. Our own notes are none."""
+    """Return whether a user said this. Our own notes are none."""
     if item_type(item) != "message" or item.get("role") != "user":
         return False
     return not text_of(item.get("content")).startswith(_HEADING)
 
 
 def is_standing(item: Item) -> bool:
-    """Say whether the item sets the scene and outlives every compaction."""
+    """Return whether the item sets the scene and outlives every compaction."""
     kind = item_type(item)
     return kind in _SCENE or (kind == "message" and item.get("role") in _SYSTEM)
 

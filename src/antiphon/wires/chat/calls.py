@@ -49,7 +49,7 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether the arguments are a JSON value already, so that no more can come."""
+        """Return whether the arguments are already a whole JSON value."""
         try:
             msgspec.json.decode("".join(self.pieces))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -77,7 +77,7 @@ class CallReader:
 
     @property
     def is_cut(self) -> bool:
-        """Say whether some call has begun its arguments and not ended them."""
+        """Return whether some call has begun its arguments and not ended them."""
         return any(call.pieces and not call.is_whole for call in self._calls)
 
     def begin_chunk(self) -> None:
@@ -87,7 +87,7 @@ class CallReader:
     def take(
         self, index: int | None, call_id: str | None, name: str | None, arguments: str
     ) -> list[_Told]:
-        """Return what a fragment tells. Empty strings mean the same as nothing."""
+        """Return the deltas of a fragment. An empty string counts as absent."""
         call = self._find(index, call_id, name, arguments)
         if call is None:
             if not (call_id or name or arguments):
@@ -101,13 +101,13 @@ class CallReader:
         return _grow(call, call_id, name, arguments)
 
     def take_whole(self, call_id: str | None, name: str | None, arguments: str) -> list[_Told]:
-        """Return what an entry of an answer that is not streamed tells: it is a call."""
+        """Return the deltas of one call of an answer that is not streamed."""
         if not (call_id or name or arguments):
             return []
         return _grow(self._begin(), call_id, name, arguments)
 
     def check_named(self) -> None:
-        """Raise BackendError if a call never got a name: nobody could run it."""
+        """Raise BackendError if a call never got a name: the caller could not run it."""
         if any(not call.is_open for call in self._calls):
             raise BackendError(
                 "the upstream sent a tool call without a name", code="upstream_invalid_response"

@@ -111,7 +111,7 @@ class Function(msgspec.Struct, gc=False):
 
 
 class CallPiece(msgspec.Struct, gc=False):
-    """A piece of a call, and which call it says it belongs to."""
+    """A piece of a call, and the call that it names."""
 
     index: Any = None
     id: Any = None
@@ -119,7 +119,7 @@ class CallPiece(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """What the model said: all of it, or the newest piece."""
+    """What the model wrote: all of it, or the newest piece."""
 
     content: Any = None
     reasoning_content: Any = None
@@ -194,7 +194,7 @@ _decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
 def read_chunk(data: bytes) -> Chunk:
-    """Return the chunk. Raise BackendError if it is none, or one that says nothing but error."""
+    """Return the chunk. Raise BackendError if it is not a chunk, or holds only an error."""
     try:
         return _decode_chunk(data)
     except msgspec.ValidationError as error:
@@ -206,10 +206,9 @@ def read_chunk(data: bytes) -> Chunk:
 
 
 def said_alone(chunk: Chunk) -> tuple[str, str] | None:
-    """Return the field and the text of a chunk that says this and nothing else, or None.
+    """Return the field and the text of a chunk that holds one text and nothing else, or None.
 
-    What it tells beside that (the tier, sources) is noted once, and changes nothing when it comes
-    again.
+    Other facts in it (the tier, sources) are noted once and change nothing when they come again.
     """
     choice = chunk.choices[0] if chunk.choices and len(chunk.choices) == 1 else None
     if (
@@ -330,7 +329,7 @@ def _weighed(token: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_usage(raw: dict[str, Any]) -> Usage | None:
-    """Return the counts, or None if there are none: some servers send zeros until they know."""
+    """Return the counts, or None without counts: some servers send zeros until they know."""
     try:
         told = msgspec.convert(raw, _Counts)
     except msgspec.ValidationError:
@@ -352,7 +351,7 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
 
 
 def _straighten(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the usage with a count for whatever is none."""
+    """Return the usage with a number for every field that holds something else."""
     straight: dict[str, Any] = {name: _count(value) for name, value in raw.items()}
     for name in ("prompt_tokens_details", "completion_tokens_details"):
         inner = raw.get(name)

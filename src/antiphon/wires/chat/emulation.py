@@ -1,8 +1,8 @@
-"""How is a model made to call a tool when its server does not see to it?
+"""How is a model made to call a tool when its server does not enforce it?
 
 A server that holds its model to a JSON Schema can be asked for a call in the form of an answer:
 an object with the name of one of the tools and its arguments. The model can write nothing else,
-and what it writes is told as the call it stands for. The tools are then described in words.
+and its answer is reported as the call. The tools are then described in the instructions.
 
 The one custom tool that must be called, and has a grammar, is asked for in the same way where
 the server takes grammars: the answer is the input itself.

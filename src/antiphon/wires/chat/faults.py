@@ -1,10 +1,10 @@
-"""What an upstream's refusal means, and what our caller is told.
+"""What an upstream's refusal means, and which error the caller gets.
 
 The caller must be able to act on it: a context that is too long, a model that does not exist
-or a parameter that is wrong are theirs to mend and keep their 4xx; a key that is not accepted
-is the operator's business and becomes a 502, because the caller did nothing wrong.
+or a parameter that is wrong are the caller's to fix and stay a 4xx; a key that is not accepted
+is for the operator to fix and becomes a 502, because the caller did nothing wrong.
 
-    | upstream says                      | we say                                            |
+    | upstream answers                   | the caller gets                                   |
     |------------------------------------|---------------------------------------------------|
     | context too long, in any wording   | 400 context_length_exceeded                       |
     | no such model (404, or 400)        | 404 model_not_found                               |
@@ -89,7 +89,7 @@ _NO_KEY: Final = (
 
 
 class _Words(msgspec.Struct, frozen=True):
-    """What an error says about itself, wherever the upstream put it."""
+    """The facts of an error, from any place where an upstream puts them."""
 
     message: str = ""
     code: str | None = None
@@ -99,7 +99,7 @@ class _Words(msgspec.Struct, frozen=True):
 
 
 def has_error(value: object) -> bool:
-    """Say whether a JSON value is an error in one of the shapes that servers use."""
+    """Return whether a JSON value is an error in one of the shapes that servers use."""
     if not isinstance(value, dict):
         return False
     return bool(value.get("error")) or value.get("object") == "error"
@@ -108,14 +108,14 @@ def has_error(value: object) -> bool:
 def fault_from_body(
     status: int, body: bytes, retry_after: float | None = None, *, has_key: bool = True
 ) -> BackendError:
-    """Return the error that an HTTP answer with this status and body amounts to.
+    """Return the error for an HTTP answer with this status and body.
 
     `has_key` is False if the request was sent without a key, because none is configured.
     """
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        # A page of a proxy says nothing to a caller.
+        # The page of a proxy does not help a caller.
         value = None
     if status == 401 and not has_key:
         error = BackendError(_NO_KEY, code="upstream_auth")
@@ -126,7 +126,7 @@ def fault_from_body(
 
 
 def fault_from_json(value: object) -> BackendError:
-    """Return the error that an error object in mid-stream, or under a 200, amounts to."""
+    """Return the error for an error object in mid-stream, or in an answer with status 200."""
     words = _read_words(value)
     names = {(words.code or "").lower(), (words.kind or "").lower()}
     named = next((_STATUS_OF[name] for name in names if name in _STATUS_OF), 502)

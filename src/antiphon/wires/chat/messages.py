@@ -1,7 +1,7 @@
 """Turns as messages of the chat API, and a cache of the messages that cannot change. Pure.
 
 `write_messages` writes all items. `write_thread` returns the same messages and reports for a
-thread, but keeps the part that cannot change any more as bytes: finished turns, up to the first
+thread, but keeps the part that can no longer change as bytes: finished turns, up to the first
 call that still waits for its result. Only what follows is written at each turn. If a result
 arrives for a call that was settled before, everything is written again, once.
 """
@@ -48,10 +48,10 @@ _NOTHING: Final = _Written()
 
 
 class _Settled(NamedTuple):
-    """The items before `place`, of which nothing has to be said again.
+    """The items before `place`, whose messages are already written.
 
-    `terms` is all else that the words depend on. `notes` and `lonely` are what was reported
-    before a word was written, `waiting` the ids of calls that nobody answered.
+    `terms` is everything else that the messages depend on. `notes` and `lonely` were reported
+    before the first message, `waiting` holds the ids of calls without a result.
     """
 
     terms: Hashable
@@ -66,7 +66,7 @@ class _Settled(NamedTuple):
 def write_messages(
     items: Sequence[Item], toolbox: Toolbox, profile: Profile, orders: Sequence[str]
 ) -> tuple[list[ChatMessage], list[str]]:
-    """Return the items as messages, `orders` first, and a report of what could not be said."""
+    """Return the items as messages, `orders` first, and a report of what could not be sent."""
     arranger = Arranger(enumerate(lower_items(items, toolbox)))
     writer = _MessageWriter(profile)
     writer.write(arranger.turns)
@@ -108,7 +108,7 @@ def _arrange(thread: Thread, settled: _Settled, toolbox: Toolbox) -> Arranger:
 
 
 def _upsets(rest: Arranger, settled: _Settled) -> bool:
-    """Say whether items behind have to do with a call that was settled."""
+    """Return whether items behind have to do with a call that was settled."""
     return bool(rest.orphans) or not settled.waiting.isdisjoint(rest.call_ids)
 
 
@@ -166,7 +166,7 @@ class _MessageWriter:
         )
 
     def first(self, orders: Sequence[str]) -> list[ChatMessage]:
-        """Return the system messages that come first: the orders, and what was said so early."""
+        """Return the first messages: the instructions, and system items before the first turn."""
         given = [*orders, *self._system]
         if not given:
             return []
@@ -175,7 +175,7 @@ class _MessageWriter:
         return [{"role": role, "content": text} for text in texts if text]
 
     def report(self) -> list[str]:
-        """Return what could not be said."""
+        """Return what could not be sent."""
         if not self._unused_reasoning and not self._sealed_reasoning:
             return self._report
         return [

@@ -1,8 +1,8 @@
 """The parts of a message, as chat servers take them.
 
 Text stays text, images become `image_url`, a file that is text is put into the text, any
-other becomes a `file` part where the server has one. Whatever cannot be sent leaves a note in
-its place, so that the model knows that something was there, and is reported.
+other becomes a `file` part where the server has one. What cannot be sent is replaced by a
+note, so that the model knows that something was there, and is reported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TEXTS: Final = {
     "refusal": "refusal",
 }
 
-# What we read of a part; annotations and logprobs say nothing to a model.
+# What we read of a part; annotations and logprobs mean nothing to a model.
 _FIELDS: Final = frozenset(
     {
         "type",
@@ -155,7 +155,7 @@ def _text(text: str) -> ChatPart:
 
 
 def _read_text(name: str, data: str) -> str | None:
-    """Return what a text file says, or None if the file is not text."""
+    """Return the content of a text file, or None if the file is not text."""
     head, comma, rest = data.partition(",")
     media = ""
     is_encoded = True

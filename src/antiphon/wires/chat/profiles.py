@@ -1,8 +1,8 @@
 """How chat servers differ, as data.
 
-A profile says what a server takes; nobody branches on a server's name. What a server does not
+A profile lists what a server takes; no code branches on a server's name. What a server does not
 take is reported as degraded, never dropped in silence. `generic` is for a server we know
-nothing about: it sends what the chat API has had for long and most servers honour.
+nothing about: it gets what the chat API has long had and most servers honour.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A plan in the words of the chat API.
+"""A plan as a request of the chat API.
 
 Pure: a plan and a profile go in, a request body and a report come out. The report names every
-field of the request that this server cannot honour, in the words of the Responses API, so the
-caller can be told, or refused, before anything is sent. Labels that mean nothing to a chat
-model (`id`, `status`, `phase`) are left out without a word.
+field of the request that this server cannot honour, under its name in the Responses API, so the
+request can be marked as degraded, or refused, before anything is sent. Labels that mean nothing
+to a chat model (`id`, `status`, `phase`) are left out without a report.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Body = dict[str, Any]
 
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
-# What means "as you like": leaving it out says the same.
 _CANNOT: Final = "this backend cannot send it"
 _ANY_EXTRA: Final = frozenset(name for one in PROFILES.values() for name in one.extra_fields) | {
     "n"
 }
+# Tiers that mean "as you like": leaving them out means the same.
 _ANY_TIER: Final = frozenset({"auto", "default"})
 
 
 def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
-    """Return the body for POST /chat/completions, and what it could not say."""
+    """Return the body for POST /chat/completions, and what could not be sent."""
     messages, report = write_messages(plan.items, plan.toolbox, profile, _orders(plan, profile))
     return _write_body(plan, profile, messages, report), report
 
@@ -83,7 +83,7 @@ def _write_body(
 
 
 def _orders(plan: Plan, profile: Profile) -> list[str]:
-    """Return what the model is told before anything else."""
+    """Return the instructions that come before all messages."""
     orders = [plan.instructions] if plan.instructions else []
     if _must_tell_schema(plan.format, profile):
         orders.append(_ORDER + msgspec.json.encode((plan.format or {})["schema"]).decode())
@@ -152,7 +152,7 @@ def _put_format(
 
 
 def _must_tell_schema(form: Mapping[str, Any] | None, profile: Profile) -> bool:
-    """Say whether the model learns of the schema only if it is told in words."""
+    """Return whether the schema must be written into the instructions."""
     return form is not None and form.get("type") == "json_schema" and not profile.json_schema
 
 
@@ -164,7 +164,7 @@ def names_in_text(plan: Plan, profile: Profile) -> dict[str, Any]:
 
 
 def unenforced(plan: Plan, profile: Profile) -> list[str]:
-    """Return what the server does not hold its model to: whoever relies on it must check it."""
+    """Return what the server does not enforce, so that a caller who relies on it must check it."""
     found = []
     if plan.tools and plan.policy.mode == "required" and not profile.enforces_required:
         found.append("tool_choice: this server does not force a tool call")
@@ -246,6 +246,6 @@ def _put_extra(extra: Mapping[str, Any], profile: Profile, body: Body, report: l
             continue  # every answer has one choice anyway
         elif name == "stream_options.include_usage":
             continue  # every stream ends with its usage anyway
-        elif len(report) <= MOST_NOTES:  # a response lists no more
+        elif len(report) <= MOST_NOTES:  # a response lists only so many
             hint = _CANNOT if known is None else explain_unknown(name, known)
             report.append(f"{name}: {hint}")

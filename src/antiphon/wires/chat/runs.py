@@ -1,10 +1,10 @@
 """Chunks that differ from the one before them in their text alone.
 
-Most of an answer is the same chunk again and again, with other words in it. What stands before
-the words and behind them is known after the first, and of those that follow only the words are
-decoded. This is exact, not a guess: what stands around a JSON string decides what it is part
-of, so a chunk that is the last one but for the content of that string means the same, and
-anything else, be it a letter, is read as a whole by whoever reads chunks.
+Most of an answer is the same chunk again and again, with other words in it. The bytes
+before and after the text are known from the first chunk; of the following ones only the text is
+decoded. This is exact, not a guess: the bytes around a JSON string decide what it is part of, so
+a chunk that equals the last one except for that string has the same meaning. A chunk that
+differs in any other byte is decoded as a whole by the caller.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _decode_texts: Final = msgspec.json.Decoder(list[str]).decode
 
 
 class ChunkRun:
-    """The shape of the last chunk, if it said a piece of text, or of reasoning, and no more."""
+    """The shape of the last chunk, if it held a piece of text or of reasoning alone."""
 
     def __init__(self) -> None:
         self.channel: _Spoken = "text"
@@ -52,7 +52,7 @@ class ChunkRun:
         self._last = (data, chunk) if self._tries and len(data) <= _MAX_CHUNK else None
 
     def read(self, lines: bytes) -> list[str] | None:
-        """Return what the chunks of these SSE events say, or None if one has another shape."""
+        """Return the texts of the chunks of these SSE events, or None if one has another shape."""
         if self._last is not None:
             self._learn(*self._last)
         head = self._head
@@ -90,11 +90,11 @@ class ChunkRun:
 
     def _split(self, data: bytes, name: str, text: str) -> None:
         found = _SAID[name].search(data)
-        # Data of several lines is one only because each of them says so: it never comes like this.
+        # Data of several lines has a `data:` on each of them: the shape does not allow that.
         if found is None or b"\n" in data:
             return
         begin, end = found.span(1)
-        # A field of that name may stand elsewhere too: see that this one is what was said.
+        # A field of that name may stand elsewhere too: check that this one is the text.
         longer = read_chunk(data[:begin] + b"?" + data[begin:])
         if said_alone(longer) == (name, "?" + text):
             self.channel = _CHANNELS[name]

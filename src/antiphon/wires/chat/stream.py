@@ -126,12 +126,12 @@ class ChatStream:
 
     @property
     def has_reason(self) -> bool:
-        """Say whether the model has stopped, so that only usage and `[DONE]` can follow."""
+        """Return whether the model has stopped, so that only usage and `[DONE]` can follow."""
         return self._reason is not None
 
     @property
     def is_about_to_end(self) -> bool:
-        """Say whether nothing more, or only usage and `[DONE]`, is to be expected."""
+        """Return whether nothing more, or only usage and `[DONE]`, is to be expected."""
         return self._reason is not None or self.is_done or self.fault is not None
 
     @property

@@ -29,7 +29,7 @@ class AnswerText:
 
     @property
     def is_plain(self) -> bool:
-        """Say whether all that follows is told as it comes, piece by piece."""
+        """Return whether all that follows is told as it comes, piece by piece."""
         return self._think is None and self._finder is None and not self._tokens
 
     def note_tokens(self, tokens: Iterable[dict[str, Any]]) -> None:

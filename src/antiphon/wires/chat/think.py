@@ -36,7 +36,7 @@ class ThinkSplitter:
 
     @property
     def is_over(self) -> bool:
-        """Say whether all that follows is plain text, so that nobody need ask us again."""
+        """Return whether all that follows is plain text, so that the caller need not ask again."""
         return self._state == "answering" and not self._after_tag
 
     def feed(self, text: str) -> list[TextGrew | ReasoningGrew]:

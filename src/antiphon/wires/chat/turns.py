@@ -10,7 +10,7 @@ Items come in any order that clients produce. The rules:
   the text stay with the first that has one;
 - without a message between them, a result is written right after its call, as calls and
   results of other turns may be mixed in any order;
-- a call without a result stays where it is and gets one that says so;
+- a call without a result stays where it is and gets a result that states this;
 - a second result replaces the first; after a later message it becomes a user message there;
 - a call that is repeated is one call. Another call under the same id is another call: in the
   same turn its id is derived, in a later turn (some models count from 0 in each) it is kept;
@@ -32,7 +32,7 @@ from antiphon.protocol.items import Item, item_type
 
 __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
 
-# What we read of an item, and the labels (`id`, `status`, `phase`) that say nothing to a model.
+# What we read of an item, and the labels (`id`, `status`, `phase`) that mean nothing to a model.
 _LABELS: Final = frozenset({"type", "id", "status"})
 _FIELDS: Final = {
     "message": _LABELS | {"role", "content", "phase"},
@@ -157,7 +157,7 @@ class Arranger:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.turns: list[Said | Turn] = []
         self.orphans: list[int] = []
-        """Results of which no call is among the entries."""
+        """Results whose call is not among the entries."""
         self._open: Turn | None = None
         self._last_message = -1
         """The place of the last turn with text, or of the last message of the caller."""
@@ -188,10 +188,10 @@ class Arranger:
         return [text for _, text in self.notes] + [call.note_lonely() for call in self.lonely]
 
     def settled(self, patience: int) -> int:
-        """Return how many of the turns later items cannot change, as long as nothing odd comes.
+        """Return how many of the first turns later items cannot change, in a regular conversation.
 
-        Neither the one that is open, nor any from a call on that waits for its result; if so
-        many turns have come since, it waits no more. What settles are all items up to a place.
+        Not settled are the open turn and all turns from the first call on that waits for its
+        result. After `patience` further turns a call no longer counts as waiting.
         """
         count, latest = 0, -1
         last = len(self.turns) - (self._open is not None)

@@ -1,1 +1,1 @@
-"""What does a grammar mean, and how does llama.cpp say it?"""
+"""What does a grammar mean, and how is it written for llama.cpp?"""

@@ -1,9 +1,9 @@
-"""How is a grammar said to llama.cpp, which constrains decoding by GBNF?
+"""How is a grammar written for llama.cpp, which constrains decoding by GBNF?
 
-The answer means exactly the same language as the definition, or there is none: GBNF has no
+The result describes exactly the same language as the definition, or is None: GBNF has no
 lexer, no look-around, no left recursion beyond what can be unrolled, and it counts only so
-far. Where a grammar needs more, or is so large that finding out would take long, None is
-returned and the text is checked afterwards.
+far. Where a grammar needs more, or is so large that the analysis would take long, the text is
+checked afterwards.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ESCAPES: Final = {
 
 @lru_cache(maxsize=_MAX_CACHED)
 def lark_to_gbnf(definition: str) -> str | None:
-    """Return a Lark grammar as GBNF, or None if GBNF cannot say it."""
+    """Return a Lark grammar as GBNF, or None if GBNF cannot express it."""
     if len(definition) > MAX_DEFINITION:
         return None
     work = Work()
@@ -72,7 +72,7 @@ def lark_to_gbnf(definition: str) -> str | None:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def regex_to_gbnf(pattern: str) -> str | None:
-    """Return a pattern, which must match the whole text, as GBNF, or None if it cannot be said."""
+    """Return a pattern, which must match the whole text, as GBNF, or None if GBNF cannot."""
     if len(pattern) > MAX_DEFINITION:
         return None
     try:

@@ -4,7 +4,7 @@ The dialect is the one that grammar formats of custom tools have: rules in lower
 terminals in upper case, `%ignore`, `%import common.X`, and `{m,n}` beside `~m..n`. Priorities,
 templates, `%declare`, `%override` and everything that is more than a grammar (JSON schemas,
 special tokens, rules with options, patterns that are joined or negated) is refused, with a
-sentence that says where it stands. It reads the notation; what the grammar means is for others.
+message that names the place. Only the notation is read here, not what the grammar means.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_COUNT: Final = 1_000_000
 
 
 class LarkError(Exception):
-    """This is not a grammar in the notation; the message says where and why."""
+    """The text is not a grammar in this notation; the message names the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _EMPTY: Final = Cat(())
 def lower_lark(grammar: Lark, work: Work) -> dict[str, Tree]:
     """Return the rules of the grammar over leaves; the first is `START`.
 
-    Raises `Unsayable` where a terminal cannot be said as a pattern.
+    Raises `Unsayable` where a terminal cannot be written as a pattern.
     """
     return _Lowering(grammar, work).run()
 
@@ -99,7 +99,7 @@ def _either(parts: list[object]) -> object:
 
 
 def _is_nothing(tree: object) -> bool:
-    """Say whether not even the empty text belongs to it."""
+    """Return whether not even the empty text belongs to it."""
     match tree:
         case Alt(parts):
             return all(_is_nothing(part) for part in parts)
@@ -235,7 +235,7 @@ class _Lowering:
                 return is_nullable(self._patterns.of(node))
 
     def _can_start(self, node: object, names: frozenset[str]) -> bool:
-        """Say whether a terminal may be awaited at its beginning."""
+        """Return whether a terminal may be awaited at its beginning."""
         self._work.spend()
         match node:
             case Name(name) if name in self._source:
@@ -255,7 +255,7 @@ class _Lowering:
                 return not _is_nothing(nonempty(self._patterns.of(node)))
 
     def _lower(self, node: object, more: bool) -> Tree:
-        """Return the tree of a node; `more` says that something may follow it."""
+        """Return the tree of a node; `more` means that something may follow it."""
         self._work.spend()
         match node:
             case Name(name) if name in self._source:

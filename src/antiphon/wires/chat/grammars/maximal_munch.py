@@ -65,7 +65,7 @@ Tree: TypeAlias = Leaf | Link | Chars | Cat | Alt | Repeat
 
 
 def is_nullable(node: object, names: frozenset[str] = frozenset()) -> bool:
-    """Say whether the empty text belongs to it; `names` are the rules that have it."""
+    """Return whether the empty text belongs to it; `names` are the rules that have it."""
     match node:
         case Cat(parts):
             return all(is_nullable(part, names) for part in parts)

@@ -1,7 +1,7 @@
-"""What does a regular expression match, said as a tree of characters?
+"""What does a regular expression match, as a tree of characters?
 
 The syntax is that of Rust's `regex`, which grammar formats follow, and a pattern always means
-the whole text. Only what can be said exactly is read: look-around, lazy repetition, classes
+the whole text. Only what can be expressed exactly is read: look-around, lazy repetition, classes
 that depend on a Unicode table (`\\w`, `\\p{…}`) and set operations raise `Unsayable`. Case is
 folded as Rust does it, which for ASCII letters adds the Kelvin sign and the long s.
 """
@@ -35,7 +35,7 @@ _MAX_COUNT: Final = 100_000
 
 
 class Unsayable(Exception):
-    """This cannot be said exactly; the message says what it is."""
+    """The pattern cannot be expressed exactly; the message names the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def literal(text: str, *, fold: bool = False) -> Node:
 def parse_pattern(pattern: str, flags: str = "") -> Node:
     """Return the tree of a pattern that must match the whole text.
 
-    Raises `Unsayable` for what cannot be said exactly, and for what is not a pattern.
+    Raises `Unsayable` for what cannot be expressed exactly, and for what is not a pattern.
     """
     return _Reader(pattern, flags).read()
 

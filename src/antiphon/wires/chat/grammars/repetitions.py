@@ -1,7 +1,7 @@
 """How much is repeated in a pattern?
 
-Whoever compiles patterns of strangers wants to know that before. Just enough of the syntax is
-read to tell a quantifier from a literal, so it works on any pattern, right or wrong.
+Asked before a pattern from outside is compiled. Only as much of the syntax is read as separates
+quantifiers from literals, so it works on any pattern, valid or not.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Nest(NamedTuple):
     product: int = 1
 
     def times(self, most: int) -> Nest:
-        """Return this with a count around it, which says nothing if it is one."""
+        """Return this with a count around it; a count of one changes nothing."""
         return Nest(self.levels + 1, self.product * most) if most > 1 else self
 
 
 class Repetitions(NamedTuple):
     """What stands repeated in a pattern: the number of its quantifiers, and its counts.
 
-    `is_verbose`: a flag allows for comments, so that nobody can tell without reading those.
+    `is_verbose`: a flag allows comments, so the figures may be wrong.
     """
 
     total: int

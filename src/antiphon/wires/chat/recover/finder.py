@@ -66,7 +66,7 @@ class CallFinder:
 
     @property
     def is_holding(self) -> bool:
-        """Say whether some of the text waits to be decided."""
+        """Return whether some of the text waits to be decided."""
         return self._held is not None or bool(self._space)
 
     def feed(self, text: str) -> list[_Said]:

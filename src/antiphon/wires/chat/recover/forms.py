@@ -7,8 +7,8 @@
     | ``` ` ``` | anywhere        | a code block of JSON, or of tags, with nothing else     |
     | `{`, `[`  | begins a line   | JSON or `[name(a=1)]`, if nothing else follows it       |
 
-Not right behind a back quote: that is text about tags. Whoever asks a model for an example of
-a call, in a code block, gets a call: nobody can tell the two apart.
+Not right after a back quote: that is text about tags. A model that is asked for an example of a
+call, in a code block, makes a call: the two cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _INFO: Final = re.compile(r"[^\s`{\[<]")
 _LETTER: Final = re.compile(r"[A-Z_]")
 _MAX_NAME: Final = 256
 
-# What the line that opens a code block may say if calls are in it.
+# What the first line of a code block may be if calls are in it.
 _CALL_INFO: Final = frozenset(
     {"tool_call", "tool_calls", "tool_code", "tool", "function", "function_call", "call"}
 )
@@ -58,8 +58,8 @@ _JSON_INFO: Final = _CALL_INFO | {
 def form_at(char: str, before: str) -> Form | None:
     """Return the form that may begin with `char`; None if none may.
 
-    `before` is what stands before it, of which the last characters count. A line break stands
-    for the beginning of the text.
+    `before` is the text before it; only its last characters matter. A line break stands for
+    the beginning of the text.
     """
     if char == "`":
         return _read_block

@@ -94,7 +94,7 @@ def read_parens(held: Held, names: Names, name: str) -> Steps[Found]:
 
 
 def read_value(held: Held) -> Steps[str]:
-    """Return the text of the value that begins here, whatever it is."""
+    """Return the text of the value that begins here, of any type."""
     start = held.offset
     char = yield from held.peek()
     if char and char in "\"'":
@@ -152,7 +152,7 @@ def _skip_string(held: Held) -> Steps[None]:
 
 
 class _Said:
-    """What an object has said so far about the call that it may be."""
+    """The fields so far of an object that may be a call."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -163,7 +163,7 @@ class _Said:
 
     @property
     def is_named(self) -> bool:
-        """Say whether a name that was offered has come."""
+        """Return whether a name that was offered has come."""
         return self._name is not None or bool(self.inside)
 
     def check_key(self, key: str) -> None:
@@ -247,7 +247,7 @@ def _read_field(held: Held, names: Names, said: _Said, is_tagged: bool, depth: i
     elif key in _NAMES:
         said.take(key, (yield from _read_short(held)))
     elif key in _BESIDE and not said.is_named:
-        # An answer in JSON may begin so as well: nobody is to wait for the end of its content.
+        # An answer in JSON may begin like this too: do not hold it back until its content ends.
         short = _read_short(held) if char and char in "\"'" else held.run(_SCALAR, _MAX_NAME)
         said.take(key, (yield from short))
     else:
@@ -264,7 +264,7 @@ def _read_short(held: Held) -> Steps[str]:
 
 
 def _text(raw: str) -> str:
-    """Return the text of a string; a name that is none was not offered either."""
+    """Return the text of a string; a name that is not a string was not offered."""
     try:
         value = read_literal(raw)
     except ValueError:

@@ -99,7 +99,7 @@ class _Tokens:
             raise ValueError(f"{self.token[:20]!r} is not {mark!r}")
 
     def skip_mark(self, mark: str) -> bool:
-        """Say whether the next token is this mark, and take it if so."""
+        """Return whether the next token is this mark, and take it if so."""
         if self.kind != "mark" or self.token != mark:
             return False
         self._step()

@@ -1,9 +1,9 @@
-"""What has come of a text that may be a call, and how far it was read.
+"""A text that may be a call, as far as it has arrived, and how far it was read.
 
 The forms of calls are generators that read from here and yield when they need more text, so
-that a form is written as if the whole text were there. Every character is looked at once, in
-whatever pieces it comes: nothing is ever searched again from the start, and what is copied is
-copied by the range. A form that finds out that the text is no call raises `NotACall`.
+that a form is written as if the whole text were there. Every character is looked at once,
+however the text is cut: nothing is searched again from the start, and ranges are copied whole.
+A form raises `NotACall` when the text cannot be a call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class NotACall(Exception):
-    """The text is no call. Inside a code block, `ticks` says how many close it."""
+    """The text is not a call. Inside a code block, `ticks` is how many back quotes close it."""
 
     def __init__(self, ticks: int = 0) -> None:
         super().__init__("this text is no call")
@@ -68,7 +68,7 @@ class Held:
 
     @property
     def waits(self) -> bool:
-        """Say whether all that came was read."""
+        """Return whether all that came was read."""
         return self.at == self.stop
 
     def push(self, text: str, begin: int) -> None:
@@ -90,7 +90,7 @@ class Held:
     # What was found.
 
     def keep(self, *calls: Found) -> None:
-        """Note calls. All that was read belongs to them, whatever follows."""
+        """Note calls. Everything read so far belongs to them."""
         self._calls += calls
         self._kept = self.offset
 
@@ -101,7 +101,7 @@ class Held:
 
     @property
     def has_kept(self) -> bool:
-        """Say whether anything was found, if only the end of a call."""
+        """Return whether anything was found, if only the end of a call."""
         return self._kept > 0
 
     def left(self) -> str:
@@ -151,7 +151,7 @@ class Held:
     def word(self, pattern: re.Pattern[str], words: frozenset[str]) -> Steps[str]:
         """Return the characters of a class that follow: one of `words`, in any case.
 
-        That it can be none of them is told by the first character that is wrong.
+        The first wrong character decides that it is none of them.
         """
         word = ""
         while (char := (yield from self.peek())) and pattern.match(char):

@@ -10,8 +10,8 @@
     <｜tool▁call▁begin｜>function<｜tool▁sep｜>name, then fenced JSON        DeepSeek
     [TOOL_CALLS]name[ARGS]{json}, [TOOL_CALLS][{json}]         Mistral
 
-Tags around these are passed over; an end tag is, right after a call. What the tags promise may
-come late or never: a call is told when its arguments are whole.
+Tags around these are skipped, and so is an end tag right after a call. End tags may come late or
+never, so a call is reported when its arguments are complete.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _PARAMETERS: Final = frozenset({"parameter", "param", "arg"})
 
 
 class Tag(NamedTuple):
-    """A tag: its word in one spelling and as it stands, and what it says about itself."""
+    """A tag: its word in a normal form and as written, and its attributes."""
 
     word: str
     raw: str
@@ -91,7 +91,7 @@ def read_tag(held: Held) -> Steps[Tag]:
 
 
 def is_end_tag(tag: Tag) -> bool:
-    """Say whether the tag only ends a call, or the turn."""
+    """Return whether the tag only ends a call, or the turn."""
     return tag.word in _ENDS or (tag.is_end and _AFTER.fullmatch(tag.word) is not None)
 
 

@@ -2,7 +2,7 @@
 
 A name counts only if it was offered. Arguments are an object, or a string that holds one; the
 rest is no call. What is good JSON is passed on as the model wrote it, down to the digits; what
-is only nearly JSON is read as literals and written anew.
+is nearly JSON is read as literals and written again.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Names:
     def value(self, name: str, parameter: str, text: str) -> Any:
         """Return the value of a parameter that stands in the text without quotes.
 
-        The schema says which of them are text. Without one, what looks like JSON and is no
-        string is taken for it.
+        The schema decides which parameters are text. Without one, a text that is valid JSON, but
+        not a string, is read as JSON.
         """
         types = _types(self._schemas.get(name), parameter)
         bare = text.strip()
@@ -63,7 +63,7 @@ class Names:
 
 
 def read_call_arguments(raw: str, key: str) -> str | None:
-    """Return the arguments as a JSON object, or None if they are none.
+    """Return the arguments as a JSON object, or None if they are not an object.
 
     `raw` is the value of the field `key`. Only `input` may hold plain text: a model that
     writes it means a tool that takes text, and gets `{"input": text}`.
@@ -92,7 +92,7 @@ def read_keyword_arguments(text: str) -> str | None:
 
 
 def object_text(text: str) -> str | None:
-    """Return the text if it is a JSON object, mended if it nearly is, or None."""
+    """Return the text if it is a JSON object, repaired if it nearly is one, or None."""
     if not text.startswith("{"):
         return None
     try:
