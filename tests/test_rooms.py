@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/antiphon"
 CALLING = {"client", "host"}
-SERVING = {"server", "engine", "backends", "store", "tools"}
+SERVING = {"gateway", "server", "engine", "backends", "store", "tools"}
 SHARED = {"protocol", "transport", "chat"}
 LINES_OF_A_PROVIDER = 1000
 LINES_OF_A_MODULE = 200

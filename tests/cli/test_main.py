@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from antiphon import __version__
 from antiphon.cli import main
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.gateway.errors import BadSettings, Unavailable
+from antiphon.protocol.errors import AntiphonError, StoreUnavailable
 
 _PATHS = [
     [],
@@ -66,7 +67,7 @@ def test_an_unknown_command_is_a_usage_error(runner: CliRunner) -> None:
     ("fault", "sentence"),
     [
         (StoreUnavailable("the disk is full"), "Error: the disk is full\n"),
-        (ZeroDivisionError("oh"), "Error: antiphon broke (ZeroDivisionError: oh); this is a bug"),
+        (ZeroDivisionError("oh"), "Error: unexpected ZeroDivisionError: oh; this is a bug"),
     ],
 )
 def test_a_fault_is_one_sentence_without_a_traceback(
@@ -82,6 +83,18 @@ def test_debugging_shows_where_it_broke(runner: CliRunner, monkeypatch: pytest.M
     monkeypatch.setenv("ANTIPHON_DEBUG", "1")
     result = runner.invoke(_broken(monkeypatch, ZeroDivisionError("oh")), ["keys"])
     assert isinstance(result.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+@pytest.mark.parametrize(
+    ("fault", "code"), [(BadSettings("no such file"), 2), (Unavailable("the port is taken"), 1)]
+)
+def test_what_the_user_can_repair_is_a_sentence_also_when_debugging(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, debug: str, fault: AntiphonError, code: int
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DEBUG", debug)
+    result = runner.invoke(_broken(monkeypatch, fault), ["keys"])
+    assert (result.exit_code, result.stderr) == (code, f"Error: {fault.message}\n")
 
 
 def _broken(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> click.Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.cli.errors import BadSettings, CliError, how_to_install
+from antiphon.cli.errors import CliError
 from antiphon.cli.remote import (
     Server,
     ending,
@@ -22,6 +22,7 @@ from antiphon.client.errors import (
     error_from_answer,
 )
 from antiphon.client.settings import WireApi
+from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.host.errors import ResponseFailed
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.response import IncompleteDetails, Response

@@ -96,7 +96,7 @@ def test_without_a_model_it_says_what_to_pass(
         (["--store", "postgresql://u:p@h:99999/db"], 2, "--store: the port of the database"),
         (["--store", "memory:", "--workers", "2"], 2, "cannot be shared by several workers"),
         (["--host", "0.0.0.0", "--store", "memory:"], 2, "antiphon keys create"),
-        (["--config", "keys.toml", "--store", "memory:"], 2, "memory: never holds one"),
+        (["--config", "keys.toml", "--store", "memory:"], 2, "memory: cannot keep keys"),
         (["--config", "all.toml"], 2, "lets every web page use this gateway; set require_keys"),
         (["--config", "page.toml"], 2, "'localhost:3000/' is not an origin"),
         (["--config", "gone.toml"], 2, "gone.toml cannot be read"),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from openai import AsyncOpenAI, OpenAI
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.testing import Script, ScriptedUpstream, serve_gateway
 from tests.clients.house import Json, Turn
 

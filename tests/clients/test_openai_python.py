@@ -18,7 +18,7 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from antiphon.engine.keep.webhooks import Endpoint
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.testing import Call, Script, Stall
 from antiphon.transport.secret import Secret
 from tests.clients.results import read_turns

@@ -9,7 +9,7 @@ import msgspec
 from openai import AsyncOpenAI
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.testing import ScriptedUpstream
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.upstream import Play

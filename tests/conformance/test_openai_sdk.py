@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import FunctionToolParam, ResponseInputParam
 from pydantic import BaseModel
 
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.server.auth import new_key
 from antiphon.testing import Reset, Script, Status
 from tests.conformance.house import House, open_house, sdk

@@ -15,7 +15,7 @@ from openai.types.responses import Response, ResponseInputParam
 
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.engine.keep.webhooks import Endpoint
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.testing.gateway import serve_gateway

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.response import Response
 from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Store

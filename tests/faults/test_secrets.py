@@ -12,7 +12,7 @@ import pytest
 
 import antiphon
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import TextGrew
 from antiphon.server.auth import new_key
 from antiphon.store.memory import MemoryStore

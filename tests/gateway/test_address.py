@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.cli.errors import BadSettings
 from antiphon.gateway.address import read_base_url, read_server_url
+from antiphon.gateway.errors import BadSettings
 
 
 @pytest.mark.parametrize(

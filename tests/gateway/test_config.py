@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from antiphon.cli.errors import BadSettings
 from antiphon.gateway.config import SCALARS, TABLES, Model, Settings, load, variable
 from antiphon.gateway.endpoints import read_endpoints
+from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import read_sources
 from antiphon.server.limits import ServerLimits
 from antiphon.transport.http import Limits

@@ -11,9 +11,9 @@ from threading import Thread
 import pytest
 from openai import OpenAI
 
-from antiphon.cli.errors import BadSettings
 from antiphon.gateway.config import Settings, Webhook
 from antiphon.gateway.endpoints import read_endpoints
+from antiphon.gateway.errors import BadSettings
 from tests.cli.processes import ECHO, WATCHDOG_SECONDS, serve
 
 _SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.gateway.errors import BadSettings, Unavailable
 from antiphon.gateway.listen import bind, resolve, url_of
 
 
@@ -34,12 +34,12 @@ def test_a_name_nobody_knows_is_told() -> None:
 def test_a_port_in_use_is_told_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(CliError, match=f"127.0.0.1 port {port} is in use; stop the other"):
+        with pytest.raises(Unavailable, match=f"127.0.0.1 port {port} is in use; stop the other"):
             bind(resolve("127.0.0.1", port))
 
 
 def test_an_address_of_another_machine_is_told() -> None:
-    with pytest.raises(CliError, match="is not an address of this machine"):
+    with pytest.raises(Unavailable, match="is not an address of this machine"):
         bind(resolve("192.0.2.1", 0))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.errors import BadSettings, CliError
-from antiphon.gateway.places import data_directory, default_store, open_named_store, speaking_of
+from antiphon.gateway.errors import BadSettings, Unavailable
+from antiphon.gateway.places import data_directory, default_store, naming_store, open_named_store
 from antiphon.protocol.errors import StoreUnavailable
 
 _HOME = Path("/home/ada")
@@ -45,12 +45,12 @@ def test_a_store_that_is_none_is_refused_in_one_sentence() -> None:
 
 def test_a_database_server_that_fails_is_named_without_user_and_password() -> None:
     with (
-        pytest.raises(CliError, match=r"^h:5: it is away$"),
-        speaking_of("postgresql://ada:hush@h:5/db"),
+        pytest.raises(Unavailable, match=r"^h:5: it is away$"),
+        naming_store("postgresql://ada:hush@h:5/db"),
     ):
         raise StoreUnavailable("it is away")
 
 
 def test_a_file_that_fails_is_named() -> None:
-    with pytest.raises(CliError, match=r"^a.db: it is locked$"), speaking_of("sqlite:a.db"):
+    with pytest.raises(Unavailable, match=r"^a.db: it is locked$"), naming_store("sqlite:a.db"):
         raise StoreUnavailable("it is locked")

@@ -10,8 +10,8 @@ import pytest
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.cli.errors import BadSettings
 from antiphon.gateway.config import Provider, Settings, UpstreamLimits
+from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import build, read_sources
 
 _URL = "http://127.0.0.1:9/v1"

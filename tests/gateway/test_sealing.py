@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from antiphon.cli.errors import BadSettings
 from antiphon.gateway.config import Settings
+from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.sealing import read_seal_keys
 
 _KEY = "00" * 32

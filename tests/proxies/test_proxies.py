@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.auth import new_key
 from antiphon.store.memory import MemoryStore

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import BackendError

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from antiphon.backends.scripted import Script, ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import OutputTextDelta

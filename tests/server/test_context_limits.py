@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import Stopped, TextGrew

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import CallOpened, ReasoningGrew, Stopped, TextGrew
 from antiphon.protocol.items import item_prefix
 from antiphon.server.ids import DEFAULT_MARK, IdMint

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from antiphon.backends.scripted import Script, ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.auth import new_key

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.server.auth import new_key
 from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard, board_directory

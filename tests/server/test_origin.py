@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.server.api.body import read_data
 from antiphon.server.app import Call, Route
 from antiphon.server.auth import new_key

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import ResponseCompleted, ResponseFailed
 from antiphon.server.auth import new_key

@@ -15,7 +15,9 @@ from typing import Any, Final
 import click
 
 from antiphon import __version__
-from antiphon.cli.errors import CliError
+from antiphon.cli.errors import CliError, translate
+from antiphon.gateway.errors import BadSettings, Unavailable
+from antiphon.protocol.errors import AntiphonError
 
 __all__ = ["main"]
 
@@ -47,27 +49,33 @@ class _Root(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: whatever the command returns, as in click
-        from antiphon.protocol.errors import AntiphonError
-
-        if os.environ.get("ANTIPHON_DEBUG") == "1":
-            return super().invoke(ctx)
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _interrupted() from None
-        except AntiphonError as error:
-            raise CliError(error.message) from error
+        except (BadSettings, Unavailable) as error:
+            raise translate(error) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt:
+            if _is_debugging():
+                raise
+            raise _interrupted() from None
         except Exception as error:
+            if _is_debugging():
+                raise
+            if isinstance(error, AntiphonError):
+                raise translate(error) from error
             raise CliError(
-                f"antiphon broke ({type(error).__name__}: {error}); "
-                "this is a bug, and ANTIPHON_DEBUG=1 shows where"
+                f"unexpected {type(error).__name__}: {error}; "
+                "this is a bug in antiphon, and ANTIPHON_DEBUG=1 shows where"
             ) from error
 
 
+def _is_debugging() -> bool:
+    return os.environ.get("ANTIPHON_DEBUG") == "1"
+
+
 def _interrupted() -> click.exceptions.Exit:
-    """Return the end of a program that was stopped with Ctrl-C: 128 + SIGINT, as shells have it."""
+    """Return the exit after Ctrl-C: 128 + SIGINT, as shells do it."""
     if sys.stderr.isatty():
         click.echo(err=True)  # the terminal shows ^C in the line
     return click.exceptions.Exit(_INTERRUPTED)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from antiphon.cli import options
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.errors import CliError
+from antiphon.gateway.errors import BadSettings
 
 if TYPE_CHECKING:
     from antiphon.cli.remote import Server

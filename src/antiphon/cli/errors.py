@@ -1,8 +1,11 @@
-"""What a command says when it cannot go on: one sentence, what to do, and an exit code.
+"""Why a command failed: one sentence that says what to do, and an exit code.
 
-CliError          1: it was tried and did not work
-├── BadSettings   2: it was not tried, because what was asked for makes no sense
-└── NoServer      2: it was not tried, because there is no server to check
+CliError        1: it was tried and failed
+├── Misuse      2: it was not tried, because a flag, a variable or a file cannot be used
+└── NoServer    2: it was not tried, because there is no server to check
+
+The other rooms raise their own errors, and commands raise `BadSettings` of the gateway.
+`translate` is the one place that turns these into a CliError.
 """
 
 from __future__ import annotations
@@ -11,31 +14,34 @@ import sys
 
 import click
 
-__all__ = ["BadSettings", "CliError", "NoServer", "how_to_install"]
+from antiphon.gateway.errors import BadSettings
+from antiphon.protocol.errors import AntiphonError
+
+__all__ = ["CliError", "Misuse", "NoServer", "translate"]
 
 
 class CliError(click.ClickException):
-    """It did not work. The message is what the person at the terminal reads, in one line."""
+    """The command failed. The user reads the message, in one line."""
 
     def format_message(self) -> str:
-        """Return the message as it is shown: a server may have had a word in it."""
+        """Return the message without control characters: parts of it may come from a server."""
         from antiphon.cli.terminal import harmless
 
         return harmless(" ".join(self.message.splitlines()), sys.stderr)
 
 
-class BadSettings(CliError):
-    """A flag, a variable or a key of the file that cannot be used."""
+class Misuse(CliError):
+    """The user asked for something that cannot be."""
 
     exit_code = 2
 
 
 class NoServer(CliError):
-    """Nobody is there to be checked, or nobody who lets us in."""
+    """No server answers, or it refuses our key."""
 
     exit_code = 2
 
 
-def how_to_install(extra: str) -> str:
-    """Return the command that brings an extra of the package, which is not on any index."""
-    return f"`pip install '.[{extra}]'` in antiphon's directory"
+def translate(error: AntiphonError) -> CliError:
+    """Return the error as the user sees it."""
+    return (Misuse if isinstance(error, BadSettings) else CliError)(error.message)

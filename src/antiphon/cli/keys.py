@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.errors import CliError
+from antiphon.gateway.errors import BadSettings
 
 if TYPE_CHECKING:
     from antiphon.store import KeyRecord, Store
@@ -155,7 +156,7 @@ def _with_store(
     import asyncio
 
     from antiphon.gateway.config import load
-    from antiphon.gateway.places import open_named_store, speaking_of, store_url
+    from antiphon.gateway.places import naming_store, open_named_store, store_url
 
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
     url = store_url(settings.store)
@@ -165,7 +166,7 @@ def _with_store(
     async def run() -> _T:
         opened = open_named_store(url)
         try:
-            with speaking_of(url):
+            with naming_store(url):
                 return await use(opened)
         finally:
             await opened.close()

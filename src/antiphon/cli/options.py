@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from antiphon.cli.errors import BadSettings
+from antiphon.gateway.errors import BadSettings
 
 __all__ = [
     "DEFAULT_URL",

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.errors import CliError
 from antiphon.cli.options import DEFAULT_URL
+from antiphon.gateway.errors import BadSettings
 from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.items import item_type
 from antiphon.protocol.sse import Frame, SseDecoder

@@ -68,4 +68,22 @@ def command(**flags: Any) -> None:  # Any: each flag has its own type, and confi
     """
     from antiphon.gateway.start import start
 
-    raise SystemExit(start(flags))
+    raise SystemExit(start(flags, _Terminal()))
+
+
+class _Terminal:
+    """The user's terminal, as the start of a gateway reports to it."""
+
+    def show(self, text: str) -> None:
+        """Print on stdout."""
+        click.echo(text)
+
+    def warn(self, text: str) -> None:
+        """Print on stderr."""
+        click.echo(text, err=True)
+
+    def fetch_weights(self, name: str) -> None:
+        """Download with a progress bar."""
+        from antiphon.cli.models import fetch_weights
+
+        fetch_weights(name)

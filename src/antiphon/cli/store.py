@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from antiphon.cli.errors import BadSettings
+from antiphon.gateway.errors import BadSettings
 
 __all__ = ["command"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from antiphon.cli.errors import BadSettings
+from antiphon.gateway.errors import BadSettings
 
 __all__ = ["read_base_url", "read_server_url"]
 

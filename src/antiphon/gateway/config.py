@@ -18,8 +18,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import msgspec
 
-from antiphon.cli.errors import BadSettings
 from antiphon.engine.keep.webhooks import EVENTS, EventType
+from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.log_lines import LogFormat
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from antiphon.cli.errors import BadSettings
 from antiphon.engine.keep.webhooks import Endpoint, is_signing_secret
 from antiphon.gateway.config import Settings, Webhook
+from antiphon.gateway.errors import BadSettings
 from antiphon.transport.egress import is_public
 from antiphon.transport.secret import Secret
 

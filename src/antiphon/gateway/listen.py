@@ -1,25 +1,33 @@
-"""Which address do we listen at, and is it this machine's alone?
+"""Which address does the gateway listen on, and can only this machine reach it?
 
-What counts is the address of the socket, not the name that was given for it.
+The address of the socket decides, not the name that was given for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import socket
 import sys
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import msgspec
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.gateway.errors import BadSettings, Unavailable
+from antiphon.server.delivery.connection import GuardedServer
+from antiphon.server.limits import ServerLimits
 
-__all__ = ["Address", "bind", "metrics_url", "resolve", "url_of"]
+__all__ = ["Address", "bind", "listening", "metrics_url", "resolve", "url_of"]
+
+_BACKLOG: Final = 1024
+_CLOSE_SECONDS: Final = 1.0
 
 
 class Address(msgspec.Struct, frozen=True):
-    """An address to listen at; `host` is numeric."""
+    """An address to listen on; `host` is numeric."""
 
     family: socket.AddressFamily
     host: str
@@ -27,7 +35,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Say whether only this machine can reach it."""
+        """Whether only this machine can reach it."""
         return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
 
 
@@ -39,7 +47,7 @@ _REASONS: Final = {
 
 
 def resolve(host: str, port: int) -> Address:
-    """Return the address that a host name or number means. Raise BadSettings if none."""
+    """Return the address of a host name or number. Raise BadSettings if there is none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
@@ -50,19 +58,35 @@ def resolve(host: str, port: int) -> Address:
 
 
 def bind(address: Address) -> socket.socket:
-    """Return a socket that listens at the address, so that clients may already connect."""
+    """Return a socket that listens on the address. Clients can connect from now on."""
     sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":  # there it would let two servers share a port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address.host, address.port))
-        sock.listen(1024)
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         reason = _REASONS.get(error.errno or 0, f"cannot be used: {error.strerror}")
-        raise CliError(f"{address.host} port {address.port} {reason}") from None
+        raise Unavailable(f"{address.host} port {address.port} {reason}") from None
     sock.setblocking(False)
     return sock
+
+
+@asynccontextmanager
+async def listening(
+    handler: Any,  # Any: aiohttp's own alias for a handler
+    limits: ServerLimits,
+    sock: socket.socket,
+) -> AsyncIterator[None]:
+    """Accept connections on the socket; on exit, close it and wait for requests a moment."""
+    server = GuardedServer(handler, limits)
+    listener = await asyncio.get_running_loop().create_server(server, sock=sock, backlog=_BACKLOG)
+    try:
+        yield
+    finally:
+        listener.close()
+        await server.shutdown(_CLOSE_SECONDS)
 
 
 def url_of(sock: socket.socket) -> str:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.gateway.errors import BadSettings, Unavailable
 
 if TYPE_CHECKING:
     from antiphon.store import Store
 
-__all__ = ["data_directory", "default_store", "open_named_store", "speaking_of", "store_url"]
+__all__ = ["data_directory", "default_store", "naming_store", "open_named_store", "store_url"]
 
 
 def data_directory(
@@ -41,7 +41,7 @@ def default_store() -> str:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise CliError(
+        raise Unavailable(
             f"{directory} cannot be made for the store ({error.strerror});"
             " name another place with --store"
         ) from None
@@ -79,7 +79,7 @@ def open_named_store(url: str) -> Store:
 
 
 @contextmanager
-def speaking_of(url: str) -> Iterator[None]:
+def naming_store(url: str) -> Iterator[None]:
     """Name the store that fails: callers over HTTP never see where it is, users here do."""
     from antiphon.protocol.errors import StoreUnavailable
     from antiphon.store.open import is_postgres, servers_of
@@ -90,4 +90,4 @@ def speaking_of(url: str) -> Iterator[None]:
             yield
     except StoreUnavailable as error:
         place = servers_of(url) if is_postgres(url) else url.partition(":")[2]
-        raise CliError(f"{place}: {error.message}") from error
+        raise Unavailable(f"{place}: {error.message}") from error

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,13 @@ import msgspec
 
 from antiphon.backends.base import Backend
 from antiphon.backends.breaker import Breaker
-from antiphon.cli.errors import BadSettings, how_to_install
 from antiphon.gateway.address import read_base_url
 from antiphon.gateway.config import Provider, Settings, UpstreamLimits
+from antiphon.gateway.errors import BadSettings, how_to_install
+from antiphon.routing.catalog import Catalog
 from antiphon.transport.secret import Secret
 
-__all__ = ["Source", "build", "file_of", "read_sources"]
+__all__ = ["Source", "build", "build_catalog", "file_of", "read_sources"]
 
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
@@ -87,6 +89,19 @@ def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
             from antiphon.backends.scripted import ScriptedBackend
 
             return ScriptedBackend()
+
+
+def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
+    """Return the catalog of all sources, connected to nothing yet. Each process has its own."""
+    breaker = Breaker(time.monotonic)
+    backends = {source.name: build(source, settings.upstream_limits, breaker) for source in sources}
+    return Catalog(
+        backends,
+        time.monotonic,
+        default_model=settings.default_model,
+        models=settings.models,
+        breaker=breaker,
+    )
 
 
 def _read(name: str, provider: Provider, environ: Mapping[str, str]) -> Source:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from antiphon.cli.errors import BadSettings, how_to_install
 from antiphon.engine.prepare.seal import can_seal, read_keys
 from antiphon.gateway.config import Settings
+from antiphon.gateway.errors import BadSettings, how_to_install
 
 __all__ = ["read_seal_keys"]
 

@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from antiphon.backends.base import Backend
-from antiphon.gateway.run import ServerSettings, make_app, running
+from antiphon.gateway.assemble import ServerSettings, make_app
+from antiphon.gateway.serve import running
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.describe import ModelSettings
 from antiphon.server.app import App

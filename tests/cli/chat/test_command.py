@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.cli import main
 from antiphon.client.errors import ClientError
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import ReasoningGrew, RefusalGrew, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError
 from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway

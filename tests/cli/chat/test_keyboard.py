@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.chat.keyboard import HISTORY_LENGTH, History, Keyboard, Typed
-from antiphon.cli.errors import BadSettings
+from antiphon.gateway.errors import BadSettings
 from tests.cli.chat.chatting import Typist
 
 

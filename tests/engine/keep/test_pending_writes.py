@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import ContextOverflow, StoreUnavailable

@@ -14,7 +14,7 @@ import pytest
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.keep.follow import events_of as unpacked_events
 from antiphon.engine.keep.recovery import Recovery, keep_request
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallGrew, CallOpened, Delta, ReasoningGrew, TextGrew
 from antiphon.protocol.errors import StoreUnavailable

@@ -13,7 +13,7 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.prepare.history_cache import Past, Threads
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.items import Item, text_of

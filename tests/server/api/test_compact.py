@@ -12,7 +12,7 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.local import MODEL, LocalBackend
 from antiphon.backends.scripted import Script, ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew, UsageKnown
 from antiphon.protocol.errors import ContextOverflow

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend, Step
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import BackendError

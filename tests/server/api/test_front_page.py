@@ -6,7 +6,7 @@ import pytest
 
 from antiphon import __version__
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.testing import serve_gateway
 from tests.asking import request
 

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.gateway.run import ServerSettings
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from antiphon.cli.errors import BadSettings, CliError, how_to_install
+from antiphon.cli.errors import CliError
+from antiphon.gateway.errors import BadSettings, how_to_install
 
 if TYPE_CHECKING:
     from antiphon.cli.bench.run import Measured, Mode, Plan

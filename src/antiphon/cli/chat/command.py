@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from antiphon.cli import options
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.errors import CliError
+from antiphon.gateway.errors import BadSettings
 
 if TYPE_CHECKING:
     from antiphon.cli.chat.keyboard import Keyboard

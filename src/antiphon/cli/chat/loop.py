@@ -17,6 +17,7 @@ from antiphon.cli.chat.session import Question
 from antiphon.cli.chat.slash_commands import Desk, Leave, obey
 from antiphon.cli.errors import CliError
 from antiphon.cli.terminal import call_line, harmless, shorten
+from antiphon.gateway.errors import BadSettings
 from antiphon.host.parts import ToolCallPart
 from antiphon.protocol.errors import AntiphonError
 
@@ -51,7 +52,7 @@ class Chat:
                 if not self._stays():
                     return self._went_well
                 continue
-            except CliError as error:
+            except BadSettings as error:
                 self._complain(error.message)
                 continue
             self._interrupts, self._offer = 0, ""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from antiphon.cli.errors import BadSettings, NoServer
+from antiphon.cli.errors import NoServer
+from antiphon.gateway.errors import BadSettings
 
 if TYPE_CHECKING:
     from antiphon.cli.check.cases import Case

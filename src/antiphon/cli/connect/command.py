@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from antiphon.cli.errors import BadSettings, CliError
+from antiphon.cli.errors import CliError
 from antiphon.cli.options import DEFAULT_URL
+from antiphon.gateway.errors import BadSettings
 
 if TYPE_CHECKING:
     from antiphon.cli.connect.files import Change

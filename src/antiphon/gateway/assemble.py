@@ -1,0 +1,108 @@
+"""From parts to an application: the one place where engine and server are put together.
+
+`antiphon serve`, each of its workers and `antiphon.testing` call `make_app` with a catalog of
+models, a store and settings. Nothing is opened or started here, except that the sealing key is
+read from the store.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+
+from antiphon.engine.engine import Engine
+from antiphon.engine.keep.webhooks import Endpoint, Webhooks
+from antiphon.engine.prepare.context_size import ContextLimits
+from antiphon.engine.prepare.seal import open_sealer
+from antiphon.protocol.codec import Dialect
+from antiphon.protocol.machines.builder import ReasoningAs
+from antiphon.protocol.response import Response
+from antiphon.routing.catalog import Catalog
+from antiphon.server.api import compact, conversations, health, models, responses
+from antiphon.server.app import App
+from antiphon.server.auth import Auth
+from antiphon.server.delivery import websocket
+from antiphon.server.ids import DEFAULT_MARK, IdMint
+from antiphon.server.limits import ServerLimits
+from antiphon.server.memory import default_memory
+from antiphon.server.metrics import Metrics
+from antiphon.server.metrics_board import MetricsBoard
+from antiphon.server.origin import OriginPolicy
+from antiphon.server.request_log import log_background
+from antiphon.store.base import Store
+
+__all__ = ["ServerSettings", "make_app"]
+
+_ROUTES: Final = [
+    route
+    for resource in (responses, compact, conversations, websocket, models, health)
+    for route in resource.ROUTES
+]
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How this gateway answers."""
+
+    dialect: Dialect = "openai"
+    strict: bool = False
+    reasoning_as: ReasoningAs = "content"
+    require_keys: bool = False
+    allowed_origins: tuple[str, ...] = ()
+    """Pages that may use this gateway; see `server.origin`."""
+    limits: ServerLimits = ServerLimits()
+    seal_keys: tuple[bytes, ...] = ()
+    webhooks: tuple[Endpoint, ...] = ()
+    workers: int = 1
+    """How many processes share the memory of this machine."""
+    board: MetricsBoard | None = None
+    """Where the workers of this gateway leave their counts for each other."""
+    id_mark: str = DEFAULT_MARK
+    """What every id made here carries after its kind: see `server.ids`."""
+    rerun_background: bool = False
+    """Whether a key whose background response failed by our fault runs it again."""
+
+
+async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
+    """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
+    metrics = Metrics(settings.board)
+    mint = IdMint(settings.id_mark)
+    webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
+    limits = settings.limits
+
+    def observe(response: Response) -> None:
+        metrics.note_response(response)
+        if response.background:
+            log_background(response, _now())
+
+    engine = Engine(
+        catalog,
+        store,
+        now=_now,
+        mint=mint,
+        reasoning_as=settings.reasoning_as,
+        sealer=await open_sealer(store, settings.seal_keys),
+        observe=observe,
+        notify=webhooks.notices_for,
+        background_turns=limits.background_turns,
+        background_queue=limits.background_queue,
+        context_limits=ContextLimits(limits.context_items, limits.context_bytes),
+        memory_bytes=limits.memory_bytes or default_memory(settings.workers),
+    )
+    return App(
+        engine,
+        Auth(store, _now, require_keys=settings.require_keys),
+        _ROUTES,
+        limits=limits,
+        metrics=metrics,
+        webhooks=webhooks,
+        origins=OriginPolicy(settings.allowed_origins, is_keyless=not settings.require_keys),
+        dialect=settings.dialect,
+        strict=settings.strict,
+        reruns_background=settings.rerun_background,
+    )
+
+
+def _now() -> int:
+    return int(time.time())

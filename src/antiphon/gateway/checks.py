@@ -1,0 +1,80 @@
+"""What must be true before a gateway may start, beside each setting being valid on its own.
+
+A gateway that others can reach needs keys, and one without keys must not be open to every web
+page. Several workers need a store that they can share.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from antiphon.gateway.config import Settings
+from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.places import naming_store, open_named_store
+from antiphon.server.origin import ANY_ORIGIN, is_origin
+from antiphon.store import KeyRecord
+from antiphon.store.open import public_url
+
+__all__ = ["check_keyless", "check_origins", "check_workers", "has_valid_key"]
+
+
+def check_origins(settings: Settings) -> None:
+    """Raise BadSettings for a bad origin, or if every web page could use a keyless gateway."""
+    for origin in settings.allowed_origins:
+        if origin == ANY_ORIGIN:
+            if not settings.require_keys:
+                raise BadSettings(
+                    'allowed_origins = ["*"] lets every web page use this gateway; '
+                    "set require_keys = true with it, or list the origins"
+                )
+        elif not is_origin(origin):
+            raise BadSettings(
+                f"allowed_origins: {origin!r} is not an origin; "
+                "write it as browsers send it, such as http://localhost:3000"
+            )
+
+
+def check_workers(settings: Settings, store: str) -> None:
+    """Raise BadSettings if several workers are asked for and cannot be."""
+    if settings.workers == 1:
+        return
+    if sys.platform == "win32":
+        raise BadSettings("--workers needs fork, which Windows does not have; leave it out there")
+    if store.startswith("memory:"):
+        raise BadSettings(
+            "memory: cannot be shared by several workers; pass --store sqlite:PATH or --workers 1"
+        )
+
+
+async def has_valid_key(store: str) -> bool:
+    """Return whether the store holds a key that is valid now.
+
+    This opens the store and writes to it, so a store that is full or read-only is reported now.
+    """
+    opened = open_named_store(store)
+    try:
+        with naming_store(store):
+            await opened.ping()
+            return any(map(_is_valid, await opened.list_keys()))
+    finally:
+        await opened.close()
+
+
+def _is_valid(key: KeyRecord) -> bool:
+    return key.revoked_at is None and (key.expires_at is None or time.time() < key.expires_at)
+
+
+def check_keyless(settings: Settings, store: str, *, is_exposed: bool) -> None:
+    """Raise BadSettings if a key is required; the store has none."""
+    store = public_url(store)
+    if store.startswith("memory:") and settings.require_keys:
+        raise BadSettings(
+            f"keys are required at {settings.host}, but memory: cannot keep keys; "
+            "pass --store sqlite:PATH and create one with `antiphon keys create`"
+        )
+    if is_exposed:
+        raise BadSettings(
+            f"{settings.host} can be reached from other machines, and there are no keys in "
+            f"{store}; create one with `antiphon keys create --store {store}`"
+        )
