@@ -264,7 +264,7 @@ def test_the_plan_holds_the_functions_and_names_what_nobody_runs() -> None:
     assert call.plan.format == {"type": "json_object"}
     assert call.plan.reasoning_effort == "low"
     assert call.plan.extra == {"prompt_cache_key": "k", "seed": 3}
-    assert call.checked.degraded == ["tools[0] (web_search): nobody here can run it"]
+    assert call.checked.degraded == ["tools[0] (web_search): it cannot be run here"]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_what_is_lost_stands_in_the_response_from_its_first_event_on() -> None:
     assert isinstance(created, ResponseCreated)
     assert created.response.antiphon
     assert list(created.response.antiphon.degraded) == [
-        "tools[0] (web_search): nobody here can run it",
+        "tools[0] (web_search): it cannot be run here",
         "include (reasoning.encrypted_content)",
         "store: a chat server keeps nothing",
         "truncation: a chat server does not shorten the context",

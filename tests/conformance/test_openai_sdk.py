@@ -289,9 +289,9 @@ async def test_what_was_not_honoured_is_said(client: AsyncOpenAI) -> None:
     raw = await client.responses.with_raw_response.create(
         model=MODEL, input="Hello.", tools=[{"type": "web_search"}]
     )
-    assert raw.headers["x-antiphon-degraded"] == "tools[0] (web_search): nobody here can run it"
+    assert raw.headers["x-antiphon-degraded"] == "tools[0] (web_search): it cannot be run here"
     assert raw.parse().to_dict()["antiphon"] == {
-        "degraded": ["tools[0] (web_search): nobody here can run it"]
+        "degraded": ["tools[0] (web_search): it cannot be run here"]
     }
 
 

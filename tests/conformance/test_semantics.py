@@ -191,7 +191,7 @@ async def test_a_tool_that_nobody_can_run_is_left_out_and_reported(kind: str) ->
         sent = house.upstream.requests[-1].json["tools"]
         forced = await _ask(house, "one", tools=[tool], tool_choice="required")
     assert answer.json["status"] == "completed"
-    assert answer.headers["x-antiphon-degraded"] == f"tools[0] ({kind}): nobody here can run it"
+    assert answer.headers["x-antiphon-degraded"] == f"tools[0] ({kind}): it cannot be run here"
     assert [one["function"]["name"] for one in sent] == ["get_weather"]
     assert (forced.status, forced.json["error"]["param"]) == (400, "tool_choice")
 

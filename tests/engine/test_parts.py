@@ -134,5 +134,5 @@ def test_a_request_without_input_names_it() -> None:
 
 def test_strict_names_what_it_refuses() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        refuse_degraded(["tools[0] (web_search): nobody here can run it"])
+        refuse_degraded(["tools[0] (web_search): it cannot be run here"])
     assert caught.value.param == "tools[0]"

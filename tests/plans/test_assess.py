@@ -22,7 +22,7 @@ def test_tools_nobody_can_run_are_reported() -> None:
     )
 
     assert [offer.tool for offer in checked.toolbox.offers] == [_FUNCTION]
-    assert checked.degraded == ["tools[0] (web_search): nobody here can run it"]
+    assert checked.degraded == ["tools[0] (web_search): it cannot be run here"]
 
 
 def test_what_a_function_asks_for_beyond_its_schema_is_reported() -> None:
@@ -62,7 +62,7 @@ def test_a_choice_among_tools_is_narrowed_to_those_that_can_be_run() -> None:
     )
 
     assert checked.policy == ToolPolicy("auto", frozenset({"f"}))
-    assert "tool_choice (web_search): nobody here can run it" in checked.degraded
+    assert "tool_choice (web_search): it cannot be run here" in checked.degraded
 
 
 @pytest.mark.requirement("003-ignored-1")
@@ -119,7 +119,7 @@ def test_tools_of_the_whole_context_count() -> None:
 
     assert [offer.where for offer in checked.toolbox.offers] == ["input[0].tools[0]"]
     assert checked.policy == ToolPolicy("required", frozenset({"f"}))
-    assert checked.degraded == ["input[0].tools[1] (web_search): nobody here can run it"]
+    assert checked.degraded == ["input[0].tools[1] (web_search): it cannot be run here"]
 
 
 def test_a_choice_holds_for_the_names_that_the_model_knows() -> None:

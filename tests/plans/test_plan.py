@@ -20,7 +20,7 @@ def planned(**fields: Any) -> Plan:
 
 
 def test_what_was_not_asked_for_is_left_to_the_model() -> None:
-    assert planned() == Plan(model="m", items=ITEMS, stream=False)
+    assert planned() == Plan(model="m", items=ITEMS, stream=False, tools=[])
 
 
 def test_plain_text_is_no_format_and_empty_instructions_are_none() -> None:

@@ -200,13 +200,13 @@ def test_what_a_namespace_is_for_is_known_of_its_tools() -> None:
 @pytest.mark.parametrize(
     ("tool", "why"),
     [
-        ({"type": "web_search"}, "(web_search): nobody here can run it"),
-        ({"type": "computer_use_preview"}, "(computer_use_preview): nobody here can run it"),
-        ({"type": "tool_search"}, "(tool_search): nobody here searches"),
-        ({"type": "tool_search", "execution": "server"}, "(tool_search): nobody here searches"),
+        ({"type": "web_search"}, "(web_search): it cannot be run here"),
+        ({"type": "computer_use_preview"}, "(computer_use_preview): it cannot be run here"),
+        ({"type": "tool_search"}, "(tool_search): there is no search here"),
+        ({"type": "tool_search", "execution": "server"}, "(tool_search): there is no search here"),
         (
             {"type": "shell", "environment": {"type": "container_auto"}},
-            "(shell): nobody here has a container",
+            "(shell): there is no container here",
         ),
         (function("f", allowed_callers=["programmatic"]), "(function): only a program may call it"),
     ],
@@ -238,7 +238,7 @@ def test_what_the_caller_runs_is_offered(tool: Tool) -> None:
 def test_only_functions_and_custom_tools_stand_in_a_namespace() -> None:
     toolbox, report = gather_tools([space("a", {"type": "shell"}, function("f"))])
     assert [offer.alias for offer in toolbox.offers] == ["a__f"]
-    assert report == ["tools[0].tools[0] (shell): nobody here can run it"]
+    assert report == ["tools[0].tools[0] (shell): it cannot be run here"]
 
 
 def test_fields_that_nobody_honours_are_reported() -> None:
@@ -323,7 +323,7 @@ def test_deferred_tools_are_shown_at_once_where_nobody_searches() -> None:
     late = function("late", defer_loading=True)
     toolbox, report = gather_tools([{"type": "tool_search"}, late])
     assert [offer.alias for offer in toolbox.offers] == ["late"]
-    assert report[0].startswith("tools[0] (tool_search): nobody here searches")
+    assert report[0].startswith("tools[0] (tool_search): there is no search here")
     assert report[1] == "tools[1].defer_loading: nothing here could load it later"
 
 
@@ -370,7 +370,7 @@ def test_allowed_tools_are_the_sum_of_what_is_named() -> None:
     named = [{"type": "namespace", "name": "a"}, {"type": "shell"}, {"type": "web_search"}]
     found, report = policy({"type": "allowed_tools", "mode": "auto", "tools": named})
     assert found == ToolPolicy("auto", frozenset({"a__f", "a__g", "a__c", "shell"}))
-    assert report == ["tool_choice (web_search): nobody here can run it"]
+    assert report == ["tool_choice (web_search): it cannot be run here"]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_what_is_derived_from_a_kept_tool_list_is_shared() -> None:
     report.append("of this turn only")
     second, other = gather_tools(tools)
     assert first is second
-    assert other == ["tools[1] (browser): nobody here can run it"]
+    assert other == ["tools[1] (browser): it cannot be run here"]
 
 
 def test_tools_in_the_conversation_leave_a_kept_tool_list_alone() -> None:

@@ -57,5 +57,5 @@ def test_schemas_tools_and_choices_get_the_keys_that_are_required() -> None:
 def test_what_cannot_be_honoured_is_noted() -> None:
     assert begun().antiphon is UNSET
     assert begun(tools=[{"type": "web_search"}]).antiphon == Notes(
-        degraded=("tools[0] (web_search): nobody here can run it",)
+        degraded=("tools[0] (web_search): it cannot be run here",)
     )

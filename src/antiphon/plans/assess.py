@@ -40,8 +40,8 @@ def check_request(
 ) -> Checked:
     """Return what can be run of this request. Raise InvalidRequest for what must not be lost.
 
-    `items` is the whole context, because tools are offered there too. `how_to_seal` is said
-    with what needs sealing where nothing can be sealed.
+    `items` is the whole context, because tools are offered there too. `how_to_seal` is added
+    to the report of what needs sealing where nothing can be sealed.
     """
     tools = request.tools or []
     toolbox, degraded = gather_tools(tools, items)
@@ -67,7 +67,7 @@ def _unhonoured(request: CreateResponse) -> list[str]:
         found += [f"include ({name})" for name in request.include if name not in _INCLUDED]
     for index, entry in enumerate(request.context_management or ()):
         if entry.type != "compaction":
-            found.append(f"context_management[{index}] ({entry.type}): nobody here knows it")
+            found.append(f"context_management[{index}] ({entry.type}): unknown type")
         elif entry.compact_threshold is None:
             found.append(f"context_management[{index}]: it has no compact_threshold")
     if request.stream_options and request.stream_options.include_obfuscation:

@@ -1,4 +1,4 @@
-"""How many tokens, when nobody has counted?
+"""How many tokens, when no backend counts them?
 
 Four bytes of text to a token, over everything that was sent: instructions, items and tool
 schemas, which in real agents are most of it. Keys and ids cost nothing. A picture or a file

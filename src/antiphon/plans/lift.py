@@ -1,22 +1,22 @@
 """Function calls of a chat model, as the calls that the caller knows.
 
-The way up from `protocol.lower`: an alias becomes a tool of the caller's, with its name, its
+The inverse of `plans.lower`: an alias becomes a tool of the caller's, with its name, its
 namespace and its kind; `{"input": text}` becomes the text; arguments that a model wrote as a
 string in a string are taken out of it.
 
-Invariants, whatever the deltas:
+Invariants, for any deltas:
 
-- calls come out in the order in which they were opened, and whatever follows a call that is
-  held back waits behind it; nothing is lost, and what is no call passes as it is;
+- calls come out in the order in which they were opened, and everything after a call that is
+  held back waits for it; nothing is lost, and other deltas pass unchanged;
 - the arguments of a function grow as they come, unless they are to be checked. All other calls
-  are told when they are whole: there are clients that run half a text if they are shown one;
+  are reported when they are complete: some clients run half a text if they see one;
 - a function that is not strict is held back while its arguments are short or begin with
-  something other than `{`. A long call is let go: from there on it grows as it comes, unchecked;
-- a call that `checks` object to is never told: it is kept in `rejected`. But a wrong call of a
-  function that is not strict is told when `hands_over` is set: its caller was promised nothing;
-- a held call that is cut short is told as what it was: one of a function that is not strict under
+  something other than `{`. A long call is released: from there on it grows as it comes, unchecked;
+- a call that `checks` reject is not reported but kept in `rejected`. With `hands_over`, an
+  invalid call of a function that is not strict is reported: its caller was promised nothing;
+- a held call that is cut short is reported as it was: one of a function that is not strict under
   its own name, any other as a function call with the model's own name and the arguments so far.
-  It is incomplete, so nobody runs it.
+  It is marked incomplete, so no client runs it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from antiphon.protocol.unwrap import unwrap_arguments, unwrap_input
 __all__ = ["HELD_AT_MOST", "Check", "Raiser", "Rejected"]
 
 Check = Callable[[str], str | None]
-"""Says what is wrong with the arguments, or the input, of a call; None if nothing is."""
+"""Returns what is wrong with the arguments, or the input, of a call; None if nothing is."""
 
 _OF_CALLS: Final = (CallOpened, CallGrew, CallClosed, Stopped)
 _NOTES: Final = (UsageKnown, TierUsed, Degraded, Reported)
@@ -55,7 +55,7 @@ HELD_AT_MOST: Final = 2000
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A call that must not be handed on, and why. `said` is its arguments, or its input."""
+    """A call that must not be handed on, and why. `said` holds its arguments, or its input."""
 
     offer: Offer
     call_id: str | None
@@ -64,7 +64,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class _Held:
-    """A call of which nothing is told before it is whole."""
+    """A call that is reported only when it is complete."""
 
     def __init__(self, opened: CallOpened, offer: Offer) -> None:
         self.opened = opened
@@ -109,8 +109,8 @@ class _Held:
 class Raiser:
     """Raises the calls of one answer. `checks` are by alias.
 
-    With `hands_over`, nothing is let go before it is whole, and a wrong call of a function that
-    is not strict is told all the same: the model was asked again, and this is its answer.
+    With `hands_over`, nothing is released before it is complete, and an invalid call of a
+    function that is not strict is reported: the model was asked again, and this is its answer.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Raiser:
         hands_over: bool = False,
     ) -> None:
         self.rejected: list[Rejected] = []
-        self.handed_over: list[Rejected] = []  # wrong, and told all the same
+        self.handed_over: list[Rejected] = []  # invalid, but reported
         self._toolbox = toolbox
         self._checks = checks or {}
         self._hands_over = hands_over
@@ -138,7 +138,7 @@ class Raiser:
         return self._held is not None
 
     def feed(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
-        """Return what these deltas tell."""
+        """Return the lifted deltas."""
         if not self._toolbox.offers:
             return deltas
         if self._held is None and not any(isinstance(delta, _OF_CALLS) for delta in deltas):
@@ -175,7 +175,7 @@ class Raiser:
     # While a call is held back.
 
     def _wait(self, delta: Delta, held: _Held) -> None:
-        """Add to the held call, or put behind it what comes after; tell it if it is whole."""
+        """Add to the held call, or queue what comes after it; report the call if it is complete."""
         if isinstance(delta, CallGrew | CallClosed) and delta.key in self._told:
             self._tell(delta)
         elif isinstance(delta, CallGrew) and delta.key == held.opened.key:
@@ -194,7 +194,7 @@ class Raiser:
                 self._settle(held)
 
     def _settle(self, held: _Held, *, is_cut: bool = False) -> None:
-        """Tell the held call or reject it, then go on with what waits behind it."""
+        """Report the held call or reject it, then continue with what waits for it."""
         if is_cut:
             self._tell_cut(held)
         else:
@@ -234,7 +234,7 @@ class Raiser:
         self._say(opened.key, held.text)
 
     def _go_on(self) -> None:
-        """Let what waited come next: it is told, until another call is held back."""
+        """Put what waited first in line: it is reported, until another call is held back."""
         self._held = None
         self._behind = _joined(self._behind)
         self._due.extendleft(reversed(self._behind))
@@ -279,9 +279,9 @@ class Raiser:
         )
 
     def _grow(self, delta: CallGrew) -> None:
-        """Tell how a function's arguments grow.
+        """Report how a function's arguments grow.
 
-        A string where an object was due may hold that object, and is told when it is whole.
+        A string instead of an object may hold that object, and is reported when it is complete.
         """
         begun = self._quoted.get(delta.key)
         if begun is None:
@@ -325,7 +325,7 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def _said(offer: Offer, text: str) -> str:
-    """Return what a whole call of this tool says: its arguments, or its input."""
+    """Return the arguments, or the input, of a complete call of this tool."""
     if offer.kind == "custom":
         return unwrap_input(text)
     text = unwrap_arguments(text if text.strip() else "")

@@ -1,8 +1,8 @@
-"""Every family of tools in the one word that chat models have for them: function.
+"""Every family of tools as functions, the only tools that chat models know.
 
 Down: tools become functions under their aliases, and what was called and came back in earlier
 turns becomes function calls and their outputs. Item for item, so that reports name the right
-place. The way up is `protocol.raising`; down and up again is the same call.
+place. `plans.lift` is the inverse: a call that is lowered and lifted is the same call.
 
     | family      | the function's arguments                                                 |
     |-------------|--------------------------------------------------------------------------|
@@ -11,7 +11,7 @@ place. The way up is `protocol.raising`; down and up again is the same call.
     | shell       | `{"commands": […], "timeout_ms", "max_output_length"}`                   |
     | local_shell | `{"command": […], "env", "working_directory", "timeout_ms", "user"}`     |
     | apply_patch | `{"operation": {"type", "path", "diff"}}`                                |
-    | tool_search | what the tool says itself                                                |
+    | tool_search | its own, or `paths`                                                      |
 
 Calls that a server ran itself are lowered by `protocol.hosted`.
 """
@@ -42,7 +42,7 @@ __all__ = ["APPLY_PATCH", "LOCAL_SHELL", "SHELL", "Lowering", "lower_items", "lo
 # JSON Schemas.
 Schema = dict[str, Any]
 
-# What lowering turns into other fields, or what says nothing to a model.
+# Fields that lowering turns into other fields, or that mean nothing to a model.
 _TOLD: Final = frozenset(
     {"name", "namespace", "output", "tools", "execution", "environment", "max_output_length"}
 )
@@ -124,9 +124,7 @@ _PARAMETERS: Final[dict[str, Schema]] = {
 def lower_tools(toolbox: Toolbox) -> Sequence[Tool]:
     """Return the tools as functions, under their aliases, in their order. They are shared."""
     offers = toolbox.offers
-    return toolbox.derived.get(
-        lower_tools, lambda: tuple(_function(offer, toolbox) for offer in offers)
-    )
+    return toolbox.derived.get(lower_tools, lambda: [_function(offer, toolbox) for offer in offers])
 
 
 def _function(offer: Offer, toolbox: Toolbox) -> Tool:
@@ -167,7 +165,7 @@ def _input(tool: Tool) -> Schema:
 
 
 def _custom_description(tool: Tool) -> str:
-    """Return what the tool is for, and what its input must look like if a grammar says so."""
+    """Return what the tool is for, and what its input must look like if it has a grammar."""
     text = tool.get("description") or ""
     form = tool.get("format") or {}
     if form.get("type") != "grammar":
@@ -191,7 +189,7 @@ def lower_items(items: Sequence[Item], toolbox: Toolbox) -> list[Item]:
 
 
 class Lowering:
-    """Lowers one item after the other; an output may name its call by what was said before."""
+    """Lowers one item after the other; an output may name its call by an earlier item."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
@@ -200,7 +198,7 @@ class Lowering:
         self._hosted = 0
 
     def fork(self, toolbox: Toolbox) -> Lowering:
-        """Return one that knows what was said before, to go on with on its own."""
+        """Return a copy that knows the items so far and continues on its own."""
         made = Lowering(toolbox)
         made._call_ids = self._call_ids.copy()
         made._searched = self._searched
@@ -289,7 +287,7 @@ class Lowering:
 
 
 def _rest(item: Item, family: Family) -> Item:
-    """Return the fields that have no say in this: labels, and what others must report."""
+    """Return the fields that lowering leaves alone: labels, and what others must report."""
     told = _TOLD | {family.payload}
     return {field: value for field, value in item.items() if field not in told}
 

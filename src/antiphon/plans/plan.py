@@ -1,7 +1,7 @@
-"""What a model is asked: all that was decided, and nothing of where it came from.
+"""What a model is asked: everything that was decided, and nothing about where it came from.
 
 Both wings make one: the engine from a request and its history, the client from a request that
-goes to a chat server. Whoever reaches a model reads it and says it in that model's words.
+goes to a chat server. A wire writes it in the language of its server.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NO_TOOLS: Final = Toolbox()
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that was decided about one call of the model, frozen.
 
-    `items` is the whole context in order: history first, then what is new. Other turns may have
-    the same items, so nobody changes one. None means that the caller left it to the model.
+    `items` is the whole context in order: history first, then what is new. Other turns may share
+    the items, so they must not be changed. None means that the caller left it to the model.
     `tools` are the tools of the toolbox as functions, under their aliases; all of them stay
-    visible to the model, whatever `policy` allows.
+    visible to the model, also those that `policy` forbids.
     """
 
     model: str

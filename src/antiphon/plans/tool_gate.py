@@ -39,7 +39,7 @@ class ToolGate:
         self._is_cut = False
 
     def admit(self, delta: Delta) -> Delta | None:
-        """Return the delta, what to say instead of it, or None to say nothing."""
+        """Return the delta, its replacement, or None to drop it."""
         if type(delta) not in _WATCHED:
             return delta
         match delta:

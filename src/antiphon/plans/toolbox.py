@@ -59,7 +59,7 @@ class Offer(msgspec.Struct, frozen=True):
     tool: Tool
     where: str
     about: str = ""
-    """What the namespace is said to be for."""
+    """The description of the namespace."""
 
 
 class _Found(NamedTuple):
@@ -120,7 +120,7 @@ class Toolbox:
         return self._by_identity.get((kind, namespace, name))
 
     def alias_of(self, kind: Kind, namespace: str | None, name: str) -> str:
-        """Return what the model knows a tool as, also one that is not offered any more."""
+        """Return what the model knows a tool as, also one that is no longer offered."""
         known = self.find(kind, namespace, name)
         if known is not None:
             return known.alias
@@ -181,9 +181,9 @@ def _gather(
 def resolve_choice(
     choice: Choice, toolbox: Toolbox, tools: Iterable[Tool]
 ) -> tuple[ToolPolicy, list[str]]:
-    """Return the policy that tool_choice amounts to, and a report of what it cannot mean.
+    """Return the policy that tool_choice means, and a report of what cannot be honoured.
 
-    Raise InvalidRequest if it names what is not there, or forces what nobody can run.
+    Raise InvalidRequest if it names an unknown tool, or forces one that cannot be run.
     """
     if choice.meant is None and choice.mode != "required":
         return ToolPolicy(choice.mode), []
@@ -201,13 +201,13 @@ def resolve_choice(
                     param="tool_choice",
                 )
             if not matches:
-                report.append(f"tool_choice ({meant.label}): nobody here can run it")
+                report.append(f"tool_choice ({meant.label}): it cannot be run here")
             aliases |= matches
         allowed = frozenset(aliases)
     can_call = bool(toolbox.offers if allowed is None else allowed)
     if choice.mode == "required" and not can_call:
         raise InvalidRequest(
-            "tool_choice forces a tool, but there is none that can be run here",
+            "tool_choice forces a tool, but no tool of the request can be run here",
             code="unsupported_tool",
             param="tool_choice",
         )
@@ -265,7 +265,7 @@ def _walk_namespace(
 def _take(
     tool: Any, namespace: str | None, about: str, where: str, report: list[str], *, is_loaded: bool
 ) -> Iterator[_Found]:
-    """Yield the tool if somebody can run it; report what cannot be honoured."""
+    """Yield the tool if it can be run; report what cannot be honoured."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     why = _why_not(tool, kind, namespace, where)
     if why is not None:
@@ -279,19 +279,19 @@ def _take(
 def _why_not(tool: Any, kind: object, namespace: str | None, where: str) -> str | None:
     is_known = isinstance(kind, str) and kind in FAMILIES
     if not is_known or (namespace is not None and kind not in ("function", "custom")):
-        return "nobody here can run it"
+        return "it cannot be run here"
     try:
         check_shape(tool, where)  # those that items carry were never checked
     except InvalidRequest as error:
         return error.message
     callers = tool.get("allowed_callers")
     if isinstance(callers, list) and callers and "direct" not in callers:
-        return "only a program may call it, and nobody here runs programs"
+        return "only a program may call it, and no programs run here"
     if kind == "tool_search" and tool.get("execution") != "client":
-        return "nobody here searches; the tools it would find are all shown at once"
+        return "there is no search here; the tools it would find are all shown at once"
     environment = tool.get("environment") if kind == "shell" else None
     if isinstance(environment, dict) and environment.get("type", "local") != "local":
-        return "nobody here has a container to run it in"
+        return "there is no container here to run it in"
     return None
 
 
@@ -303,7 +303,7 @@ def _report_fields(tool: Tool, where: str, report: list[str]) -> None:
     known = _FIELDS[tool["type"]]
     if not known.issuperset(tool):
         unknown = (name for name, value in tool.items() if value and name not in known)
-        for name in islice(unknown, MOST_NOTES + 1):  # a response lists no more
+        for name in islice(unknown, MOST_NOTES + 1):  # a response lists only so many
             near = nearest_name(name, known) if len(report) < MOST_HINTS else None
             hint = f": unknown parameter; did you mean {near}?" if near else ""
             report.append(f"{where}.{name}{hint}")
@@ -353,7 +353,7 @@ def _is_plain(name: str) -> bool:
 def _free_alias(
     kind: Kind | Literal["hosted"], namespace: str | None, name: str, taken: Container[str]
 ) -> str:
-    """Return a name made of a tool's own that every backend takes and nobody has."""
+    """Return a name derived from the tool's own that every backend takes and no other tool has."""
     joint = "" if namespace is None or namespace.endswith("_") else "__"
     wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")
     if _is_plain(wished) and wished.strip("_") and wished not in taken:
@@ -374,8 +374,7 @@ def _free_alias(
 def _meant_by(meant: Meant, toolbox: Toolbox) -> set[str]:
     """Return the aliases of the tools that are meant.
 
-    A name without a namespace is that of a tool without one; only if there is none such, that
-    of tools in namespaces.
+    A name without a namespace means a tool without one, or else tools in namespaces.
     """
     if meant.type == "namespace":
         inside = (offer for offer in toolbox.offers if offer.namespace is not None)
@@ -392,7 +391,7 @@ def _meant_by(meant: Meant, toolbox: Toolbox) -> set[str]:
 
 
 def _is_there(meant: Meant, labels: set[str], toolbox: Toolbox) -> bool:
-    """Return whether the tool was offered, if only by one that nobody here can run."""
+    """Return whether the tool was offered, even if it cannot be run here."""
     is_offered = meant.label in labels or meant.type in labels
     return is_offered or (meant.namespace or meant.label) in toolbox.deferred
 

@@ -139,7 +139,7 @@ class Call:
 
 
 def note_degraded(answer: web.StreamResponse, degraded: Sequence[str]) -> None:
-    """Say in a header what could not be honoured, if anything."""
+    """Report in a header what could not be honoured, if anything."""
     if degraded:
         text = "; ".join(dict.fromkeys(degraded)).encode("ascii", "replace").decode()
         answer.headers["x-antiphon-degraded"] = "".join(
@@ -206,7 +206,7 @@ class App:
         self._room = _Room(self)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; never raise but when the client has gone."""
+        """Answer one request; raise only when the client has disconnected."""
         call = Call(self, request, "", "")
         entry = call.entry
         try:
@@ -239,11 +239,11 @@ class App:
                 call, BodyTooLarge(f"the body is larger than {self.limits.body_bytes} bytes")
             )
         except ConnectionError:
-            raise  # the client has gone; its connection ends here
+            raise  # the client has disconnected
         except Exception as error:
             response = self._refuse(call, translate(error))
             if request.writer.output_size > 0:
-                # Half an answer is out: only a broken connection still tells the truth.
+                # Half an answer is out: only a broken connection is still truthful.
                 raise ConnectionError from error
         finally:
             if call.hold is not None:

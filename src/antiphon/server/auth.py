@@ -5,7 +5,7 @@ compare in constant time. Without `require_keys`, a caller without a key is the 
 `origin` has checked by then that the request comes from this machine.
 
 What a look-up found is remembered for half a second by the monotonic clock, so that a revoked key
-is refused within a second, whatever happens to the wall clock.
+is refused within a second, also when the wall clock is set.
 """
 
 from __future__ import annotations

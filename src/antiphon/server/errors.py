@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def translate(error: Exception) -> AntiphonError:
-    """Return the error to show. What we did not expect is logged and told as our fault."""
+    """Return the error to show. An unexpected error is logged and reported as ours."""
     if isinstance(error, AntiphonError):
         return error
     _log.error("a request broke", exc_info=error)

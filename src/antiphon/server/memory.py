@@ -33,9 +33,9 @@ _MALLINFO: Final = (
     *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
     *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
 )
-# Less than this is not worth the milliseconds for which nobody can allocate anything.
+# Less than this is not worth the milliseconds in which no thread can allocate.
 _WORTH_RETURNING: Final = 8 * 1024 * 1024
-# Where no limit is set, version 1 says a number near the largest there is.
+# Where no limit is set, version 1 shows a number near the largest there is.
 _NO_LIMIT: Final = 1 << 60
 
 
@@ -82,7 +82,7 @@ class FreedMemory:
         self._kept = 0
 
     def give_back(self) -> bool:
-        """Return what was freed since the last time, if it is much; say whether it was."""
+        """Return what was freed since the last time, if it is much; return whether it was."""
         if self._look is None or self._trim is None:
             return False
         free = self._free()
@@ -107,7 +107,7 @@ def limit_kernel_buffer(transport: asyncio.Transport, size: int) -> None:
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # Windows has none
     sock = transport.get_extra_info("socket")
     if option is not None and sock is not None:
-        with suppress(OSError):  # it was closed meanwhile, or is no TCP
+        with suppress(OSError):  # it was closed, or is not TCP
             sock.setsockopt(socket.IPPROTO_TCP, option, size)
 
 

@@ -34,7 +34,7 @@ CLIENT_LEFT: Final = 499
 _log = logging.getLogger("antiphon.requests")
 _current: ContextVar[Entry | None] = ContextVar("antiphon_request", default=None)
 _MAX_WORD: Final = 200
-# Asked every few seconds by whatever watches the gateway.
+# Asked every few seconds by health checks.
 _PROBES: Final = frozenset({"/healthz", "/health", "/readyz", "/metrics"})
 
 

@@ -56,7 +56,7 @@ class KeyWatch:
 
     @contextmanager
     def watching(self, key_id: str | None, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` once if this key is revoked meanwhile."""
+        """Call `end` once if this key is revoked in the meantime."""
         mark = self.add(key_id, end)
         try:
             yield
@@ -87,7 +87,7 @@ class KeyWatch:
             except Exception:  # noqa: BLE001 - the outermost frame of its task
                 _log.exception("looking for revoked keys broke")
                 continue
-            self._end_all(key_ids - valid)  # a key that came into use meanwhile was not asked for
+            self._end_all(key_ids - valid)  # a key first used since then was not looked up
 
     async def _valid(self, key_ids: Collection[str]) -> set[str]:
         """Return those of the keys that are not revoked."""

@@ -64,7 +64,7 @@ class Empty(Fault, frozen=True):
 
 
 class ContentType(Fault, frozen=True):
-    """Say that the body is of this type."""
+    """Claim that the body is of this type."""
 
     value: str = "text/plain"
 
@@ -130,7 +130,7 @@ class Gzip(Fault, frozen=True):
 
 
 class Split(Fault, frozen=True):
-    """Send the body in pieces of these sizes, over and over, whatever the chunks."""
+    """Send the body in pieces of these sizes, over and over, without regard to the chunks."""
 
     sizes: Sequence[int] = (1,)
 

@@ -1,4 +1,4 @@
-"""What a scripted upstream says, and how it misbehaves while saying it.
+"""What a scripted upstream answers, and how it misbehaves meanwhile.
 
 A `Script` and its faults are data. `wire` turns them into what goes over the socket, lazily: bytes
 to send, and in between the faults that only the server can commit (`Act`). Nothing here does
@@ -258,7 +258,7 @@ def _framer(script: Script) -> Callable[[bytes], bytes]:
 
 
 def _trimmed(frame: bytes, script: Script, *, is_final: bool) -> bytes:
-    """Return the frame without its blank line, if it is the last and the script says so."""
+    """Return the frame without its blank line, if it is the last and the script leaves that out."""
     if not (is_final and script.fault(NoFinalBlank)):
         return frame
     return frame.rstrip(b"\r\n")

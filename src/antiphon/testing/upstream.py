@@ -1,8 +1,8 @@
-"""A real chat-completions server on loopback that does what its script says.
+"""A real chat-completions server on loopback that plays its script.
 
 It speaks HTTP/1.1 over bare asyncio streams, because a proper HTTP library refuses to
 misbehave: it resets, cuts, stalls and lies on demand. It keeps what it was sent, and notices
-when the client leaves. For tests and demonstrations only: it trusts whoever connects.
+when the client leaves. For tests and demonstrations only: it trusts every client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ABORT: Final = struct.pack("ii", 1, 0)
 
 
 class Received:
-    """One request as it arrived, and what became of it."""
+    """One request as it arrived, and what happened to it."""
 
     def __init__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
         self.method = method
@@ -66,7 +66,7 @@ class Received:
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that tells when the client has closed or reset, also while nobody reads."""
+    """A reader that notices when the client has closed or reset, also while nothing is read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ScriptedUpstream:
 
     `script` is one script for every request, a list with one for each (the last repeats), or
     a function of the decoded body. Without one, the upstream echoes. Turn `remember` off where
-    requests are many and nobody looks at them.
+    requests are many and not looked at.
     """
 
     def __init__(

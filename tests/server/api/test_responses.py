@@ -260,7 +260,7 @@ async def test_what_could_not_be_honoured_is_said_and_stored() -> None:
         answer = await ask(gateway, tools=[{"type": "web_search"}])
         stored = await request(gateway, "GET", f"/responses/{answer.json['id']}")
 
-    degraded = ["tools[0] (web_search): nobody here can run it", "text.verbosity"]
+    degraded = ["tools[0] (web_search): it cannot be run here", "text.verbosity"]
     assert answer.headers["x-antiphon-degraded"] == "; ".join(degraded)
     assert stored.json["antiphon"]["degraded"] == degraded
 

@@ -40,7 +40,7 @@ async def make_checks(
 ) -> tuple[Checks | None, list[str]]:
     """Return what an answer is held against, None for nothing, and what cannot be checked.
 
-    Raise InvalidRequest for a grammar that is none.
+    Raise InvalidRequest for an invalid grammar.
     """
     if not toolbox.offers and form is None:
         return None, []
@@ -56,7 +56,7 @@ async def make_checks(
 def call_checks(toolbox: Toolbox, enforced: frozenset[str]) -> tuple[dict[str, Check], list[str]]:
     """Return the checks by alias, and a report of what cannot be checked.
 
-    Raise InvalidRequest for a grammar that is none.
+    Raise InvalidRequest for an invalid grammar.
     """
     checks: dict[str, Check] = {}
     report: list[str] = []

@@ -18,7 +18,7 @@ __all__ = ["Count", "count_tokens"]
 
 
 class Count(msgspec.Struct, frozen=True):
-    """Input tokens, and whether nobody has really counted them."""
+    """Input tokens, and whether they are only estimated."""
 
     tokens: int
     is_estimated: bool

@@ -32,7 +32,7 @@ class FormatCheck:
         return f"text.format: the answer does not match the schema at {miss.where}"
 
     def advice(self, text: str) -> str | None:
-        """Return what to tell a model that is to try again, or None if all is well."""
+        """Return the instruction for a model that must try again, or None if the text is valid."""
         value = decode(text)
         problem = self.why_unchecked(text) or self.problem(text)
         if problem is None or self._schema is None or value is NO_JSON:

@@ -61,7 +61,7 @@ _MAX_REPETITIONS: Final = 1000
 _FREE_LEVELS: Final = 2
 _MAX_PRODUCT: Final = 250
 _MAX_CACHED: Final = 16
-# The automaton of a cached grammar grows with the texts it has seen; then it is made anew.
+# The automaton of a cached grammar grows with the texts it has seen; then it is compiled again.
 _MAX_SEEN: Final = 64 * 1024
 _END: Final = 256
 _FIRST_PIECE: Final = 16
@@ -73,7 +73,7 @@ _MAX_REASON: Final = 200
 
 
 async def aside(work: Callable[[], _T]) -> _T:
-    """Return what this work comes to, done where nobody has to wait for it.
+    """Return the result of this work, done in a thread so that the event loop goes on.
 
     In one thread of its own: those of the pool that all share are for files, names and stores,
     and several at a time would only take the interpreter from the loop.
@@ -140,7 +140,7 @@ class GrammarCheck:
             raise _invalid(f"the grammar cannot be used: {reason}", param)
 
     def problem(self, text: str) -> str | None:
-        """Return None if the grammar produces the text, else a sentence that says where it fails.
+        """Return None if the grammar produces the text, else a sentence that names the place.
 
         The sentence is written for the model that wrote the text.
         """
@@ -170,7 +170,7 @@ class GrammarCheck:
             return self._fresh.deep_copy()
 
     def _forget(self) -> None:
-        """Let go of an automaton that has grown: one such text can make 50 MB of it."""
+        """Drop an automaton that has grown: one text can make it 50 MB large."""
         fresh = self._compile()
         with self._lock:
             self._fresh, self._seen = fresh, 0
@@ -332,7 +332,7 @@ def _reason(error: str, syntax: str) -> str:
 
 
 def _told(matcher: LLMatcher, data: bytes, read: int, until: float) -> str:
-    """Say where the text leaves the grammar, what stands there and what could."""
+    """Describe where the text leaves the grammar, what is there and what could be."""
     before = data[:read].decode("utf-8", "ignore")
     line = before.count("\n") + 1
     column = len(before) - before.rfind("\n")
@@ -358,8 +358,8 @@ def _options(matcher: LLMatcher, until: float) -> str:
 def _allowed(matcher: LLMatcher, until: float) -> list[int]:
     """Return the bytes that can follow; more than `_MAX_OPTIONS` when the time is up.
 
-    One by one: to tell them all at once, the library writes out everything that must follow,
-    and that of `(a{9999}){9999}` is 100 MB.
+    One by one: to list them all at once, the library writes out everything that must follow,
+    which for `(a{9999}){9999}` is 100 MB.
     """
     allowed: list[int] = []
     for byte in range(_END):

@@ -1,9 +1,9 @@
-"""What has been said before, and does the new input fit to it?
+"""What is the context of a turn, and does the new input fit it?
 
 The context of a turn is the history of its parent, or its conversation, oldest first, then the
 new items. A chain that cannot be read whole is refused, never shortened in silence; so is the
-output of a call that nobody made. `instructions` are not part of it and are not inherited.
-Whoever reads a conversation to go on with it becomes its one writer.
+output of a call that was never made. `instructions` are not part of it and are not inherited.
+A turn that reads a conversation to continue it becomes its only writer.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ async def load_context(
 
 
 async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: Owe) -> None:
-    """Let go of a conversation, also if the one who asked for it has left meanwhile."""
+    """Unlock a conversation, also if the client has disconnected in the meantime."""
     await asyncio.wait({locking})
     if isinstance(locking.exception(), ConversationLocked | ContextTooLarge):
         return  # it was never ours
@@ -208,7 +208,7 @@ def _own_items(given: Sequence[Item], mint: Mint) -> tuple[list[Item], dict[int,
     for index, item in enumerate(given):
         kind = item_type(item)
         if kind == _TRIGGER:
-            continue  # it says what to do, and is not part of the context
+            continue  # an instruction, not part of the context
         if kind == "item_reference":
             references[len(own)] = index
         own.append(item if kind == "item_reference" else with_id(item, mint))
@@ -235,7 +235,7 @@ def _whole(response_id: str, history: History | None) -> History:
     if history.missing is not None:
         raise _chain_error(
             f"Previous response with id '{history.missing}', on which '{response_id}' builds, "
-            "is not stored (any more); its history is not whole."
+            "is not stored, or no longer; its history is incomplete."
         )
     problem = _CANNOT_GO_ON.get(history.status)
     if problem is not None:
@@ -257,7 +257,7 @@ async def _find(store: Store, owner: str, item_id: str, param: str) -> Item:
 def refuse_orphans(shown: Sequence[Item], own: Sequence[Item]) -> None:
     """Refuse an output among the turn's own items whose call the model is not shown before it."""
     outputs = {item["id"] for item in own if is_output(item) and not _is_hosted(item)}
-    # Most answer what was called just before: then nobody looks through all that was said.
+    # Most outputs answer the calls just before them: then the rest is not searched.
     if not outputs or _orphan(shown[-(len(own) + _NEAR) :], outputs) is None:
         return
     orphan = _orphan(shown, outputs)

@@ -1,10 +1,10 @@
-"""Which conversations does this process still know by heart?
+"""In-process cache of conversation histories.
 
-A turn that continues a stored response needs all that was said before. Whoever ended that
-response has just had it in hand, so it is kept: the items as the store would give them back,
-and what was learned of them. It counts only as long as nothing was removed from the store, by
-any process; and room is bounded: what was not asked for the longest goes first. A process that
-does not know a thread reads it from the store, which is the only truth.
+A turn that continues a stored response needs the whole history. The process that ended that
+response has it in memory, so it is kept: the items as the store would return them, and what was
+derived from them. An entry is valid only while nothing was removed from the store, by any
+process. Its size is bounded: the least recently used entry goes first. A process without an
+entry reads the history from the store, which is the only truth.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Threads:
         own = whole[len(past.thread) :]
         bodies = [item.body for item in encode_items((*own, *response.output))]
         weight = past.thread.weight + sum(map(len, bodies))
-        # Decoded again: as the store would give them, and nobody else has them.
+        # Decoded again: as the store would return them, and not shared.
         new = [decode_item(body) for body in bodies]
         is_same = own == tuple(new[: len(own)])
         known = whole.known if is_same else past.thread.known

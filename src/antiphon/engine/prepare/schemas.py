@@ -40,7 +40,7 @@ class Miss(msgspec.Struct, frozen=True):
 
 
 class SchemaCheck:
-    """Holds values against one schema. Raise InvalidRequest for one that is of no use."""
+    """Validates values against one schema. Raise InvalidRequest if it cannot be used."""
 
     def __init__(self, schema: Mapping[str, Any], param: str) -> None:
         self._validator = _compile(dict(schema), param)
@@ -74,7 +74,7 @@ def schema_check(schema: Mapping[str, Any], param: str) -> SchemaCheck:
 
 
 def decode(text: str) -> object:
-    """Return what JSON says; NO_JSON if it is none."""
+    """Return the value of a JSON text; NO_JSON if it is not JSON."""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -1,11 +1,11 @@
-"""What a caller carries for us and nobody but us can read: sealed texts.
+"""Sealed texts: a caller carries them for us, and only we can read them.
 
     text = base64url( version | key id | nonce | AES-256-GCM of the data )
 
 Every owner has a key of their own, derived from ours, and owner and kind are bound to the
 text: what one owner was given, or for one purpose, opens for no other. The first key seals and
 all of them open, so a key is replaced by putting a new one in front and dropping the old one
-when its texts are no longer wanted. A text that does not open says only that it is not ours.
+when its texts are no longer wanted. A text that does not open is not ours.
 
 `cryptography` is an extra and imported when it is first needed.
 """
@@ -109,7 +109,7 @@ def new_key() -> str:
 def read_keys(text: str) -> list[bytes]:
     """Return the keys of a text in which commas separate them.
 
-    Raise ValueError, which says what is wrong with which one but never shows it.
+    Raise ValueError, which names the key and the fault but never shows the key.
     """
     words = [word.strip() for word in text.split(",")]
     if len(words) > MAX_KEYS:
@@ -121,7 +121,7 @@ async def open_sealer(store: Store, keys: Sequence[bytes] = ()) -> Sealer | None
     """Return a sealer, or None if `cryptography` is missing.
 
     Without keys there is one in the store, made when it is first asked for: it survives
-    restarts, and whoever shares the store shares it.
+    restarts, and processes that share the store share it.
     """
     if not can_seal():
         return None

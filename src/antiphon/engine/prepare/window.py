@@ -45,7 +45,7 @@ _HEADING: Final = (
 )
 _DIGEST_BYTES: Final = 12
 _SYSTEM: Final = frozenset({"system", "developer"})
-# Items that set the scene, whoever reads them.
+# Items that set the scene for any reader.
 _SCENE: Final = frozenset({"additional_tools", "configuration_update"})
 _CANNOT_OPEN: Final = "it was not sealed here for this owner, so what it stands for is left out"
 _FOREIGN_REASONING: Final = "encrypted_content of another server or owner"
@@ -118,7 +118,7 @@ def remember(memory: Memory, earlier: Sequence[Item]) -> list[Item]:
 
 
 def is_user_message(item: Item) -> bool:
-    """Return whether a user said this. Our own notes are none."""
+    """Return whether this is a user message. Our own notes are not."""
     if item_type(item) != "message" or item.get("role") != "user":
         return False
     return not text_of(item.get("content")).startswith(_HEADING)
