@@ -74,10 +74,11 @@ def delta(number: int) -> Event:
     )
 
 
-async def begun(store: MemoryStore, *, stored: bool = True) -> Record:
+async def begun(store: MemoryStore, reader: Reader | None = None, *, stored: bool = True) -> Record:
     terms = Terms(owner=OWNER, items=[], is_stored=stored, is_logged=stored)
     record = Record(store, Live(), terms, RESPONSE, lambda pay, *, is_in_doubt=False: None)
-    await record.add([ResponseCreated(sequence_number=0, response=RESPONSE)])
+    await record.begin([ResponseCreated(sequence_number=0, response=RESPONSE)])
+    record.show = (reader or Reader()).show
     return record
 
 
@@ -95,9 +96,9 @@ async def logged(store: MemoryStore) -> list[int]:
 
 async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
+    record = await begun(store, reader)
 
-    record.post([delta(1)], reader.show)
+    record.post([delta(1)])
     assert record.keeps_up
     assert reader.seen == []
     await store.write()
@@ -108,10 +109,10 @@ async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
 
 async def test_what_comes_while_the_log_is_written_is_written_together_and_in_order() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
+    record = await begun(store, reader)
 
     for number in range(1, 5):
-        record.post([delta(number)], reader.show)
+        record.post([delta(number)])
     assert [batch.last for batch, _ in store.waiting] == [1]
     await store.write()
     assert (reader.seen, [(b.first, b.last) for b, _ in store.waiting]) == ([1], [(2, 4)])
@@ -123,9 +124,9 @@ async def test_what_comes_while_the_log_is_written_is_written_together_and_in_or
 
 async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
-    record.post([delta(1)], reader.show)
-    record.post([delta(2)], reader.show)
+    record = await begun(store, reader)
+    record.post([delta(1)])
+    record.post([delta(2)])
     done = Response(id=RESPONSE.id, model="m", status="completed")
 
     ending = asyncio.create_task(record.end([delta(3)], done))
@@ -140,12 +141,12 @@ async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -
 
 async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
-    record.post([delta(1)], reader.show)
+    record = await begun(store, reader)
+    record.post([delta(1)])
     await store.write(StoreUnavailable("no room"))
 
     assert not record.keeps_up
-    record.post([delta(2)], reader.show)
+    record.post([delta(2)])
     with pytest.raises(StoreUnavailable, match="no room"):
         await record.settle()
     assert [sequence_of(event) for event in record.unshown()] == [1, 2]
@@ -154,8 +155,8 @@ async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
 
 async def test_an_end_that_can_be_written_makes_up_for_a_log_that_could_not() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
-    record.post([delta(1)], reader.show)
+    record = await begun(store, reader)
+    record.post([delta(1)])
     await store.write(StoreUnavailable("no room"))
 
     done = Response(id=RESPONSE.id, model="m", status="completed")
@@ -168,17 +169,17 @@ async def test_a_reader_that_falls_behind_holds_the_turn_back_until_it_settles(
     stored: bool,
 ) -> None:
     store, reader = MemoryStore(), Reader()
-    record = await begun(store, stored=stored)
+    record = await begun(store, reader, stored=stored)
     reader.keeps_up = False
 
-    record.post([delta(1)], reader.show)
+    record.post([delta(1)])
     await reader.has_seen.wait()
     assert not keeps_up(record)
     reader.keeps_up = True
     await record.settle()
 
     assert keeps_up(record)
-    record.post([delta(2)], reader.show)
+    record.post([delta(2)])
     await record.settle()
     assert keeps_up(record)
     assert reader.seen == [1, 2]
@@ -186,12 +187,12 @@ async def test_a_reader_that_falls_behind_holds_the_turn_back_until_it_settles(
 
 async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
+    record = await begun(store, reader)
 
     posted = 0
     while keeps_up(record):
         posted += 1
-        record.post([delta(posted)], reader.show)
+        record.post([delta(posted)])
 
     assert 10 < posted < 1000
     settling = asyncio.create_task(record.settle())
@@ -204,8 +205,8 @@ async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
 
 async def test_a_turn_that_is_to_be_cancelled_takes_no_more() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
-    record.post([delta(1)], reader.show)
+    record = await begun(store, reader)
+    record.post([delta(1)])
 
     await store.ask_cancel(OWNER, RESPONSE.id)
     await store.write()
@@ -222,8 +223,8 @@ async def test_a_promise_is_kept_like_a_future() -> None:
             return promise
 
     reader = Reader()
-    record = await begun(Promising())
-    record.post([delta(1)], reader.show)
+    record = await begun(Promising(), reader)
+    record.post([delta(1)])
     assert reader.seen == []
     promise.answer(False)
 
@@ -237,7 +238,8 @@ async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
     def show(events: list[Event]) -> bool:
         raise ZeroDivisionError
 
-    record.post([delta(1)], show)
+    record.show = show
+    record.post([delta(1)])
     await store.write()
     with pytest.raises(ZeroDivisionError):
         await record.settle()
@@ -245,8 +247,8 @@ async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
 
 async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
-    record.post([delta(1)], reader.show)
+    record = await begun(store, reader)
+    record.post([delta(1)])
     await store.write(ZeroDivisionError())
 
     with pytest.raises(ZeroDivisionError):
@@ -258,8 +260,8 @@ async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end
 
 async def test_a_log_whose_writing_was_cancelled_is_not_shown_as_written() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
-    record.post([delta(1)], reader.show)
+    record = await begun(store, reader)
+    record.post([delta(1)])
 
     store.waiting[0][1].cancel()
     with pytest.raises(StoreUnavailable):
@@ -276,7 +278,7 @@ async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sle
     heard: list[Exception] = []
     record = await begun(Full())
     record.alarm = heard.append
-    record.post([delta(1)], Reader().show)
+    record.post([delta(1)])
     await asyncio.sleep(0)
 
     assert [str(error) for error in heard] == ["too much is waiting"]
@@ -285,13 +287,13 @@ async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sle
 
 async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store)
+    record = await begun(store, reader)
 
     async def post_until_held_back() -> int:
         first = count = sum(len(range(b.first, b.last + 1)) for b, _ in store.waiting)
         while keeps_up(record):
             count += 1
-            record.post([delta(count)], reader.show)
+            record.post([delta(count)])
         while store.waiting:
             await store.write()
         await record.settle()
@@ -302,7 +304,7 @@ async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind
     assert counts[-1] > 4 * counts[0]
     reader.keeps_up = False
     for _ in range(8):
-        record.post([delta(1)], reader.show)
+        record.post([delta(1)])
         await store.write()
         await record.settle()
     reader.keeps_up = True
@@ -338,9 +340,9 @@ async def test_each_batch_of_the_log_has_its_time_since_the_response_began() -> 
     record = Record(
         store, Live(), terms, response, lambda pay, *, is_in_doubt=False: None, clock=times.__next__
     )
-    await record.add([ResponseCreated(sequence_number=0, response=response)])
+    await record.begin([ResponseCreated(sequence_number=0, response=response)])
     for number in (1, 2, 3):
-        record.post([delta(number)], reader.show)
+        record.post([delta(number)])
         await record.settle()
 
     log = await store.read_log(OWNER, RESPONSE.id)

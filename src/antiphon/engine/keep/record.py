@@ -1,8 +1,8 @@
 """Stores one turn while it runs.
 
 Events are in the log before anybody sees them. A turn that is not streamed has no log, only its
-beginning and its end. The order in the store is always: beginning (`queue`, `open` or the first
-`add`), log (`add` or `post`), end (`end`), which is written once.
+beginning and its end. The order in the store is always: beginning (`queue`, or `begin`, perhaps
+after `open`), log (`post`), end (`end`), which is written once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ class Record:
         self._terms = terms
         self._response = response
         self._unshown: list[Event] = []
-        self._show_to: Show | None = None
         self._writing: Promise[bool] | asyncio.Future[bool] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._written = 0  # how many of the unshown that is about
@@ -99,8 +98,10 @@ class Record:
         self.is_cancelled = False
         """Somebody asked to cancel the turn, perhaps in another process."""
         self._is_read = True  # whether the reader keeps up with what it is shown
+        self.show: Show = _show_nobody
+        """Shows events to the reader; called with what was posted as soon as it is durable."""
         self.alarm: Callable[[Exception], None] | None = None
-        """Told what goes wrong with what was posted, if nobody waits for that at the moment."""
+        """Called with an error about what was posted, if nothing waits for that at the moment."""
 
     async def queue(self, events: list[Event], request: bytes) -> None:
         """Begin a turn that waits to be run, with what is needed to run it elsewhere."""
@@ -130,25 +131,21 @@ class Record:
         return self._opening is not None
 
     def open(self, events: list[Event]) -> None:
-        """Write down the beginning while the model is asked: it is shown that much earlier.
+        """Store the beginning while the model is asked: it is shown that much earlier.
 
-        When there is something to show, `add` these events first, and nothing else with them. A
-        turn that is abandoned before that is undone: nobody has heard of it.
+        When there is something to show, `begin` with these events and no others. A turn that is
+        abandoned before that is removed again: no client knows of it.
         """
         self._opened = self._pack(events)
         self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
 
-    async def add(self, events: list[Event]) -> list[Event]:
-        """Remember these events; return those that may be shown now."""
+    async def begin(self, events: list[Event]) -> list[Event]:
+        """Store the beginning of the turn; return the events that may be shown now."""
         if not self._terms.is_stored:
             self.has_begun = True
             return events
         self._unshown += events
-        if not self.has_begun:
-            await self._begin()
-        elif self._terms.is_logged:
-            self._write_down()
-            await self.settle()
+        await self._begin()
         return self._taken()
 
     @property
@@ -164,17 +161,16 @@ class Record:
             and not self.is_cancelled
         )
 
-    def post(self, events: list[Event], show: Show) -> None:
-        """Remember these events, and show them as soon as that may be, in their order.
+    def post(self, events: list[Event]) -> None:
+        """Log these events, and show them as soon as they are durable, in their order.
 
         Only for a turn that has begun. What goes wrong is raised by `settle`.
         """
         if not events:
             return
         self._unshown += events
-        self._show_to = show
         if not self._terms.is_logged:
-            self._show(show, len(self._unshown))
+            self._show(len(self._unshown))
         elif self._writing is None:
             self._write_down()
         else:
@@ -347,10 +343,9 @@ class Record:
         try:
             self.is_cancelled = done.result()
             self._is_queued = False
-            if self._show_to is not None:
-                self._show(self._show_to, self._written)
-                if self._unshown and not self._is_ending:
-                    self._write_down()
+            self._show(self._written)
+            if self._unshown and not self._is_ending:
+                self._write_down()
         except asyncio.CancelledError:  # with every other task, when the loop ends
             self._trouble = StoreUnavailable("the gateway ends; the log was not written")
         except Exception as error:  # noqa: BLE001 # nobody is above us; `settle` raises it
@@ -376,13 +371,13 @@ class Record:
             self._trouble = None
         raise trouble
 
-    def _show(self, show: Show, count: int) -> None:
+    def _show(self, count: int) -> None:
         rest = self._unshown[count:]
         if rest:
             del self._unshown[count:]
         events = self._taken()
         self._unshown = rest
-        self._is_read = show(events)
+        self._is_read = self.show(events)
         most = self._most + _MORE_EVENTS if self._is_read else self._most // 2
         self._most = min(max(most, _FEW_EVENTS), _MOST_EVENTS)
 
@@ -424,3 +419,8 @@ class Record:
         at = max(0, int((self._clock() - self._began) * 1000)) if first else 0
         body = pack_events(events, has_error_event=self._terms.has_error_event, at=at)
         return Batch(first, sequence_of(events[-1]), body)
+
+
+def _show_nobody(events: list[Event]) -> bool:
+    """Show events to no reader, who is never behind."""
+    return True

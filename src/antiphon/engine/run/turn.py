@@ -1,27 +1,26 @@
 """One turn, from a plan to its last event.
 
-    backend.stream(plan) -> gate -> builder -> record (store) -> reader
+    backend.stream(plan) -> gate -> builder -> record (store) -> sink
 
-Guarantees for callers of `Turn.events`:
+Guarantees for callers of `Turn.run`:
 
 - an error before the first output of the model is raised, so that it can be an HTTP error;
-- after the first batch nothing is raised: the stream ends in exactly one terminal event, which
-  contains everything the model produced before a fault, with usage;
-- with `store` on, every event is durable before it is returned. Only if the store fails is the
+- after that nothing is raised but ReaderGone: the stream ends in exactly one terminal event,
+  which contains everything the model produced before a fault, with usage;
+- with `store` on, every event is durable before it is shown. Only if the store fails is the
   output sent all the same, with a failure, and the end is stored later;
-- closing the iterator, or cancelling its reader, stops the model at once and stores the output
+- cancelling the run, or a reader that disconnects, stops the model at once and stores the output
   so far as `cancelled`.
 
 A background turn has no reader. It was stored as `queued`, so any error ends it, and nothing is
-raised. A plain SSE stream is delivered by callback (`show`); a WebSocket, and a turn with tools
-or a checked format, by this iterator.
+raised.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
@@ -30,10 +29,11 @@ import msgspec
 
 from antiphon.backends.base import Backend, stream_to
 from antiphon.engine.budget import COPIES, Hold
-from antiphon.engine.keep.record import Record, Show
+from antiphon.engine.keep.record import Record
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.validate import refuse_degraded
+from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, catch_up, show_all
 from antiphon.engine.run.truncate import drop_oldest
 from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
@@ -66,6 +66,7 @@ _TOO_MANY: Final = 429
 # So many characters of output need no memory of their own; for more it is reserved in such steps.
 _SMALL_OUTPUT: Final = 64 * 1024
 _BROKEN: Final = "the gateway broke; this is our fault"
+_CANCELLED: Final = "the response was cancelled"
 
 
 class TurnCancelled(AntiphonError):
@@ -123,8 +124,11 @@ class Turn:
         self._reserved = _SMALL_OUTPUT  # and for how many there is memory
         self.tells_limits = False
         """Whether a rate limit of the upstream's is told as a failed response."""
-        self.show: Show | None = None
-        """Told every batch between the first and the last as soon as it may be seen, if set."""
+        self.on_end: Callable[[Response], Awaitable[None]] | None = None
+        """Awaited with the response as it ended, before the last events are shown."""
+        self._sink = NO_READER
+        self._beginning: tuple[list[Event], list[Event]] | None = None
+        """The opening events and the first output, until they are durable and shown."""
         self.is_running = False
         """A queued turn runs when there is room for it."""
 
@@ -143,13 +147,29 @@ class Turn:
         """Return the whole context and what was said: what the next turn begins with."""
         return [*self._parts.context, *self._builder.output]
 
-    def events(self) -> AsyncGenerator[list[Event], None]:
-        """Run the turn; yield the events in batches that belong in one write.
+    async def run(self, sink: EventSink) -> None:
+        """Run the turn; show its events to the sink. `ended` is the response afterwards."""
+        self._sink = sink
+        self._record.show = sink.show
+        try:
+            await self._run(self._foreground())
+        finally:
+            # What the caller gave us may refer to the turn: only the garbage collector would
+            # find both.
+            self._sink, self.on_end = NO_READER, None
+            self._record.show = NO_READER.show
 
-        What `show` is told is not yielded. An empty batch is yielded when the reader that is
-        shown things has fallen behind, so that it can catch up.
+    async def respond(self) -> Response:
+        """Run the turn without a reader; return the response it ends in.
+
+        Raise StoreUnavailable if that could not be made durable.
         """
-        return self._tell(self._foreground())
+        await self.run(NO_READER)
+        self._raise_store_error()
+        if isinstance(self.interruption, ResponseDeleted):
+            raise self.interruption
+        assert self.ended is not None  # every turn that returns has ended
+        return self.ended
 
     async def queue(self, request: bytes) -> Response:
         """Put the turn into the store as queued; return the response as it now is."""
@@ -167,11 +187,9 @@ class Turn:
         self._record.take_over()
 
     async def run_queued(self) -> None:
-        """Run a turn that was queued, with nobody listening. Nothing is raised."""
+        """Run a turn that was queued, without a reader. Nothing is raised."""
         self.is_running = True
-        async with aclosing(self._tell(self._background())) as batches:
-            async for _ in batches:
-                pass
+        await self._run(self._background())
 
     def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
         """End the turn now, run by `task`, as failed: its reader still gets a last event.
@@ -181,21 +199,6 @@ class Turn:
         if self.interruption is None and not self._is_ending:
             self.interruption = error
             task.cancel()
-
-    async def run(self) -> Response:
-        """Run the turn without a listener; return the response it ends in.
-
-        Raise StoreUnavailable if that could not be made durable.
-        """
-        last: list[Event] = []
-        async with aclosing(self.events()) as batches:
-            async for batch in batches:
-                last = batch
-        self._raise_store_error()
-        if isinstance(self.interruption, ResponseDeleted):
-            raise self.interruption
-        # The last event of every turn is a terminal one.
-        return cast(TerminalEvent, last[-1]).response
 
     def _raise_store_error(self) -> None:
         """Raise why the end is not durable, if it is not.
@@ -212,24 +215,55 @@ class Turn:
 
     # Where events come from.
 
-    async def _foreground(self) -> AsyncGenerator[list[Event], None]:
-        async with aclosing(self._deltas()) as batches:
-            first = await anext(batches, ())
-            opening, said = self._builder.start(), self._feed(first)
-            if self._record.is_open:
-                yield opening
-                opening = []
-            yield opening + said
-            async for batch in batches:
-                yield self._feed(batch)
+    async def _foreground(self) -> None:
+        await self._pull()
+        if not self._record.has_begun:  # the model produced nothing at all
+            self.push(())
+            await self.drained()
 
-    async def _background(self) -> AsyncGenerator[list[Event], None]:
+    async def _background(self) -> None:
         if self.interruption is not None:
             raise self.interruption
-        yield self._builder.go_on()
+        self._record.post(self._builder.go_on())
+        await self.drained()  # a turn that others run now, or that was cancelled, ends here
+        await self._pull()
+
+    async def _pull(self) -> None:
         async with aclosing(self._deltas()) as batches:
             async for batch in batches:
-                yield self._feed(batch)
+                if not self.push(batch):
+                    await self.drained()
+        if self._record.is_cancelled:
+            raise TurnCancelled(_CANCELLED)
+
+    def push(self, batch: Sequence[Delta]) -> bool:
+        """Take what the model has produced; return whether more may follow before `drained`."""
+        record = self._record
+        if not record.has_begun:
+            self._beginning = self._builder.start(), self._feed(batch)
+            return False
+        record.post(self._feed(batch))
+        return record.keeps_up
+
+    async def drained(self) -> None:
+        """Wait until what was pushed is durable and the reader has room for more."""
+        if self._beginning is not None:
+            await self._begin(*self._beginning)
+        else:
+            await self._record.settle()
+            await catch_up(self._sink)
+        if self._record.is_cancelled:
+            raise TurnCancelled(_CANCELLED)
+
+    async def _begin(self, opening: list[Event], said: list[Event]) -> None:
+        """Store the beginning and show it. What was stored early is shown on its own."""
+        record = self._record
+        if not record.is_open:
+            opening, said = opening + said, []
+        self._beginning = opening, said
+        await show_all(self._sink, await record.begin(opening))
+        self._beginning = None
+        record.post(said)
 
     async def _deltas(self) -> AsyncGenerator[Sequence[Delta], None]:
         """Yield the backend's batches, the first of which says something real.
@@ -258,16 +292,16 @@ class Turn:
                 self.plan = msgspec.structs.replace(self.plan, items=shorter)
 
     def note_asked(self) -> None:
-        """Begin to write down the beginning while the model is asked."""
+        """Begin to store the beginning while the model is asked."""
         if self._record.may_open:
             self._record.open(self._builder.start())
 
     def take(self, batch: Sequence[Delta]) -> bool:
-        """Tell what the model says at once, if that is all there is to do; say whether it was."""
+        """Take output the moment it arrives, if nothing has to wait; return whether it was."""
         record = self._record
-        if self.show is None or not record.keeps_up or Degraded in map(type, batch):
+        if not record.has_begun or not record.keeps_up or Degraded in map(type, batch):
             return False
-        record.post(self._feed(batch), self.show)
+        record.post(self._feed(batch))
         return True
 
     def _note_degraded(self, batch: Sequence[Delta], *, has_begun: bool) -> Sequence[Delta]:
@@ -312,54 +346,38 @@ class Turn:
 
     # Where they go, and how it ends.
 
-    async def _tell(
-        self, source: AsyncGenerator[list[Event], None]
-    ) -> AsyncGenerator[list[Event], None]:
-        """Remember and yield what the source says, then the end, whatever that is."""
+    async def _run(self, work: Coroutine[object, object, None]) -> None:
+        """Do the work of the turn, then store and show its end, whatever that is."""
         trouble: AntiphonError | None = None
-        record = self._record
-        record.alarm = partial(self._hear, asyncio.current_task())
-        async with aclosing(source):
-            try:
-                async for events in source:
-                    if self.show is None or not record.has_begun:
-                        if events:
-                            yield await record.add(events)
-                    else:
-                        record.post(events, self.show)
-                        if not record.keeps_up:
-                            await record.settle()
-                            yield []
-                    if record.is_cancelled:
-                        trouble = TurnCancelled("the response was cancelled")
-                        break
-            except AntiphonError as fault:
-                trouble = await self._fault_to_tell(fault)
-            except asyncio.CancelledError as error:
-                trouble = await self._cut_off(error)
-            except GeneratorExit:
-                # Nobody will read a last event: the reader left, or was itself interrupted.
-                await self._leave()
-                raise
-            except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
-                trouble = await self._fault_to_tell(self._own_up())
-            finally:
-                await self._let_go(source)
-        # From here on the turn has ended, whoever leaves or interrupts while that is written down.
+        self._record.alarm = partial(self._hear, asyncio.current_task())
+        try:
+            await work
+        except AntiphonError as fault:
+            trouble = await self._fault_to_tell(fault)
+        except asyncio.CancelledError as error:
+            trouble = await self._cut_off(error)
+        except ReaderGone:
+            await self._leave()
+            raise
+        except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
+            trouble = await self._fault_to_tell(self._own_up())
+        finally:
+            await self._let_go()
+        # From here on the turn has ended, whoever leaves or interrupts while that is stored.
         self._is_ending = True
-        yield self._opening + await asyncio.shield(self._conclude(trouble))
+        last = self._opening + await asyncio.shield(self._conclude(trouble))
+        if self.on_end is not None and self.ended is not None:
+            await self.on_end(self.ended)
+        await show_all(self._sink, last)
 
-    async def _let_go(self, source: AsyncGenerator[list[Event], None]) -> None:
-        """Have no more to do with the model; undo what was prepared if it has said nothing."""
+    async def _let_go(self) -> None:
+        """Undo what was prepared if the turn has not begun."""
         record = self._record
         record.alarm = None
-        try:
-            await source.aclose()
-        finally:
-            if not record.has_begun:
-                if record.is_open:
-                    self._engine.be_cautious()
-                await asyncio.shield(record.abandon())
+        if not record.has_begun:
+            if record.is_open:
+                self._engine.be_cautious()
+            await asyncio.shield(record.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
         """End a turn that cannot be remembered: its model may have nothing to say for long."""
@@ -380,7 +398,7 @@ class Turn:
     async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
         """Return what ends the stream; raise it instead while nothing was said."""
         if self._record.has_begun:
-            return fault
+            return fault.with_traceback(None)  # which holds the frame that holds the fault
         if self._record.is_in_doubt:
             self._owe_failure(fault)
         if not self._is_told_as_stream(fault):
@@ -389,7 +407,7 @@ class Turn:
             finally:
                 del fault  # its traceback holds this frame, and so the turn
         try:
-            self._opening = await self._record.add(self._builder.start())
+            self._opening = await self._record.begin(self._builder.start())
         except asyncio.CancelledError:
             await self._leave()
             raise
@@ -419,12 +437,14 @@ class Turn:
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once what they say is durable."""
+        if self._beginning is not None:  # it was cut off between its opening and its first output
+            self._record.post(self._beginning[1])
         try:
             await self._record.stop()
             return await (self._finish() if error is None else self._fail(error))
         except BackendError as fault:
             return await self._fail(fault)
-        except Exception:  # noqa: BLE001 - as in `_tell`
+        except Exception:  # noqa: BLE001 - as in `_run`
             return await self._fail(self._own_up())
 
     def _own_up(self) -> OurFault:

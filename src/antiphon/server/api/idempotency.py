@@ -36,8 +36,9 @@ from typing import Final, Protocol
 import msgspec
 
 from antiphon.engine.engine import Engine
+from antiphon.engine.run.sinks import EventSink
 from antiphon.protocol.errors import Conflict, StoreUnavailable
-from antiphon.protocol.events import Event, TerminalEvent
+from antiphon.protocol.events import Event
 from antiphon.protocol.machines.replay import tell_response
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import DONE_STATUSES, Response
@@ -84,11 +85,13 @@ class InFlight(Conflict):
 class Runs(Protocol):
     """What a turn can do, as far as this module needs to know."""
 
-    def events(self) -> AsyncGenerator[list[Event], None]:
-        """Run it; yield its events."""
+    ended: Response | None
+
+    async def run(self, sink: EventSink) -> None:
+        """Run it; show its events to the sink."""
         ...
 
-    async def run(self) -> Response:
+    async def respond(self) -> Response:
         """Run it; return the response it ends in."""
         ...
 
@@ -159,23 +162,18 @@ class Run:
         """Note that a background response is durable: its id may be told."""
         self._is_accepted = True
 
-    def events(self, turn: Runs) -> AsyncGenerator[list[Event], None]:
-        """Run the turn; yield its events and remember how it ends, if nobody else does."""
-        if self._ask is None or self._ask.is_stored:
-            return turn.events()
-        return self._listen(turn)
+    async def run(self, turn: Runs, sink: EventSink) -> None:
+        """Run the turn; show its events, and keep its response where the store does not."""
+        try:
+            await turn.run(sink)
+        finally:
+            if self._ask is not None and not self._ask.is_stored:
+                self._response = turn.ended
 
-    async def response(self, turn: Runs) -> Response:
+    async def respond(self, turn: Runs) -> Response:
         """Run the turn; return its response."""
-        self._response = await turn.run()
+        self._response = await turn.respond()
         return self._response
-
-    async def _listen(self, turn: Runs) -> AsyncGenerator[list[Event], None]:
-        async with aclosing(turn.events()) as batches:
-            async for batch in batches:
-                if batch and isinstance(batch[-1], TerminalEvent):
-                    self._response = batch[-1].response
-                yield batch
 
 
 class Once:

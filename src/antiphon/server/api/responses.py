@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from antiphon.engine.keep.recovery import keep_request
+from antiphon.engine.run.sinks import show_all
 from antiphon.engine.run.turn import Turn
 from antiphon.protocol.codec import Dialect, encode_response
 from antiphon.protocol.errors import InvalidRequest, ResponseDeleted, no_response
@@ -22,7 +23,7 @@ from antiphon.server.api.idempotency import First, Run
 from antiphon.server.api.pages import cut_page, read_page_query
 from antiphon.server.api.request_keys import REPLAYED
 from antiphon.server.app import Call, Route, note_degraded
-from antiphon.server.delivery.sse import SseWriter
+from antiphon.server.delivery.sse import SseSink
 from antiphon.server.request_log import noting
 
 __all__ = ["ROUTES"]
@@ -55,7 +56,7 @@ async def create(call: Call) -> web.StreamResponse:
             with app.running(turn, call.key_id), noting(call.entry, turn):
                 if request.stream:
                     return await _stream_turn(call, turn, run, dialect)
-                response = await run.response(turn)
+                response = await run.respond(turn)
     return _whole(call, response, turn.degraded, dialect)
 
 
@@ -142,15 +143,14 @@ async def _repeat(
 
 
 async def _stream_turn(call: Call, turn: Turn, run: Run, dialect: Dialect) -> web.StreamResponse:
-    async with aclosing(run.events(turn)) as batches:
-        first = await anext(batches)  # until here, a fault is an HTTP error
+    def head() -> web.StreamResponse:  # until here, a fault is an HTTP error
         call.entry.note_first_event()
-        answer = _event_stream(call, turn.degraded)
-        async with SseWriter(call.request, answer, dialect, call.app.limits) as writer:
-            await writer.write(first)
-            turn.show = writer.show
-            await _write_rest(writer, batches)
-        return answer
+        return _event_stream(call, turn.degraded)
+
+    async with SseSink(call.request, head, dialect, call.app.limits) as sink:
+        await run.run(turn, sink)
+        await sink.end()
+        return sink.response
 
 
 async def _stream_log(
@@ -174,17 +174,14 @@ async def _write_events(
 ) -> web.StreamResponse:
     async with (
         aclosing(batches),
-        SseWriter(call.request, answer, dialect, call.app.limits) as writer,
+        SseSink(call.request, lambda: answer, dialect, call.app.limits) as sink,
     ):
+        await sink.drained()  # its first event may take long
         with call.app.reading(call):
-            await _write_rest(writer, batches)
+            async for batch in batches:
+                await show_all(sink, batch)
+            await sink.end()
     return answer
-
-
-async def _write_rest(writer: SseWriter, batches: AsyncGenerator[list[Event], None]) -> None:
-    async for batch in batches:
-        await writer.write(batch)
-    await writer.end()
 
 
 def _whole(

@@ -7,7 +7,7 @@ suspicion as a body over HTTP.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -19,7 +19,19 @@ from antiphon.protocol.items import shape_error
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.transport.aside import aside_if
 
-__all__ = ["Envelope", "encode_error", "encode_frame", "open_frame", "read_create", "read_turn"]
+__all__ = [
+    "Envelope",
+    "encode_error",
+    "encode_frame",
+    "open_frame",
+    "read_create",
+    "read_turn",
+    "text_header",
+]
+
+_TEXT: Final = 0x81  # the only frame of its message, and that is text
+_SHORT: Final = 126
+_MIDDLE: Final = 1 << 16
 
 Json = dict[str, Any]  # a JSON object: Any is what JSON holds
 
@@ -90,6 +102,15 @@ def encode_frame(event: Event, dialect: Dialect, stream_id: str | None) -> bytes
     if stream_id is None:
         return data
     return b'%b,"stream_id":%b}' % (data[:-1], _encode(stream_id))
+
+
+def text_header(size: int) -> bytes:
+    """Return what precedes a text of so many bytes in a server's frame (RFC 6455, 5.2)."""
+    if size < _SHORT:
+        return b"%c%c" % (_TEXT, size)
+    if size < _MIDDLE:
+        return b"%c%c%b" % (_TEXT, 126, size.to_bytes(2))
+    return b"%c%c%b" % (_TEXT, 127, size.to_bytes(8))
 
 
 def encode_error(error: AntiphonError, stream_id: str | None = None) -> bytes:

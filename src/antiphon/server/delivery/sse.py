@@ -1,126 +1,127 @@
 """Events to a client's socket: one write per batch, heartbeats in the silence between.
 
-A client that does not read holds the model back (the write waits, so nothing is read from
+The head is sent with the first events, so that an error before them can have a status of its
+own. A client that does not read holds the model back (`drained` waits, so nothing is read from
 upstream) until its connection is cut.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
 from antiphon.protocol.codec import DONE, Dialect, encode_all_sse
-from antiphon.protocol.events import Event, TerminalEvent
-from antiphon.protocol.items import text_length
+from antiphon.protocol.events import Event
 from antiphon.server.limits import ServerLimits
 
-__all__ = ["SseWriter"]
+__all__ = ["SseSink"]
 
 _COMMENT: Final = b": keepalive\n\n"
 _LONG: Final = 64 * 1024
 _EVENT: Final = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
 
 
-class SseWriter:
-    """Writes one stream. Use as `async with SseWriter(…) as writer`."""
+class SseSink:
+    """Writes one stream. Use as `async with SseSink(…) as sink`.
+
+    `head` makes the answer when the first events are about to be sent.
+    """
 
     def __init__(
         self,
         request: web.BaseRequest,
-        response: web.StreamResponse,
+        head: Callable[[], web.StreamResponse],
         dialect: Dialect,
         limits: ServerLimits,
     ) -> None:
         self._request = request
-        self._response = response
+        self._head = head
+        self._response: web.StreamResponse | None = None
         self._dialect = dialect
         self._limits = limits
         self._beat = _EVENT if _counts_only_events(request, dialect) else _COMMENT
         self._loop = asyncio.get_running_loop()
-        self._is_chunked = False
+        self._waiting: list[bytes] = []
+        # Set while chunks can be written to it: not before the head is out, not over HTTP/1.0.
         self._transport: asyncio.Transport | None = None
+        self._is_chunked = False
         self._protocol = request.protocol
         self._is_writing = False
         self._silent_since = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._beats: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> SseWriter:
-        await self._response.prepare(self._request)
-        self._is_chunked = self._response.headers.get("Transfer-Encoding") == "chunked"
-        self._transport = self._request.transport
-        self._buffer_at_most(self._limits.write_buffer_bytes)
-        self._watch()
+    @property
+    def response(self) -> web.StreamResponse:
+        """The answer, once the first events were sent."""
+        assert self._response is not None
+        return self._response
+
+    async def __aenter__(self) -> SseSink:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
-        self._buffer_at_most(0)
+        if self._response is not None:
+            self._buffer_at_most(0)
 
-    async def write(self, events: list[Event]) -> None:
-        """Send a batch of events in one write; wait while the client is behind.
+    def show(self, events: list[Event]) -> bool:
+        """Send a batch of events in one write; return whether the client keeps up.
 
-        The last events of a long answer repeat all of it, each of them: they go one by one, so
-        that one of them is in memory at a time.
+        Before the head is out, and over HTTP/1.0, they wait for `drained`.
         """
-        if events and _is_long_end(events):
-            for event in events:
-                await self._send(self._encode([event]))
-        elif events:
-            await self._send(self._encode(events))
-        elif self._is_gone:
-            raise ConnectionResetError("the client has gone")
-        else:
-            await self._catch_up()
+        transport = self._transport
+        if transport is None:
+            self._waiting.append(encode_all_sse(events, self._dialect))
+            return False
+        if transport.is_closing():
+            return False
+        _write_chunk(transport, encode_all_sse(events, self._dialect))
+        self._silent_since = self._loop.time()
+        return not self._protocol.writing_paused
 
-    @property
-    def show(self) -> Callable[[list[Event]], bool] | None:
-        """Sends a batch of events at once; says whether the client keeps up. Not for HTTP/1.0."""
-        return self._show if self._is_chunked else None
+    async def drained(self) -> None:
+        """Send what waits, after the head, and wait while the client is behind."""
+        if self._response is None:
+            self._response = self._head()
+            await self._open(self._response)
+        waiting, self._waiting = self._waiting, []
+        for data in waiting:
+            await self._send(data)
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has gone")
+        await self._catch_up()
 
     async def end(self) -> None:
         """Send the end marker and end the body."""
         await self._send(DONE)
         self._transport = None  # a beat that comes too late is the library's to refuse
-        await self._response.write_eof()
+        await self.response.write_eof()
 
-    def _show(self, events: list[Event]) -> bool:
-        if self._is_gone:
-            return False
-        self._write_chunk(self._encode(events))
-        self._silent_since = self._loop.time()
-        return not self._protocol.writing_paused
-
-    @property
-    def _is_gone(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
-    def _encode(self, events: list[Event]) -> bytes:
-        return encode_all_sse(events, self._dialect)
+    async def _open(self, response: web.StreamResponse) -> None:
+        await response.prepare(self._request)
+        self._is_chunked = response.headers.get("Transfer-Encoding") == "chunked"
+        self._buffer_at_most(self._limits.write_buffer_bytes)
+        self._watch()
 
     async def _send(self, data: bytes) -> None:
         self._is_writing = True
-        # The head goes with the first chunk; and the library knows what to raise.
-        if self._is_chunked and self._request.writer.output_size and not self._is_gone:
-            self._write_chunk(data)
+        if self._transport is not None and not self._transport.is_closing():
+            _write_chunk(self._transport, data)
             await self._catch_up()
         else:
-            await self._response.write(data)
+            # The head goes with the first chunk; and the library knows what to raise.
+            await self.response.write(data)
+            if self._is_chunked:
+                self._transport = self._request.transport
         self._is_writing = False
         self._silent_since = self._loop.time()
-
-    def _write_chunk(self, data: bytes) -> None:
-        """Write a chunk as HTTP has it: the library's own way there is four times as long."""
-        assert self._transport is not None
-        if len(data) > _LONG:
-            self._transport.writelines([b"%x\r\n" % len(data), data, b"\r\n"])  # not copied
-        else:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def _catch_up(self) -> None:
         if self._protocol.writing_paused:
@@ -148,11 +149,12 @@ class SseWriter:
             task.exception()  # a client that has gone is noticed by its handler
 
 
-def _is_long_end(events: Sequence[Event]) -> bool:
-    last = events[-1]
-    if len(events) == 1 or not isinstance(last, TerminalEvent):
-        return False
-    return any(text_length(item) > _LONG for item in last.response.output)
+def _write_chunk(transport: asyncio.Transport, data: bytes) -> None:
+    """Write a chunk as HTTP has it: the library's own way there is four times as long."""
+    if len(data) > _LONG:
+        transport.writelines([b"%x\r\n" % len(data), data, b"\r\n"])  # not copied
+    else:
+        transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 def _counts_only_events(request: web.BaseRequest, dialect: Dialect) -> bool:

@@ -16,7 +16,7 @@ that goes on from a response and fails makes the socket forget that response.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -24,12 +24,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.run.turn import Turn
 from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
-from antiphon.protocol.events import (
-    Event,
-    ResponseCompleted,
-    ResponseFailed,
-    ResponseIncomplete,
-)
+from antiphon.protocol.events import Event
 from antiphon.protocol.response import Response
 from antiphon.server.app import Call, Route
 from antiphon.server.delivery.connection import meter_arrivals
@@ -39,6 +34,7 @@ from antiphon.server.delivery.frames import (
     open_frame,
     read_create,
     read_turn,
+    text_header,
 )
 from antiphon.server.delivery.lanes import Lane, Lanes
 from antiphon.server.delivery.socket_cache import Recall, Shelf
@@ -56,6 +52,7 @@ _PINGS: Final = 2
 _VERSION: Final = "13"
 # Messages up to this size need no memory of their own before they are whole.
 _SMALL_MESSAGE: Final = 64 * 1024
+_LONG_FRAME: Final = 64 * 1024
 _PATH: Final = "/v1/responses"
 _CAN_GO_ON: Final = ("completed", "incomplete")
 
@@ -303,21 +300,36 @@ class _Socket:
     async def _run(
         self, lane: Lane, turn: Turn, recall: Recall | None, previous: object, entry: Entry
     ) -> None:
-        async with aclosing(turn.events()) as batches:
-            async for batch in batches:
-                entry.note_first_event()
-                # What the last event says must be true when it is heard.
-                match batch:
-                    case [*_, ResponseFailed()]:
-                        self._forget(previous)
-                    case [*_, ResponseCompleted() | ResponseIncomplete() as last] if recall:
-                        await _keep(recall, turn, last.response)
-                await self._tell(batch, lane.stream_id)
+        async def note_end(response: Response) -> None:
+            if response.status == "failed":
+                self._forget(previous)
+            elif recall is not None and response.status in _CAN_GO_ON:
+                await recall.keep(response.id, response.status, turn.transcript(), turn.size)
 
-    async def _tell(self, events: list[Event], stream_id: str | None) -> None:
+        turn.on_end = note_end  # what the last event says must be true when it is sent
+        await turn.run(_LaneSink(self, lane.stream_id, entry))
+
+    def write(self, events: list[Event], stream_id: str | None) -> bool:
+        """Send these events in one write; return whether the client keeps up."""
+        if self._is_gone:
+            return False
+        pieces: list[bytes] = []
         for event in events:
-            frame = encode_frame(event, self._dialect, stream_id)
-            await self._wire.send_frame(frame, WSMsgType.TEXT)
+            text = encode_frame(event, self._dialect, stream_id)
+            pieces += (text_header(len(text)), text)
+        if len(pieces[-1]) > _LONG_FRAME:
+            self._transport.writelines(pieces)  # not copied
+        else:
+            self._transport.write(b"".join(pieces))
+        return not self._request.protocol.writing_paused
+
+    async def drained(self) -> None:
+        """Wait while the client is behind. Raise ConnectionError if it has gone."""
+        if self._request.protocol.writing_paused:
+            # Lanes wait together: one that is cancelled must not end the wait of the others.
+            await asyncio.shield(self._request.writer.drain())
+        if self._is_gone:
+            raise ConnectionResetError("the client has gone")
 
     async def _turn_away(self, error: AntiphonError, stream_id: str | None = None) -> None:
         """Refuse a frame that does not get as far as a lane, and log that."""
@@ -353,9 +365,24 @@ class _Socket:
             self._transport.set_write_buffer_limits(high=size)
 
 
-async def _keep(recall: Recall, turn: Turn, response: Response) -> None:
-    if response.status in _CAN_GO_ON:
-        await recall.keep(response.id, response.status, turn.transcript(), turn.size)
+class _LaneSink:
+    """Shows the events of one turn to the client, in their lane."""
+
+    __slots__ = ("_entry", "_socket", "_stream_id")
+
+    def __init__(self, socket: _Socket, stream_id: str | None, entry: Entry) -> None:
+        self._socket = socket
+        self._stream_id = stream_id
+        self._entry = entry
+
+    def show(self, events: list[Event]) -> bool:
+        """Send the events; return whether the client keeps up."""
+        return self._socket.write(events, self._stream_id)
+
+    async def drained(self) -> None:
+        """Wait while the client is behind. The first events are always waited for."""
+        self._entry.note_first_event()
+        await self._socket.drained()
 
 
 ROUTES: Final = [Route("GET", _PATH, converse)]
