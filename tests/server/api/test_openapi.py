@@ -54,6 +54,34 @@ async def test_every_event_that_is_sent_matches_the_document() -> None:
     assert {event["type"] for event in events} >= {"error", "response.failed"}
 
 
+async def test_answers_match_the_schemas_that_are_written_by_hand() -> None:
+    document = describe()
+    turn = {"model": "echo", "input": "hi"}
+    async with serve_gateway(ScriptedBackend()) as gateway:
+        kept = await request(gateway, "POST", "/conversations", {"metadata": {"a": "b"}})
+        one = f"/conversations/{kept.json['id']}"
+        response = await ask(gateway)
+        answers = {
+            "Conversation": [kept, await request(gateway, "GET", one)],
+            "ItemList": [
+                await request(gateway, "GET", f"{one}/items"),
+                await request(gateway, "GET", f"/responses/{response.json['id']}/input_items"),
+            ],
+            "InputTokens": [await request(gateway, "POST", "/responses/input_tokens", turn)],
+            "Compaction": [await request(gateway, "POST", "/responses/compact", turn)],
+            "Deleted": [
+                await request(gateway, "DELETE", one),
+                await request(gateway, "DELETE", f"/responses/{response.json['id']}"),
+            ],
+            "Error": [await request(gateway, "GET", one)],
+        }
+    for name, found in answers.items():
+        schema = document | {"$ref": f"#/components/schemas/{name}"}
+        for answer in found:
+            assert answer.status == (404 if name == "Error" else 200), answer.body
+            jsonschema_rs.validate(schema, answer.json)
+
+
 async def test_every_route_is_described_and_every_description_is_a_route() -> None:
     async with serve_gateway(ScriptedBackend()) as gateway:
         document = (await request(gateway, "GET", "/../openapi.json")).json
