@@ -334,7 +334,7 @@ async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> 
 
 
 async def test_each_batch_of_the_log_has_its_time_since_the_response_began() -> None:
-    store, reader, times = MemoryStore(), Reader(), iter((100.25, 100.5, 101.75, 99.0))
+    store, times = MemoryStore(), iter((100.25, 100.5, 101.75, 99.0))
     terms = Terms(owner=OWNER, items=[], is_stored=True, is_logged=True)
     response = msgspec.structs.replace(RESPONSE, created_at=100)
     record = Record(
