@@ -456,9 +456,9 @@ async def test_models_are_listed_with_what_is_known_of_them() -> None:
         {"name": "no id"},
     ]
     listed = [
-        ModelInfo("a", 7, "me", 4096),
-        ModelInfo("b", 0, "upstream", 8192, facts={"meta": {"n_ctx_train": 8192}}),
-        ModelInfo("c", 0, "upstream", None),
+        ModelInfo("a", 7, "me", context_length=4096),
+        ModelInfo("b", 0, "upstream", context_length=8192, stated={"meta": {"n_ctx_train": 8192}}),
+        ModelInfo("c", 0, "upstream"),
     ]
     assert await models_in(json.dumps({"data": entries}).encode()) == listed
     assert await models_in(json.dumps(entries).encode()) == listed

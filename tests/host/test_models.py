@@ -21,8 +21,9 @@ from antiphon.client.errors import (
     ServerUnreachable,
     TimedOut,
 )
-from antiphon.host.model_table import ModelTable, Price
+from antiphon.host.model_table import ModelTable
 from antiphon.host.models import Capabilities, ModelDescription, ModelDirectory
+from antiphon.models.prices import Price
 from antiphon.testing import serve_gateway
 from antiphon.transport.http import HttpClient, Secret
 

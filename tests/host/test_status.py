@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.host.model_table import Price
 from antiphon.host.status import status_line
 from antiphon.host.usage import TurnEnded, TurnStarted, UsageTracker
+from antiphon.models.prices import Price
 from antiphon.protocol.response import InputDetails, OutputDetails, Response, Usage
 
 COUNTED = Usage(

@@ -8,32 +8,13 @@ arrived together goes out together, in one write. Closing the generator early st
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import msgspec
-
+from antiphon.models.facts import ModelInfo
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 
 __all__ = ["Backend", "Counter", "Listener", "ModelInfo", "enforced", "stream_to"]
-
-
-class ModelInfo(msgspec.Struct, frozen=True):
-    """A model that a backend offers. What is None, nobody has said."""
-
-    id: str
-    created: int = 0
-    owned_by: str = "antiphon"
-    context_length: int | None = None
-    display_name: str | None = None
-    max_output_tokens: int | None = None
-    reasoning_levels: tuple[str, ...] | None = None
-    """How much it may be told to think, least first; empty: it cannot be told."""
-    modalities: tuple[str, ...] | None = None
-    """What it takes in: "text" and others."""
-    supports_tools: bool | None = None
-    facts: dict[str, Any] | None = None
-    """What else the upstream's list states, in its own words: JSON, so its values are open."""
 
 
 class Backend(Protocol):

@@ -19,7 +19,7 @@ from typing import Final
 from antiphon.backends.base import Listener, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_prompt
-from antiphon.backends.listing import read_models
+from antiphon.models.listing import read_models
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import BackendError

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from antiphon.backends.known_models import is_chat_model
 from antiphon.gateway.config import Settings
 from antiphon.gateway.providers import Source, build_catalog
+from antiphon.models.names import is_chat_model
 from antiphon.protocol.errors import BackendError
 
 __all__ = ["model_names"]

@@ -1,13 +1,13 @@
 """Which models does the server have, and what can they do?
 
-The server is asked for its list at most every few minutes, with the ETag it gave. An old list
-is handed out at once while a new one is fetched, by one request however many ask; a server
-that fails leaves the last good list standing, and is left alone for as long as it asks for, or
-for a quarter of a minute.
+The server is asked for its list at most every few minutes, with the ETag of its last answer. An
+old list is returned at once while a new one is fetched, by one request for all callers. When the
+server fails, the last good list stays valid, and the server is asked again after its Retry-After
+or after a quarter of a minute.
 
-Each fact about a model comes from the first that states it: overrides of the config, then the
-server's entry, then the bundled table. The config comes first because it is the only one that
-its owner can mend. What nobody states is None.
+Each fact about a model comes from the first source that states it: overrides of the
+configuration, then the server's entry, then the bundled table. The configuration comes first
+because it is the only source that the user can correct. None: no source states it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ import msgspec
 
 from antiphon.client.errors import (
     ClientError,
+    InvalidAnswer,
     ServerUnreachable,
     TimedOut,
     error_from_answer,
     error_from_transport,
 )
-from antiphon.host.model_entry import read_models
-from antiphon.host.model_table import ModelFacts, ModelTable, Price, merge
+from antiphon.host.model_table import ModelFacts, ModelTable
+from antiphon.models.listing import read_models
+from antiphon.models.prices import Price
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import HttpClient, Reply
 from antiphon.transport.retry import read_retry_after
@@ -45,7 +47,7 @@ _DATE: Final = re.compile(r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model can do. None: nobody said."""
+    """What a model can do. None: no source states it."""
 
     image_input: bool | None = None
     tool_calling: bool | None = None
@@ -54,7 +56,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as a chat application shows it. None: nobody said."""
+    """A model as a chat application shows it. None: no source states it."""
 
     id: str
     name: str
@@ -156,7 +158,7 @@ class ModelDirectory:
         """Fetch the list, or wait for the request that is under way; return what went wrong."""
         task = self._start()
         if task is not None:
-            # Whoever gives up waiting must not take the list away from the others.
+            # A caller that stops waiting must not cancel the request of the others.
             await asyncio.wait({task})
         if task is None or task.cancelled():
             return ServerUnreachable("the list of models was closed before the server answered")
@@ -184,7 +186,7 @@ class ModelDirectory:
             raise error_from_transport(error) from error
         except TimeoutError as error:
             raise TimedOut("the server did not list its models in time") from error
-        except RuntimeError as error:  # our client was closed: there is nobody to ask through
+        except RuntimeError as error:  # our own client was closed
             raise ServerUnreachable(f"the models cannot be listed: {error}") from error
         if reply.head.status == 304 and self._etag:
             _log.debug("models unchanged")
@@ -203,9 +205,14 @@ class ModelDirectory:
                 retry_after=read_retry_after(head.headers, time.time()),
                 redact=self._client.redact,
             )
-        for model_id, facts in read_models(reply.body).items():
-            known, overrides = self._table.known(model_id), self._table.overrides(model_id)
-            yield _describe(model_id, merge(overrides, facts, known))
+        try:
+            models = read_models(reply.body)
+        except BackendError as error:
+            message = "the server's list of models cannot be read; check the base URL"
+            raise InvalidAnswer(message) from error
+        for model in models:
+            if model.is_chat:
+                yield _describe(model.id, self._table.describe(model))
 
 
 def _describe(model_id: str, facts: ModelFacts) -> ModelDescription:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from antiphon.host.model_table import Price
 from antiphon.host.usage import TurnStarted, Update
+from antiphon.models.prices import Price
 
 __all__ = ["status_line"]
 

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from antiphon.host.calibration import Calibration, Counted, Vector
-from antiphon.host.image_cost import DEFAULT_IMAGE_COST, ImageCost
 from antiphon.host.model_table import ModelTable
 from antiphon.host.text_kinds import Estimate, estimate_kinds
 from antiphon.host.text_prices import ENCODINGS, UNKNOWN
 from antiphon.host.vocabulary import Tokenizer, Tokenizers
+from antiphon.models.image_cost import DEFAULT_IMAGE_COST, ImageCost
 
 __all__ = ["TextCache", "TextCounter"]
 

@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.host.content import MARKERS, media_type, read_text
-from antiphon.host.image_cost import UNKNOWN_SIZE
 from antiphon.host.images import image_size, sniff_image
 from antiphon.host.model_table import ModelTable
 from antiphon.host.parts import (
@@ -40,6 +39,7 @@ from antiphon.host.parts import (
 )
 from antiphon.host.text_counter import TextCache, TextCounter
 from antiphon.host.vocabulary import Tokenizers, default_tokenizers
+from antiphon.models.image_cost import UNKNOWN_SIZE
 from antiphon.plans.estimate import (
     ATTACHMENT_TOKENS,
     BYTES_PER_TOKEN,

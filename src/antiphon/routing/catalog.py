@@ -18,7 +18,6 @@ import msgspec
 
 from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.breaker import Breaker
-from antiphon.backends.known_models import is_chat_model
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
 from antiphon.routing.describe import ModelSettings, describe
 
@@ -197,7 +196,7 @@ class Catalog:
                 code="missing_required_parameter",
                 param="model",
             )
-        return next((model.id for model in models if is_chat_model(model.id)), models[0].id)
+        return next((model.id for model in models if model.is_chat), models[0].id)
 
     async def _find(self, model: str, *, max_age: float | None = None) -> Route | None:
         """Return who lists this model, else who lists nothing and may have it."""

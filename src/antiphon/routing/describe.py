@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from antiphon.backends.base import ModelInfo
-from antiphon.backends.known_models import fill_in
+from antiphon.models.facts import ModelInfo
+from antiphon.models.table import fill_in
 
 __all__ = ["Modality", "ModelSettings", "describe"]
 
@@ -52,7 +52,7 @@ def describe(model: ModelInfo, provider: str, config: Mapping[str, ModelSettings
     if told is None:
         return full
     said = {key: it for key, it in msgspec.structs.asdict(told).items() if it is not None}
-    return msgspec.structs.replace(full, **said, facts=_without_overruled(full.facts, said))
+    return msgspec.structs.replace(full, **said, stated=_without_overruled(full.stated, said))
 
 
 def _without_overruled(

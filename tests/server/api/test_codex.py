@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.backends.base import ModelInfo
-from antiphon.server.api.codex import ASSUMED_WINDOW, codex_entries
+from antiphon.models.facts import ASSUMED_WINDOW, ModelInfo
+from antiphon.server.api.codex import codex_entries
 
 
 class Preset(msgspec.Struct):

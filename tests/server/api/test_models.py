@@ -14,7 +14,8 @@ from openai import AsyncOpenAI, NotFoundError
 from antiphon.backends.base import ModelInfo
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.host.model_entry import read_models
+from antiphon.host.model_table import ModelFacts, ModelTable
+from antiphon.models.listing import read_models
 from antiphon.routing.describe import ModelSettings
 from antiphon.testing import ScriptedUpstream, serve_gateway
 from antiphon.testing.gateway import Gateway
@@ -175,8 +176,13 @@ async def test_what_config_states_is_not_contradicted_by_the_upstream() -> None:
     assert listed["pricing"] == STATED["pricing"]
 
 
+def described(body: bytes) -> dict[str, ModelFacts]:
+    """Return what a chat application makes of the list."""
+    return {model.id: ModelTable().describe(model) for model in read_models(body)}
+
+
 async def test_our_own_client_reads_the_list(gateway: Gateway) -> None:
-    facts = read_models((await request(gateway, "GET", "/models")).body)["maker/m"]
+    facts = described((await request(gateway, "GET", "/models")).body)["maker/m"]
     assert (facts.name, facts.context_window, facts.max_output_tokens) == ("M", 131_072, 4_096)
     assert (facts.image_input, facts.tool_calling) == (True, True)
     assert facts.reasoning_levels == ("low", "high")
@@ -203,6 +209,6 @@ async def test_a_name_with_a_slash_is_found_however_it_is_written(
 
 async def test_our_own_client_takes_no_assumption_for_a_fact() -> None:
     async with serve_gateway(ScriptedBackend(models=["nobody-knows-me"])) as gateway:
-        facts = read_models((await request(gateway, "GET", "/models")).body)["nobody-knows-me"]
+        facts = described((await request(gateway, "GET", "/models")).body)["nobody-knows-me"]
 
     assert (facts.context_window, facts.image_input) == (None, None)

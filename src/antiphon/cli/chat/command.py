@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from antiphon.cli.terminal import Screen
     from antiphon.client import AsyncClient
     from antiphon.client.settings import WireApi
-    from antiphon.host.model_table import Price
     from antiphon.host.models import ModelDirectory
+    from antiphon.models.prices import Price
 
 __all__ = ["command"]
 
@@ -165,7 +165,7 @@ def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
 
 
 def _read_price(text: str | None) -> Price | None:
-    from antiphon.host.model_table import Price
+    from antiphon.models.prices import Price
 
     if text is None:
         return None

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from antiphon.cli.errors import CliError
 from antiphon.cli.run.client import Client, Launch, Order
-from antiphon.server.api.codex import ASSUMED_WINDOW
+from antiphon.models.facts import ASSUMED_WINDOW
 
 __all__ = ["CLIENT", "Codex", "small_model"]
 

@@ -1,14 +1,14 @@
-"""What does Codex have to know of a model?
+"""What does Codex need to know about a model?
 
-Codex reads the `models` beside the `data` of `GET /v1/models`. One entry that it cannot read
-makes it drop all of them, so every field that some version requires is there, and nothing that
-only newer ones know the values of. Where Codex must be told something that nobody knows, the
-careful answer is given and named in `assumed`, which Codex passes over.
+Codex reads `models` beside `data` in the answer of `GET /v1/models`. If it cannot read one entry,
+it drops all of them. So an entry has every field that any version requires, and no value that
+only newer versions know. Where Codex requires a value that no source states, the entry has a
+cautious one and names it in `assumed`, which Codex ignores.
 
-What an entry chooses, for chat models: `exec_command` as the shell; `apply_patch` as a free
-text tool, because its grammar is checked here before a call is handed over, where a patch in a
-shell command would not be; no search for tools, so that all of them are in plain sight; and no
-agents below the agent where the window is small, because their tools alone take 2,400 tokens.
+What an entry chooses: `exec_command` as the shell; `apply_patch` as a free text tool, because
+the gateway checks its grammar before it passes a call on, and cannot check a patch inside a
+shell command; no search for tools, so that the model sees all of them; no sub-agents where the
+window is small, because their tools alone take 2,400 tokens.
 """
 
 from __future__ import annotations
@@ -16,22 +16,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from antiphon.backends.base import ModelInfo
-from antiphon.backends.known_models import is_chat_model
+from antiphon.models.facts import ASSUMED_WINDOW, ModelInfo
 
-__all__ = ["ASSUMED_WINDOW", "codex_entries"]
-
-ASSUMED_WINDOW: Final = 32_768
-"""The window of a model that nobody has measured. Without one Codex never compacts."""
+__all__ = ["codex_entries"]
 
 _BIG_WINDOW: Final = 100_000
 _MOST_OUTPUT: Final = 10_000
 _LEAST_OUTPUT: Final = 1_000
-# What every version of Codex knows besides text; at any other word it drops the whole list.
+# What every version of Codex knows besides text. Any other word makes it drop the whole list.
 _MODALITIES: Final = ("image",)
 _MAX_ENTRIES: Final = 1_000
 
-# Codex has no words of its own for a model in a catalog: without these it has none.
+# Codex has no instructions of its own for a model in a catalog.
 _INSTRUCTIONS: Final = """\
 You are a coding agent. You work on the user's machine through the tools of this session: you \
 run commands, read and change files, and then say what you did.
@@ -75,11 +71,11 @@ of files, no praise.
 def codex_entries(
     models: Sequence[ModelInfo], default_model: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the entries for Codex; what cannot chat has none.
+    """Return the entries for Codex, for the models that can chat.
 
-    Codex takes the first one if it is not told which; that is the default, if there is one.
+    Codex uses the first one if the user names none; so the default model comes first.
     """
-    chatting = [model for model in models if is_chat_model(model.id)]
+    chatting = [model for model in models if model.is_chat]
     chatting.sort(key=lambda model: model.id != default_model)
     return [_entry(model, place) for place, model in enumerate(chatting[:_MAX_ENTRIES])]
 
@@ -130,12 +126,12 @@ def _tool_output(window: int) -> int:
 
 
 def _default_level(levels: Sequence[str]) -> str:
-    """Return the level of requests that name none: a middle one."""
+    """Return the level for requests without one: a middle one."""
     return "medium" if "medium" in levels else levels[len(levels) // 2]
 
 
 def _assumed(model: ModelInfo) -> list[str]:
-    """Return the fields of the entry that nobody vouches for."""
+    """Return the fields of the entry that no source states."""
     sources = {
         "context_window": model.context_length,
         "supported_reasoning_levels": model.reasoning_levels,

@@ -1,8 +1,8 @@
-"""GET /v1/models: what can be asked for, and what is known of it.
+"""GET /v1/models: which models can be asked for, and what is known about them.
 
-One answer serves two kinds of clients: `data` holds objects as OpenAI's API has them, `models`
-holds entries for Codex. What nobody knows of a model is left out of its object. What the
-upstream stated besides is in it too, but never in place of what we state ourselves.
+One answer serves two kinds of clients: `data` holds objects as in OpenAI's API, `models` holds
+entries for Codex. Facts that no source states are left out of an object. Other fields of the
+upstream's entry are in it too, but never replace what the gateway states.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from antiphon.backends.base import ModelInfo
+from antiphon.models.facts import ModelInfo
 from antiphon.protocol.errors import NotFound
 from antiphon.server.api.codex import codex_entries
 from antiphon.server.app import Call, Route
@@ -43,7 +43,7 @@ async def retrieve(call: Call) -> web.StreamResponse:
 
 
 def _as_object(model: ModelInfo) -> dict[str, Any]:
-    stated = dict(model.facts or {})
+    stated = dict(model.stated or {})
     abilities = _by_word(stated.pop("capabilities", None))
     body: dict[str, Any] = {
         **stated,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.host.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE, PatchCost, TileCost
+from antiphon.models.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE, PatchCost, TileCost
 from antiphon.plans.estimate import ATTACHMENT_TOKENS
 
 
