@@ -284,7 +284,7 @@ async def test_a_gateway_whose_upstream_is_away_is_not_ready(tmp_path: Path) -> 
             alive, _ = await _get(base, "/healthz")
             assert served.stop() == 0
     assert (status, body["error"]["code"]) == (503, "no_upstream")
-    assert body["error"]["message"] == "no upstream can serve: upstream; the log says why"
+    assert body["error"]["message"] == "no upstream can serve: upstream; the log has the reasons"
     assert "cannot be reached: connection refused" in served.errors.read_text()
     assert alive == 200
 

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 async def count_prompt(
     client: HttpClient, base_url: str, body: Json, profile: Profile
 ) -> int | None:
-    """Return the tokens of a chat request's prompt, or None if they cannot be told."""
+    """Return the tokens of a chat request's prompt, or None if they cannot be counted."""
     if profile.counts_by == "none" or _has_attachments(body["messages"]):
         return None
     root = base_url.rstrip("/").removesuffix("/v1")

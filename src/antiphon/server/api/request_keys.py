@@ -50,7 +50,7 @@ class Mismatch(CallerError):
 
 
 def read_key(headers: Mapping[str, str]) -> str | None:
-    """Return the caller's key, None if there is none. Raise InvalidRequest if it is invalid."""
+    """Return the caller's key, None without one. Raise InvalidRequest if it is invalid."""
     key = headers.get(_KEY_HEADER)
     if key is None:
         return None
