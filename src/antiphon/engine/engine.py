@@ -52,7 +52,8 @@ from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilde
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
-from antiphon.routing.catalog import Catalog, Route
+from antiphon.routing.candidates import Candidate
+from antiphon.routing.catalog import Catalog
 from antiphon.store.base import Notice, Size, Store
 
 __all__ = ["Engine", "Observer"]
@@ -127,7 +128,7 @@ class Engine:
         releases; `body_bytes` is the length of the request.
         """
         refuse_impossible(request)
-        route = await self.catalog.route(request.model)
+        route, *_ = await self.catalog.candidates(request.model)
         response = first_response(
             request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
         )
@@ -169,7 +170,7 @@ class Engine:
         The turn holds its memory itself. If it cannot be made, the response is still queued and
         keeps its conversation.
         """
-        route = await self.catalog.route(request.model)
+        route, *_ = await self.catalog.candidates(request.model)
         response = msgspec.structs.replace(response, status="in_progress")
         hold = self.budget.hold(owner)
         try:
@@ -216,7 +217,7 @@ class Engine:
         self,
         request: CreateResponse,
         owner: str,
-        route: Route,
+        route: Candidate,
         response: Response,
         strict: bool,
         recall: Recall | None,
@@ -267,7 +268,7 @@ class Engine:
         self,
         request: CreateResponse,
         owner: str,
-        route: Route,
+        route: Candidate,
         response: Response,
         context: Context,
         size: ContextSize,
@@ -341,7 +342,7 @@ class Engine:
         return Record(self.store, self.live, terms, response, self.debts.owe)
 
     def _backend(
-        self, request: CreateResponse, route: Route, owner: str, checks: Checks | None
+        self, request: CreateResponse, route: Candidate, owner: str, checks: Checks | None
     ) -> Backend:
         if request.generate is False:
             return Silence()

@@ -1,11 +1,11 @@
-"""Which backend answers for a model?
+"""Which models do the providers have?
 
-Every provider's models are served under their own names; where two providers offer the same
-name, the first one configured has it, and `provider/name` always reaches the other. A list
-that was learnt once is kept for a while, asked for again when a name is not in it, and kept
-beyond that when the provider cannot be asked. A provider that cannot list its models is taken
-at the caller's word. What config and the bundled table know of a model is put to what the
-provider says of it; config about a model that nobody lists makes none.
+The models of a provider are served under their own names. Where two providers list the same
+name, the first in the settings has it, and `provider/name` reaches the other. A list is cached
+for a minute. It is fetched again earlier for a name that is not in it, and kept longer while the
+provider does not answer. A provider that cannot list its models is assumed to have the model
+that a request names. The settings and the bundled table complete what a list states; settings
+for a model that no provider lists do not create it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,19 @@ import msgspec
 from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
+from antiphon.routing.candidates import Candidate
 from antiphon.routing.describe import ModelSettings, describe
 
-__all__ = ["Catalog", "Route"]
+__all__ = ["Catalog"]
 
 _FRESH_SECONDS: Final = 60.0
-# How soon we ask again: for a name that is not in the list, and after a failure.
+# How soon to fetch again for a name that is not in the list, and after a failure.
 _PATIENCE_SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 2.0
 
 
-class Route(msgspec.Struct, frozen=True):
-    """Where a model is found, and the name it has there."""
-
-    backend: Backend
-    model: str
-    provider: str
-    """The name of the provider in the settings."""
-    context_length: int | None = None
-    """How many tokens it takes, if anybody says so."""
-
-
 class _Provider:
-    """A backend and what it said last about its models, or why it did not."""
+    """A backend, its last list of models, and why the last request for it failed."""
 
     def __init__(self, name: str, backend: Backend, settings: Mapping[str, ModelSettings]) -> None:
         self.name = name
@@ -49,19 +39,19 @@ class _Provider:
         self.backend = backend
         self._settings = settings
         self._models: Sequence[ModelInfo] | None = None
-        self._routes: dict[str, Route] = {}
+        self._candidates: dict[str, Candidate] = {}
         self._failure: BackendError | None = None
         self._asked_at = float("-inf")
         self._lock = asyncio.Lock()
 
     async def models(self, clock: Callable[[], float], max_age: float) -> Sequence[ModelInfo]:
-        """Return the models, asking anew if what is known is older than `max_age`.
+        """Return the models; fetch the list again if it is older than `max_age`.
 
-        Raise BackendError if the provider has never told.
+        Raise BackendError if the provider has never listed them.
         """
         if clock() - self._asked_at >= max_age:
             async with self._lock:
-                # Who held the lock may have asked meanwhile.
+                # The last holder of the lock may have fetched it.
                 if clock() - self._asked_at >= max_age:
                     await self._ask()
                     self._asked_at = clock()
@@ -70,17 +60,17 @@ class _Provider:
             raise self._failure
         return self._models
 
-    async def route(self, name: str, clock: Callable[[], float], max_age: float) -> Route | None:
-        """Return the way to a model of this name, if there is one. Raise as `models` does."""
+    async def find(self, name: str, clock: Callable[[], float], max_age: float) -> Candidate | None:
+        """Return the deployment of a model, if the provider lists it. Raise as `models` does."""
         await self.models(clock, max_age)
-        return self._routes.get(name)
+        return self._candidates.get(name)
 
     async def problem(
         self, clock: Callable[[], float], breaker: Breaker, seconds: float
     ) -> str | None:
         """Return why the provider cannot serve anything now, or None if it can.
 
-        One that answers but does not list its models is taken at its word.
+        A provider that answers but refuses to list its models can.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -92,20 +82,20 @@ class _Provider:
         if self._failure is not None and self._failure.code != "upstream_refused":
             return self._failure.message
         failing = set(breaker.open_deployments(self.name))
-        listed = {f"{self.prefix}{name}" for name in self._routes}
+        listed = {f"{self.prefix}{name}" for name in self._candidates}
         return "its last requests failed" if listed and listed <= failing else None
 
     def age_limit(self) -> float:
-        """Return how old an answer may be before we ask again."""
+        """Return how old the list may be before it is fetched again."""
         return _FRESH_SECONDS if self._failure is None else _PATIENCE_SECONDS
 
     async def _ask(self) -> None:
         try:
             models = await self.backend.models()
             self._models = [describe(model, self.name, self._settings) for model in models]
-            self._routes = {
-                # Where a list has a name twice, the first one counts.
-                model.id: Route(self.backend, model.id, self.name, model.context_length)
+            self._candidates = {
+                # If a list has a name twice, the first entry wins.
+                model.id: Candidate(self.backend, model.id, self.name, model.context_length)
                 for model in reversed(self._models)
             }
             self._failure = None
@@ -114,7 +104,7 @@ class _Provider:
 
 
 class Catalog:
-    """The providers of one gateway. `clock` is monotonic seconds, `models` what config says.
+    """The providers of one gateway. `clock` is monotonic seconds, `models` are the settings.
 
     `breaker` is the one that the backends report to.
     """
@@ -137,13 +127,13 @@ class Catalog:
 
     @property
     def default_model(self) -> str | None:
-        """The model of requests that name none, if config says which."""
+        """The model for requests that name none, if the settings have one."""
         return self._default
 
     async def models(self) -> list[ModelInfo]:
-        """Return what can be asked for, each name once.
+        """Return the models that can be asked for, each name once.
 
-        Raise BackendError only if no provider could say anything.
+        Raise BackendError only if no provider could list any.
         """
         found: dict[str, ModelInfo] = {}
         failure: BackendError | None = None
@@ -163,7 +153,7 @@ class Catalog:
     async def problems(self, seconds: float = _CHECK_SECONDS) -> dict[str, str | None]:
         """Return for each provider why it cannot serve anything now; None if it can.
 
-        Each has this many seconds to answer.
+        Each provider has this many seconds to answer.
         """
         asked = (p.problem(self._clock, self._breaker, seconds) for p in self._providers)
         found = await asyncio.gather(*asked)
@@ -171,17 +161,20 @@ class Catalog:
             provider.name: problem for provider, problem in zip(self._providers, found, strict=True)
         }
 
-    async def route(self, model: str | None) -> Route:
-        """Return where this model is. Without a name: the default, else the first that chats."""
+    async def candidates(self, model: str | None) -> tuple[Candidate, ...]:
+        """Return the deployments that may answer, best first; today one. Raise NotFound.
+
+        Without a name: those of the default model, else of the first model that can chat.
+        """
         model = model or self._default or await self._first_model()
-        route = await self._find(model) or await self._find(model, max_age=_PATIENCE_SECONDS)
-        if route is None:
+        found = await self._find(model) or await self._find(model, max_age=_PATIENCE_SECONDS)
+        if found is None:
             raise NotFound(
                 f"The model '{model}' does not exist here. GET /v1/models lists what does.",
                 code="model_not_found",
                 param="model",
             )
-        return route
+        return (found,)
 
     async def close(self) -> None:
         """Close every backend."""
@@ -198,17 +191,17 @@ class Catalog:
             )
         return next((model.id for model in models if model.is_chat), models[0].id)
 
-    async def _find(self, model: str, *, max_age: float | None = None) -> Route | None:
-        """Return who lists this model, else who lists nothing and may have it."""
-        silent: Route | None = None
+    async def _find(self, model: str, *, max_age: float | None = None) -> Candidate | None:
+        """Return the first provider that lists the model, else the first without a list."""
+        silent: Candidate | None = None
         for provider in self._providers:
             name = model.removeprefix(provider.prefix)
             try:
                 limit = max_age or provider.age_limit()
-                route = await provider.route(name, self._clock, limit)
+                found = await provider.find(name, self._clock, limit)
             except BackendError:
-                silent = silent or Route(provider.backend, name, provider.name)
+                silent = silent or Candidate(provider.backend, name, provider.name)
                 continue
-            if route is not None:
-                return route
+            if found is not None:
+                return found
         return silent

@@ -1,7 +1,7 @@
-"""What is a model able to do, and who says so?
+"""What does the gateway state about a model?
 
-Config knows best, then what the upstream's list says, then the bundled table; each field comes
-from the first that has it. What none of them knows stays unknown: nothing is claimed.
+Each field comes from the first source that has it: the settings, the upstream's list, the
+bundled table. A field that none of them has stays None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Modality = Literal["text", "image", "audio", "video", "file"]
 
 _Tokens = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _FIGURES: Final = ("top_provider", "meta", "metadata", "limits", "capabilities")
-# Where the lists of upstreams state what config may state too, besides the names that are read.
+# Which other fields of an upstream's entry state what the settings may state too.
 _STATED_IN: Final[dict[str, tuple[str, ...]]] = {
     "context_length": _FIGURES,
     "max_output_tokens": _FIGURES,
@@ -32,7 +32,7 @@ _Word = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What config says of a model. None: it says nothing."""
+    """The settings of a model. None: not set."""
 
     context_length: _Tokens | None = None
     max_output_tokens: _Tokens | None = None
@@ -43,23 +43,23 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(model: ModelInfo, provider: str, config: Mapping[str, ModelSettings]) -> ModelInfo:
-    """Return the model with all that is known of it.
+    """Return the model with all that is known about it.
 
-    Config for `provider/name` is for that provider alone, and comes before config for the name.
+    Settings for `provider/name` are for that provider alone and come before those for the name.
     """
     full = fill_in(model)
-    told = config.get(f"{provider}/{model.id}") or config.get(model.id)
-    if told is None:
+    chosen = config.get(f"{provider}/{model.id}") or config.get(model.id)
+    if chosen is None:
         return full
-    said = {key: it for key, it in msgspec.structs.asdict(told).items() if it is not None}
-    return msgspec.structs.replace(full, **said, stated=_without_overruled(full.stated, said))
+    given = {key: it for key, it in msgspec.structs.asdict(chosen).items() if it is not None}
+    return msgspec.structs.replace(full, **given, stated=_without_overruled(full.stated, given))
 
 
 def _without_overruled(
-    facts: dict[str, Any] | None,  # Any: JSON as the upstream wrote it
-    said: Mapping[str, object],
+    stated: dict[str, Any] | None,  # Any: JSON of the upstream
+    given: Mapping[str, object],
 ) -> dict[str, Any] | None:
-    """Leave out the upstream's facts that state what config states otherwise."""
-    overruled = {name for key in said for name in _STATED_IN.get(key, ())}
-    kept = {name: value for name, value in (facts or {}).items() if name not in overruled}
+    """Leave out the upstream's fields that state what the settings state otherwise."""
+    overruled = {name for key in given for name in _STATED_IN.get(key, ())}
+    kept = {name: value for name, value in (stated or {}).items() if name not in overruled}
     return kept or None

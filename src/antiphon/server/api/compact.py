@@ -42,7 +42,7 @@ async def compact(call: Call) -> web.StreamResponse:
     with call.app.room_for_turn():
         turn = await _begin(call, request)
         call.entry.model, call.entry.upstream = turn.model, turn.upstream
-        route = await engine.catalog.route(request.model)
+        route, *_ = await engine.catalog.candidates(request.model)
         with call.app.running(turn, call.key_id):
             try:
                 done = await compaction.compact(
@@ -76,7 +76,7 @@ async def input_tokens(call: Call) -> web.StreamResponse:
     request = await _read(call)
     with call.app.room_for_turn():
         turn = await _begin(call, request)
-        route = await engine.catalog.route(request.model)
+        route, *_ = await engine.catalog.candidates(request.model)
         count = await count_tokens(route.backend, turn.plan)
     body: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": count.tokens}
     return _answer(call, body, turn.degraded, is_estimated=count.is_estimated)
