@@ -44,7 +44,7 @@ _INTRODUCTION: Final = """\
 
 antiphon began with five documents, its seeds. This page lists what they ask for, in our words,
 and for each demand the tests that prove it. Where the documents contradict each other, or where
-the protocol and the models have changed since, the last column says how a demand reads today and
+the protocol and the models have changed since, the last column states how a demand reads today and
 why. "with" names other rows whose tests are the proof. "Not shown" is what nothing here proves.
 
 This page is generated from the markers on the tests: `python -m tests.requirements --write`. A

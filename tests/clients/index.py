@@ -39,8 +39,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _HOSTED: Final = (
-    "Hosted tools (web search, file search, code interpreter, image generation, computer use) have "
-    "nobody to run them; they are left out and named in `x-antiphon-degraded`."
+    "Hosted tools (web search, file search, code interpreter, image generation, computer use) "
+    "cannot be run; they are left out and named in `x-antiphon-degraded`."
 )
 
 _LARGE: Final = "It is large, so `scripts/test-more` runs it, not `scripts/test`."
@@ -62,19 +62,19 @@ To use a gateway that runs anyway, `antiphon connect codex --write` puts a provi
 `antiphon` into `~/.codex/config.toml`. That provider speaks HTTP. Codex's built-in provider speaks
 WebSocket to the gateway if `openai_base_url` in the same file names it and `CODEX_API_KEY` is set.
 
-Tell the gateway what the model can do in `[models."NAME"]` of
-[antiphon.toml](../reference/config.md#modelsname), if the upstream does not say it: Codex sends
+Describe what the model can do in `[models."NAME"]` of
+[antiphon.toml](../reference/config.md#modelsname), if the upstream does not state it: Codex sends
 images only to a model that takes them, and compacts a thread when `context_length` is near.""",
         limits=(
             "The built-in provider does not read the gateway's list of models, so it warns that it "
             "does not know the model and offers no `apply_patch`, unless `model_catalog_json` "
             "names a file with that list. A provider of one's own, as `antiphon connect` writes "
             "it, reads the list.",
-            "Hosted tools (web search, image generation) have nobody to run them; they are left "
+            "Hosted tools (web search, image generation) cannot be run; they are left "
             "out and named in `x-antiphon-degraded`.",
             "When an upstream is cut off, Codex keeps the part of the answer it has shown and "
-            "asks again. Cut off in the middle of a call, it hears of the unfinished call, cannot "
-            "read the arguments and tells the model so; nothing of it is run.",
+            "asks again. Cut off in the middle of a call, it gets the unfinished call, cannot "
+            "read the arguments and reports that to the model; nothing of it is run.",
             "With `memory:` as the store, what the gateway sealed (compacted history, thoughts) "
             "cannot be opened after a restart; the rest of a thread goes on.",
         ),

@@ -72,8 +72,8 @@ async def test_a_call_that_was_cut_off_runs_once(house: House, home: Path, work:
     assert name == "exec_command" and "exited with code 0" in output
 
 
-@pytest.mark.turn("codex", "is told that the context is full, and says so", transport="http")
-@pytest.mark.turn("codex", "is told that the context is full, and says so", transport="websocket")
+@pytest.mark.turn("codex", "reports that the context is full", transport="http")
+@pytest.mark.turn("codex", "reports that the context is full", transport="websocket")
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 async def test_a_full_context_is_told_as_such_and_not_tried_again(
     house: House, home: Path, work: Path, transport: Transport

@@ -306,7 +306,7 @@ async def test_an_image_that_a_tool_shows_reaches_the_model(family: str) -> None
     assert PIXEL in json.dumps(second["messages"][-1])
 
 
-@pytest.mark.turn("openai-python", "a call that breaks its grammar is mended", transport="http")
+@pytest.mark.turn("openai-python", "a call that breaks its grammar is repaired", transport="http")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("syntax", ["regex", "lark"])
 async def test_a_call_that_breaks_its_grammar_is_mended(syntax: str, stream: bool) -> None:
@@ -336,7 +336,7 @@ async def test_a_custom_tool_is_forced(kind: str) -> None:
     assert body["tool_choice"] == {"type": "function", "function": {"name": "note"}}
 
 
-@pytest.mark.turn("openai-python", "a forced tool that nobody can run is refused", transport="http")
+@pytest.mark.turn("openai-python", "a forced tool that cannot be run is refused", transport="http")
 async def test_a_forced_tool_that_nobody_can_run_is_refused(kind: str) -> None:
     async with open_scene(kind) as scene:
         with pytest.raises(openai.BadRequestError) as caught:

@@ -1,7 +1,7 @@
 """The five documents that antiphon began with, requirement by requirement.
 
-One module per document, in the order of its lines: whoever reads the document finds every
-numbered or tabled demand here. `tests/requirements.py` says which tests prove what.
+One module per document, in the order of its lines: a reader of the document finds every
+numbered or tabled demand here. `tests/requirements.py` finds which tests prove what.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A demand of one of the five documents that antiphon began with, in our own words. Its proof is
 the tests that carry its id as a marker. `see` names other requirements whose tests prove this
-one too, because the documents often say a thing twice: as a goal, as a task and as a rule.
+one too, because the documents often state a thing twice: as a goal, as a task and as a rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Requirement(msgspec.Struct, frozen=True):
     reason_without_test: str = ""
     """Why no test proves it: only for what is no behaviour, such as a schedule or a speed."""
     not_shown: str = ""
-    """What of it nothing here shows, whatever else does: the page says so beside the proof."""
+    """The part of it that nothing here shows; the page states it beside the proof."""
 
 
 class Section(msgspec.Struct, frozen=True):

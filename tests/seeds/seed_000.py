@@ -29,7 +29,7 @@ _GAINS: Final = (
     ),
     Req(
         "RFC016-problem-1",
-        "Problem 1: without token counts nobody knows when a conversation gets too long",
+        "Problem 1: without token counts it is unknown when a conversation gets too long",
         see=("RFC016-usage", "RFC016-metric-5"),
     ),
     Req(
@@ -39,7 +39,7 @@ _GAINS: Final = (
     ),
     Req(
         "RFC016-problem-3",
-        "Problem 3: one layer too high, on top of somebody else's abstraction",
+        "Problem 3: one layer too high, on top of a foreign abstraction",
         see=("RFC016-client",),
     ),
 )
@@ -69,7 +69,7 @@ _DESIGN: Final = (
         "RFC016-types-2",
         "Input types: messages of four roles, text, image, file and video parts, calls and their "
         "outputs, reasoning",
-        "What a chat model cannot be told (video, files by id) leaves a note and is reported.",
+        "What cannot be sent to a chat model (video, files by id) leaves a note and is reported.",
     ),
     Req(
         "RFC016-types-3",
@@ -158,7 +158,7 @@ _ADAPTER: Final = (
     Req(
         "RFC016-adapter-6",
         "An error event is shown",
-        "It is raised, and never written into the text as if the model had said it.",
+        "It is raised, and never written into the text as if it were output of the model.",
         see=("RFC22-error",),
     ),
 )
@@ -169,7 +169,7 @@ _PIPELINE: Final = (
         "HTTP client: direct, no SDK; POST with a bearer key; SSE parsed as it comes; an HTTP "
         "error becomes a typed error; cancelling closes the connection",
         "What cannot be read is an error and not a console line. The key is the client's, not "
-        "set anew for each request.",
+        "set again for each request.",
     ),
     Req(
         "RFC016-usage",
@@ -247,7 +247,7 @@ _PLAN: Final = (
     ),
     Req(
         "RFC016-alternatives",
-        "Alternatives 1 to 3: mend the SDK, refactor only, wait",
+        "Alternatives 1 to 3: repair the SDK, refactor only, wait",
         reason_without_test="Ways that were not taken.",
     ),
 )
@@ -281,7 +281,7 @@ _METRICS: Final = (
     ),
     Req(
         "RFC016-metric-5",
-        "Metric 5: a conversation is never too long because nobody counted",
+        "Metric 5: a conversation is never too long because of a missing count",
         "The count that an application asks for is what the server counted, plus an estimate of "
         "what is new that leans high and learns from each count.",
         not_shown="For every tokenizer: the estimate covers o200k, cl100k and SmolLM2. A tokenizer "
@@ -293,7 +293,7 @@ _QUESTIONS: Final = (
     Req(
         "RFC016-open-question",
         "Open question 1: send only what is new, by previous_response_id?",
-        "The document says not yet, for lack of a session id. We do: the application names its "
+        "The document postpones it, for lack of a session id. We do: the application names its "
         "session, and a history that does not begin with what we know is sent whole.",
     ),
     Req(
@@ -304,7 +304,7 @@ _QUESTIONS: Final = (
     Req(
         "RFC016-scope-1",
         "Scope: one gateway only, or others too?",
-        "The document says one. Any Responses server: ours, OpenAI's, another, in both dialects.",
+        "The document names one. Any Responses server: ours, OpenAI's, another, in both dialects.",
         see=("RFC016-client", "22-E2"),
     ),
     Req(

@@ -12,7 +12,7 @@ __all__ = ["SEED_001"]
 _GOALS: Final = (
     Req(
         "22-goal-1",
-        "Goal 1: whatever chat completions can do, over Responses",
+        "Goal 1: everything that chat completions can do, over Responses",
         "Parameters that the Responses API does not have are refused by name.",
         see=("22-B4", "22-E2"),
     ),
@@ -40,8 +40,8 @@ _GOALS: Final = (
     ),
     Req(
         "22-scope",
-        "Scope guard: one package changes, and nobody else's interface",
-        "Nobody else's interface: models of other providers are asked in the same bytes as ever.",
+        "Scope guard: one package changes, and no other interface",
+        "No other interface: requests to models of other providers are the same bytes as before.",
         see=("22-A-AC1",),
         not_shown="That one package changes, of several in a repository: there is one here.",
     ),
@@ -106,7 +106,7 @@ _B: Final = (
     Req(
         "22-B3",
         "B3: `prompt` is short for one user message; prompt and messages together are an error",
-        "`input` is a third way; two of the three are an error, and so is none.",
+        "`input` is a third way; two of the three are an error, and so is no input.",
     ),
     Req(
         "22-B4",
@@ -148,7 +148,7 @@ _C: Final = (
     ),
     Req(
         "22-C2",
-        "C2: raw chunks become deltas with content and tool calls; usage is told once at the end",
+        "C2: raw chunks become deltas with content and tool calls; usage comes once at the end",
         "Typed events on the client, parts on the host. Usage comes with the terminal event; "
         "`[DONE]` carries nothing.",
     ),
@@ -167,7 +167,7 @@ _C: Final = (
     Req(
         "22-C5",
         "C5: 409, 410 and 422 have errors of their own; one more try for 5xx and rate limits",
-        "Servers also say 400 (`previous_response_not_found`) and 404 for a thread that is gone, "
+        "Servers also answer 400 (`previous_response_not_found`) and 404 for a lost thread, "
         "and 400 for validation. Retry-After is obeyed, lack of money is not retried, and "
         "nothing is retried after the first event.",
     ),
@@ -176,7 +176,7 @@ _C: Final = (
         "C, criterion: a connection that drops in mid-stream is an error that the caller sees",
         "The error holds what had arrived.",
     ),
-    Req("22-C-behaviour-1", "C, behaviour 1: each SSE chunk is told", see=("22-C1", "22-C2")),
+    Req("22-C-behaviour-1", "C, behaviour 1: each SSE chunk is reported", see=("22-C1", "22-C2")),
     Req("22-C-behaviour-2", "C, behaviour 2: ids are kept", see=("22-C3", "22-C4")),
     Req("22-C-behaviour-3", "C, behaviour 3: a turn may end in tool calls", see=("22-D3",)),
     Req("22-C-behaviour-4", "C, behaviour 4: usage is surfaced", see=("22-C2", "REQ-002.3")),
@@ -200,7 +200,7 @@ _D: Final = (
     ),
     Req(
         "22-D3",
-        "D3: calls are collected until they are whole, and then told",
+        "D3: calls are collected until they are complete, and then reported",
         "One part per call, each as soon as it is whole, not an array at the end.",
     ),
     Req(

@@ -24,20 +24,20 @@ _CONTRACT: Final = (
     Req(
         "RFC22-parts",
         "Response parts: text in pieces, calls whole, data whole",
-        "And `ThinkingPart`. An item of a type that nobody here knows is a data part.",
+        "And `ThinkingPart`. An item of an unknown type is a data part.",
     ),
     Req(
         "RFC22-atomic-calls",
         "Constraints 1 and 2: a call comes exactly once, with its name and all its arguments",
         "Once by item id and by call id: the same call with the same payload is a repetition, "
-        "with another payload it is a conflict, which is reported and not told. Malformed "
+        "with another payload it is a conflict, a deviation and not a part. Malformed "
         "arguments are an error, never `{}`.",
     ),
-    Req("RFC22-order", "Constraint 3: parts come in the order in which they were told"),
+    Req("RFC22-order", "Constraint 3: parts come in the order of the events"),
     Req(
         "RFC22-no-progress",
         "Constraint 4: no text that only shows progress",
-        "Text parts hold what the model said and nothing else.",
+        "Text parts hold the model's text and nothing else.",
         see=("RFC22-lifecycle", "RFC22-text-flow"),
     ),
     Req(
@@ -62,7 +62,7 @@ _EVENTS: Final = (
     Req(
         "RFC22-refusal",
         "Refusals: refusal.delta and .done",
-        "Told as text, because it is what the model said; the outcome says that it refused.",
+        "Reported as text, because it is the model's text; the outcome shows that it refused.",
     ),
     Req(
         "RFC22-error",
@@ -85,7 +85,7 @@ _FLOWS: Final = (
     ),
     Req(
         "RFC22-reasoning-flow",
-        "Reasoning flow: each delta is told as it comes",
+        "Reasoning flow: each delta is reported as it arrives",
         "As a `ThinkingPart` where the application asks for it, never as plain text; summary and "
         "raw are never both shown.",
     ),

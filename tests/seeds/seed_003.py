@@ -30,7 +30,7 @@ _COMPARISON: Final = _rows(
     ("Turns are joined by id", "By `previous_response_id`, or by `conversation`."),
     (
         "Reasoning has an effort and a summary",
-        "Chat models do reason by now, and it is told as reasoning items.",
+        "Chat models do reason by now, which is reported as reasoning items.",
     ),
     ("There are more tools than functions", "Functions run; the others are reported."),
 )
@@ -47,7 +47,7 @@ _FLOW: Final = _rows(
     ),
     ("Step 5: send it", ""),
     ("Step 6: convert the output", ""),
-    ("Step 7: tell it as events", ""),
+    ("Step 7: send it as events", ""),
 )
 
 _FILES: Final = (
@@ -126,8 +126,8 @@ _STATE: Final = _rows(
     ("`conversation` is not supported", "It is: a turn reads a conversation and adds to it."),
     ("`item_reference` is not supported", "It is."),
     (
-        "What is not supported is a 400 that says what to do",
-        "For an id that nobody knows, with the code `previous_response_not_found`.",
+        "What is not supported is a 400 that names what to do",
+        "For an unknown id, with the code `previous_response_not_found`.",
     ),
 )
 
@@ -146,8 +146,8 @@ _LIMITS: Final = _rows(
     "Content limitations: the whole table",
     ("Images by URL fall back to JSON", "They are passed on as images."),
     ("Files are serialized as JSON", "See 003-content-4."),
-    ("Annotations are always empty", "They are told where a backend gives them."),
-    ("Reasoning items are never made", "They are, from whatever field the model uses."),
+    ("Annotations are always empty", "They are sent where a backend reports them."),
+    ("Reasoning items are never made", "They are, from any field that the model uses."),
 )
 
 _IGNORED: Final = _rows(
@@ -185,7 +185,7 @@ _ERRORS: Final = _rows(
     "Error handling: the whole list",
     ("Validation: 400 with an error object", "With the code and the name of the parameter."),
     ("Unknown model: 404", ""),
-    ("Our fault: 500, with details in the log only", "Without what was said in the log."),
+    ("Our fault: 500, with details in the log only", "Without any content in the log."),
     (
         "In a stream: response.failed",
         "After an `error` event. Before the first word it is an HTTP error.",

@@ -45,7 +45,7 @@ _USAGE: Final = (
         "On every terminal event, not only the completed one.",
     ),
     Req("REQ-002.2", "An estimate never replaces the server's figure"),
-    Req("REQ-002.3", "A stream ends with its usage, whatever came before"),
+    Req("REQ-002.3", "A stream ends with its usage in every case"),
 )
 
 _REASONING: Final = (

@@ -174,7 +174,7 @@ async def test_thinking_is_shown(desk: Desk) -> None:
 
 @pytest.mark.turn(
     "vscode",
-    "an answer that the model cut off is told as such, and the chat goes on",
+    "an answer that the model cut off is shown as such, and the chat continues",
     transport="http",
 )
 async def test_a_cut_answer_is_told_and_the_next_turn_goes_on(desk: Desk) -> None:
