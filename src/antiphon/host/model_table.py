@@ -63,7 +63,7 @@ class ModelTable:
         return ModelFacts()
 
     def facts(self, model: str) -> ModelFacts:
-        """Return what is known about a model of which no server has stated anything."""
+        """Return what is known about a model that no server has listed."""
         return merge(self.overrides(model), _translate(find_facts(model)))
 
     def describe(self, model: ModelInfo) -> ModelFacts:

@@ -235,7 +235,7 @@ def _describe(model_id: str, facts: ModelFacts) -> ModelDescription:
 
 
 def _within(figure: int | None, window: int | None) -> int | None:
-    """Return the figure, but no more than the window: its owner may have made it smaller."""
+    """Return the figure, limited to the window: the server may have made that smaller."""
     return figure if figure is None or window is None else min(figure, window)
 
 

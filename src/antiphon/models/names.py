@@ -1,4 +1,4 @@
-"""What does the name of a model say?
+"""What does the name of a model stand for?
 
 Names are compared in a plain form: small letters, without a path before them or `.gguf` after
 them, and with single dashes for dots, colons, underscores and the like. Another version number

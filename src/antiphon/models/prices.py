@@ -32,7 +32,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def nano_dollars(self, usage: Usage) -> int:
         """Return what a response cost, rounded half to even."""
-        # Some servers also count what they kept for later: no more is read than was sent.
+        # Some servers also count what they kept for later; only what was sent can be cached.
         kept = min(usage.input_tokens_details.cached_tokens, usage.input_tokens)
         picos = (usage.input_tokens - kept) * _picos(self.input)
         picos += kept * _picos(self.input if self.cached is None else self.cached)

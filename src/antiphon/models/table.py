@@ -253,7 +253,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     },
 }
 
-# Models of which the family is shown by their own name: a name, the pattern, the facts.
+# Models without a common family name: a name, the pattern, the facts.
 _OTHERS: Final[tuple[tuple[str, str, Facts], ...]] = (
     ("llama3:8b", r"(?:meta-)?llama-?3", _other(8 * _K, tools=False)),
     ("meta-llama/Llama-3.1-8B-Instruct", r"(?:meta-)?llama-?3-(?:1|2|3)", _other(128 * _K)),

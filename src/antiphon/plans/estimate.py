@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.models.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE
 from antiphon.plans.plan import Plan
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.response import OutputDetails, Usage
@@ -30,8 +31,8 @@ __all__ = [
 ]
 
 BYTES_PER_TOKEN: Final = 4
-ATTACHMENT_TOKENS: Final = 765
-"""What a picture of 1024 by 1024 pixels costs with GPT-4o; taken for all of unknown size."""
+ATTACHMENT_TOKENS: Final = DEFAULT_IMAGE_COST.tokens(UNKNOWN_SIZE)
+"""The cost of an image of unknown size, and of a file."""
 
 _TEXTS: Final = (
     *("text", "refusal", "arguments", "name", "input", "output", "content", "summary"),

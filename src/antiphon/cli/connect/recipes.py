@@ -23,10 +23,10 @@ from antiphon.cli.connect.lines import EnvPiece, YamlPiece
 from antiphon.cli.connect.piece import NAME, Piece
 from antiphon.cli.connect.programs import PROGRAMS, UNUSED, program
 from antiphon.cli.connect.toml_piece import TomlPiece
+from antiphon.models.facts import ASSUMED_WINDOW
 
 __all__ = ["RECIPES", "Model", "Recipe", "Target", "program", "quoted"]
 
-_ASSUMED_CONTEXT: Final = 32_768
 _ASSUMED_OUTPUT: Final = 8_192
 _NO_TRACES: Final = "OPENAI_AGENTS_DISABLE_TRACING"
 
@@ -43,7 +43,7 @@ class Model(msgspec.Struct, frozen=True):
 
     def window(self) -> int:
         """Return how many tokens it takes in and gives out, or a careful guess."""
-        return self.context or _ASSUMED_CONTEXT
+        return self.context or ASSUMED_WINDOW
 
     def longest(self) -> int:
         """Return how many tokens of the window to keep for the answer."""
@@ -171,7 +171,7 @@ def _assumed(target: Target) -> list[str]:
     names = ", ".join(model.id for model in target.models if model.context is None)
     if not names:
         return []
-    return [f"The gateway does not tell how long {names} can read: {_ASSUMED_CONTEXT} is assumed."]
+    return [f"The gateway does not tell how long {names} can read: {ASSUMED_WINDOW} is assumed."]
 
 
 # Zed.
