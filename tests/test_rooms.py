@@ -1,4 +1,4 @@
-"""The rooms: each job in a place of its own, small, and importing only what it may."""
+"""The rooms: each job in its own place, small, and importing only what it may."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def foreign_to(room: str) -> set[str]:
 
 @pytest.mark.parametrize("room", sorted(CALLING | SERVING | SHARED))
 def test_the_two_wings_do_not_know_each_other(room: str) -> None:
-    strays = {path.name: rooms_of(imports(path)) & foreign_to(room) for path in modules(room)}
+    found = modules(room)
+    assert found
+    strays = {path.name: rooms_of(imports(path)) & foreign_to(room) for path in found}
     assert not any(strays.values()), strays
 
 
