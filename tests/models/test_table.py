@@ -103,7 +103,7 @@ def test_the_longest_family_that_begins_a_name_is_found(name: str, family: str) 
     "name",
     ["", "/", ":", "echo", "qwen3.5", "qwen3.5:4b", "qwen30b", "gpt-5.9", "gpt-4.7", "gpt-4p",
      "gpt-55", "gpt-4ox", "gpt-4oé", "my-gpt-4o", "kimi-k2.5", "claude-opus-4-9", "o9",
-     "gpt-5.4-chat"],
+     "gpt-5.4-chat", "gpt-5.9-2025-12-11", "gpt-5.10-2025-12-11"],
 )  # fmt: skip
 def test_another_version_is_another_model(name: str) -> None:
     assert find_facts(name) == Facts()

@@ -13,11 +13,11 @@ from typing import Final
 
 __all__ = ["END_OF_NAME", "bare_name", "is_chat_model", "plain_name", "spellings"]
 
-END_OF_NAME: Final = r"(?![^\W_])(?!-\d{1,2}(?:$|-(?!\d{4}(?:-|$))))"
+END_OF_NAME: Final = r"(?:(?=-(?:0[1-9]|1[0-2])-\d{4}(?!-?\d))|(?![^\W_])(?!-\d{1,2}(?:-|$)))"
 """Where the plain name of a family ends.
 
 A dash and one or two digits start another version ("qwen3-5"), unless they are the month before
-a year ("command-r-08-2024").
+a year ("command-r-08-2024"). A year with a month and a day after it belongs to a date.
 """
 
 # In a size the dot separates no version: "1.5b" is one word.
