@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -59,8 +59,14 @@ def find_facts(name: str) -> Facts:
 
 
 def _find(plain: str) -> Row | None:
-    found = [(match.end(), row) for regex, row in _REGEXES if (match := regex.match(plain))]
+    found = [(match.end(), row) for regex, row in _regexes() if (match := regex.match(plain))]
     return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+@cache
+def _regexes() -> tuple[tuple[re.Pattern[str], Row], ...]:
+    """Return the rows with their patterns, compiled at first use: it delays a start."""
+    return tuple((re.compile(row.pattern + END_OF_NAME), row) for row in ROWS)
 
 
 _TEXT: Final = ("text",)
@@ -315,4 +321,3 @@ ROWS: Final[tuple[Row, ...]] = (
     *(_family(name, facts) for name, facts in _FAMILIES.items()),
     *(Row(*row) for row in _OTHERS),
 )
-_REGEXES: Final = tuple((re.compile(row.pattern + END_OF_NAME), row) for row in ROWS)
