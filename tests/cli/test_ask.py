@@ -200,7 +200,7 @@ def test_a_final_text_that_differs_from_the_stream_is_told(runner: CliRunner) ->
     with canned_server(lambda *_: sse(events)) as base_url:
         result = _ask(runner, base_url, "hi")
     assert result.stdout == "Hello\n"
-    assert "the final text is not what was streamed" in result.stderr
+    assert "the final text differs from the streamed text" in result.stderr
 
 
 def test_an_answer_that_is_no_response_is_an_error(runner: CliRunner) -> None:

@@ -24,7 +24,7 @@ def test_the_models_are_listed_one_per_line(runner: CliRunner, echo: Served) -> 
     [
         (
             Canned(401, b'{"error": {"message": "no key"}}'),
-            "refused (HTTP 401): no key; the key is taken from ANTIPHON_API_KEY, else OPENAI_API_",
+            "refused (HTTP 401): no key; the key is read from ANTIPHON_API_KEY, else OPENAI_API_",
         ),
         (Canned(500, b""), "failed (HTTP 500): it gave no reason"),
         (Canned(200, b"<html>"), "the server's answer is no JSON object; check the base URL"),

@@ -59,7 +59,7 @@ def test_only_a_server_of_this_machine_can_be_started(base_url: str, advice: str
         (ResponseFailed(None, "", None), "the response failed: no reason given"),
         (
             AuthFailed("who?", status=401),
-            "who?; the key is taken from ANTIPHON_API_KEY, else OPENAI_API_KEY",
+            "who?; the key is read from ANTIPHON_API_KEY, else OPENAI_API_KEY",
         ),
         (AuthFailed("not you", status=403), "not you"),
     ],
@@ -128,7 +128,7 @@ def test_a_key_is_the_first_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_key_that_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VENDOR_KEY", "a\nb")
-    with pytest.raises(BadSettings, match="VENDOR_KEY holds no key"):
+    with pytest.raises(BadSettings, match="VENDOR_KEY does not hold a key"):
         named_key("VENDOR_KEY", "--key-env")
 
 

@@ -101,7 +101,7 @@ def test_without_a_model_it_says_what_to_pass(
         (["--config", "page.toml"], 2, "'localhost:3000/' is not an origin"),
         (["--config", "gone.toml"], 2, "gone.toml cannot be read"),
         (["--port", "70000"], 2, "70000 is not in the range"),
-        (["--host", "x" * 64], 2, "is not a name or address"),
+        (["--host", "x" * 64], 2, "is not a known name or address"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(

@@ -63,7 +63,7 @@ def test_a_copy_tells_what_it_copied(runner: CliRunner, source: str, postgres: s
     assert "Copied and checked: 6 rows are in postgresql://" in done.stderr
     info = _figures(_store(runner, "info", postgres).stdout)
     assert {name: info[name] for name in figures} == figures
-    assert (info["unfinished turns"], info["… being worked on"]) == (1, 0)
+    assert (info["unfinished turns"], info["… in progress"]) == (1, 0)
     assert info["bytes"] > 0
 
 

@@ -48,7 +48,7 @@ def test_two_secrets_in_a_variable_are_both_used() -> None:
     ["", "a.example", "ftp://a.example", "https://", "https://a b/", "http://[::1", "http://a:x/"],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
-    assert "url must read like https://example.com/hook" in _refusal(_settings(url))
+    assert "url must look like https://example.com/hook" in _refusal(_settings(url))
 
 
 def test_a_password_in_a_url_is_refused_unsaid() -> None:
@@ -87,7 +87,7 @@ def test_a_variable_without_a_secret_is_refused(name: str, complaint: str) -> No
 
 def test_one_url_is_one_endpoint() -> None:
     twice = Settings(webhooks=_settings().webhooks * 2)
-    assert "the url at https://a.example is there twice" in _refusal(twice)
+    assert "the url at https://a.example is listed twice" in _refusal(twice)
 
 
 def test_a_server_tells_the_endpoint_of_its_file(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_a_server_tells_the_endpoint_of_its_file(tmp_path: Path) -> None:
 def test_no_events_and_too_many_endpoints_are_refused() -> None:
     empty = Webhook(url="https://a.example/", secret_env="HOOK", events=())
     assert "events is empty" in _refusal(Settings(webhooks=(empty,)))
-    assert "16 at most" in _refusal(Settings(webhooks=_settings().webhooks * 17))
+    assert "at most 16" in _refusal(Settings(webhooks=_settings().webhooks * 17))

@@ -27,7 +27,7 @@ def test_only_loopback_addresses_are_loopback(host: str, is_loopback: bool) -> N
 
 
 def test_a_name_nobody_knows_is_told() -> None:
-    with pytest.raises(BadSettings, match="is not a name or address"):
+    with pytest.raises(BadSettings, match="is not a known name or address"):
         resolve("x" * 64, 0)
 
 

@@ -52,8 +52,8 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
     [
         (Settings(upstream="127.0.0.1:9"), "--upstream: '127.0.0.1:9' does not begin with http"),
         (Settings(upstream=_URL, profile="x"), "there is no profile 'x'; the profiles are deep"),
-        (Settings(profile="vllm"), "need --upstream URL"),
-        (Settings(upstream_key_env="A"), "need --upstream URL"),
+        (Settings(profile="vllm"), "only with --upstream URL"),
+        (Settings(upstream_key_env="A"), "only with --upstream URL"),
         (Settings(providers={"a": Provider()}), r"\[providers.a\] base_url is missing"),
         (
             Settings(providers={"a": Provider(base_url=_URL, threads=2)}),

@@ -41,7 +41,7 @@ __all__ = ["command"]
 @options.instructions
 @options.previous
 @click.option("--json", "as_json", is_flag=True, help="Print the whole response as JSON.")
-@click.option("--no-stream", is_flag=True, help="Ask for the answer in one piece.")
+@click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
 @options.show_thinking
 def command(
     prompt: str | None,
@@ -53,11 +53,10 @@ def command(
     no_stream: bool,
     show_thinking: bool,
 ) -> None:
-    """Ask a running server one question and print the answer as it comes.
+    """Ask a running server one question and print the answer as it arrives.
 
-    PROMPT is the question; - reads it from standard input, and so does leaving it out when
-    something is piped in. The key, if the server wants one, is taken from ANTIPHON_API_KEY,
-    else OPENAI_API_KEY.
+    PROMPT is the question. With -, or without PROMPT in a pipe, it is read from standard input.
+    If the server needs a key, it is read from ANTIPHON_API_KEY, otherwise from OPENAI_API_KEY.
     """
     import asyncio
 
@@ -147,7 +146,7 @@ async def _follow(
     try:
         adapter.finish()
     except DamagedText:
-        screen.note("the final text is not what was streamed; --json shows it", is_dim=False)
+        screen.note("the final text differs from the streamed text; --json shows it", is_dim=False)
     except (ResponseFailed, MalformedCall, ChangedCall):
         pass  # the status tells, when all has been shown; and nobody here runs calls
     return response

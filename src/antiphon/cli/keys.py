@@ -1,4 +1,4 @@
-"""`antiphon keys`: who may use the gateway. The keys live in its store."""
+"""`antiphon keys`: the API keys of a gateway, which are kept in its store."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _DAY: Final = 86_400
 def command() -> None:
     """Create, list and revoke the API keys of a gateway.
 
-    A gateway that can be reached from elsewhere answers nobody without a key. Keys live in
-    the gateway's store: name the same --store or --config as for `antiphon serve`.
+    A gateway that other machines can reach requires a key. Keys are kept in the gateway's
+    store: pass the same --store or --config as for `antiphon serve`.
     """
 
 
@@ -51,15 +51,15 @@ def _store_options(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--owner",
-    help="Whose key it is; owners do not see each other's responses.  [default: a new one]",
+    help="The owner of the key; owners do not see each other's responses.  [default: a new one]",
 )
-@click.option("--name", default="", help="What it is for, to know it again in the list.")
+@click.option("--name", default="", help="A description, shown in the list.")
 @click.option("--expires", type=click.IntRange(1, 36_500), metavar="DAYS", help="[default: never]")
 @_store_options
 def create(
     owner: str | None, name: str, expires: int | None, store: str | None, config: str | None
 ) -> None:
-    """Make a key and show it, this once: only its digest is kept."""
+    """Create a key and print it. It is shown only once: the store keeps its digest."""
     import secrets
     import time
 
@@ -75,7 +75,7 @@ def create(
     secret, record = new_key(owner, now, name=name, expires_at=expires_at)
     _with_store(store, config, lambda opened: opened.add_key(record))
     click.echo(secret)
-    until = f", good until {_date(expires_at)}" if expires_at else ""
+    until = f", valid until {_date(expires_at)}" if expires_at else ""
     click.echo(f"Key {record.id} of {owner}{until}. It is not shown again.", err=True)
 
 
@@ -87,7 +87,7 @@ def list_(store: str | None, config: str | None) -> None:
 
     records: list[KeyRecord] = _with_store(store, config, lambda opened: opened.list_keys())
     if not records:
-        click.echo("There are no keys; `antiphon keys create` makes one.", err=True)
+        click.echo("There are no keys; `antiphon keys create` creates one.", err=True)
         return
     rows = [("ID", "OWNER", "CREATED", "STATE", "NAME")]
     rows += [
@@ -110,24 +110,24 @@ def list_(store: str | None, config: str | None) -> None:
 @click.argument("key_id", metavar="ID")
 @_store_options
 def revoke(key_id: str, store: str | None, config: str | None) -> None:
-    """Revoke the key of this ID; a running gateway refuses it within seconds."""
+    """Revoke the key with this ID; a running gateway refuses it within seconds."""
     import time
 
-    # Whoever has only the key itself at hand may pass that: the id is its middle part.
+    # The key itself is accepted too: the id is its middle part.
     if key_id.startswith("ak_"):
         key_id = key_id.split("_")[1]
     now = int(time.time())
     if not _with_store(store, config, lambda opened: opened.revoke_key(key_id, now)):
-        raise CliError(f"no key {key_id!r} is in force; `antiphon keys list` shows them all")
+        raise CliError(f"no key {key_id!r} is valid; `antiphon keys list` shows all keys")
     click.echo(f"Key {key_id} is revoked.", err=True)
 
 
 @command.command("seal", epilog="Example:  export ANTIPHON_SEAL_KEYS=$(antiphon keys seal)")
 def seal() -> None:
-    """Make a key to seal what callers carry for the gateway, and show it: it is kept nowhere.
+    """Create a key that seals what the gateway gives to clients, and print it. It is not stored.
 
-    Put it in the environment variable that `seal_keys_env` names, in front of the keys that
-    are there already, with a comma between: the first one seals, all of them open.
+    Put it in the environment variable that `seal_keys_env` names, before the keys that are
+    there already, separated by commas: the first key seals, all of them open.
     """
     from antiphon.engine.prepare.seal import new_key
 
@@ -136,10 +136,10 @@ def seal() -> None:
 
 @command.command("webhook", epilog="Example:  antiphon keys webhook")
 def webhook() -> None:
-    """Make a secret to sign webhooks with, and show it: it is kept nowhere.
+    """Create a secret that signs webhooks, and print it. It is not stored.
 
     Put it in the environment variable that `secret_env` of [[webhooks]] names, and give it to
-    whoever checks the signatures.
+    the receiver, which checks the signatures.
     """
     import base64
     import secrets
@@ -161,7 +161,7 @@ def _with_store(
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
     url = store_url(settings.store)
     if url.startswith("memory:"):
-        raise BadSettings("memory: forgets its keys at once; pass --store sqlite:PATH")
+        raise BadSettings("memory: does not keep keys; pass --store sqlite:PATH")
 
     async def run() -> _T:
         opened = open_named_store(url)

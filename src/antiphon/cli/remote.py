@@ -67,7 +67,7 @@ class Server(msgspec.Struct, frozen=True):
     base_url: str
     key: Secret | None = None
     environ: Mapping[str, str] = {}
-    key_source: str = f"the key is taken from {', else '.join(_OWN_KEYS)}"
+    key_source: str = f"the key is read from {', else '.join(_OWN_KEYS)}"
 
 
 def own_server(url: str) -> Server:
@@ -94,7 +94,7 @@ def _key_from(*names: str) -> Secret | None:
         try:
             return Secret(value)
         except ValueError as error:
-            raise BadSettings(f"{name} holds no key: {error}") from None
+            raise BadSettings(f"{name} does not hold a key: {error}") from None
     return None
 
 

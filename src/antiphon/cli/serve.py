@@ -1,4 +1,4 @@
-"""`antiphon serve`: the gateway, from its settings to a socket."""
+"""`antiphon serve`: run the gateway."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ __all__ = ["command"]
     short_help="Run the gateway.",
     epilog="Example:  antiphon serve --upstream http://127.0.0.1:11434/v1",
 )
-@click.option("--host", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 4680]")
+@click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="0 chooses a free port.  [default: 4680]"
+)
 @click.option(
     "--upstream",
     metavar="URL",
@@ -27,11 +29,13 @@ __all__ = ["command"]
     metavar="NAME",
     help="The environment variable that holds the upstream's key.",
 )
-@click.option("--profile", metavar="NAME", help="What the upstream is known to do differently.")
+@click.option(
+    "--profile", metavar="NAME", help="The kind of server that the upstream is, such as ollama."
+)
 @click.option(
     "--local-model",
     metavar="FILE",
-    help="A GGUF file to serve here: a path, or hf:OWNER/REPO/FILE.gguf, which is fetched once.",
+    help="A GGUF file to serve: a path, or hf:OWNER/REPO/FILE.gguf, which is downloaded once.",
 )
 @click.option(
     "--store",
@@ -42,28 +46,34 @@ __all__ = ["command"]
 @click.option(
     "--config",
     metavar="FILE",
-    help="A TOML file with settings.  [default: antiphon.toml, if there is one here]",
+    help="A TOML file with settings.  [default: antiphon.toml in this directory, if it exists]",
 )
-@click.option("--workers", type=click.IntRange(1, 256), help="How many processes.  [default: 1]")
-@click.option("--default-model", metavar="NAME", help="For requests that name no model.")
-@click.option("--dialect", type=click.Choice(["openai", "open-responses"]), help="How to speak.")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), help="The number of processes.  [default: 1]"
+)
+@click.option("--default-model", metavar="NAME", help="The model for requests that name none.")
+@click.option(
+    "--dialect",
+    type=click.Choice(["openai", "open-responses"]),
+    help="The variant of the protocol to serve.",
+)
 @click.option(
     "--strict/--no-strict",
     default=None,
-    help="Refuse what cannot be honoured instead of noting it.",
+    help="Refuse requests that cannot be fulfilled completely.",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="How a line of the log is written.  [default: text]",
+    help="The format of the log.  [default: text]",
 )
 def command(**flags: Any) -> None:  # Any: each flag has its own type, and config checks them
     """Serve the Responses API in front of a model.
 
     Without --upstream and without providers in the file, the embedded model answers, if the
     extra `local` is installed. Every flag is also an environment variable, such as
-    ANTIPHON_PORT, and a key of the file; a flag wins over the environment, and that over the
+    ANTIPHON_PORT, and a key of the file. A flag overrides the environment, which overrides the
     file.
     """
     from antiphon.gateway.start import start

@@ -19,15 +19,15 @@ _T = TypeVar("_T")
 
 @click.group(
     "store",
-    short_help="Look into a store, or copy it.",
+    short_help="Show what is in a store, or copy it.",
     epilog="Example:  antiphon store copy sqlite:antiphon.db postgresql://antiphon@db/antiphon",
 )
 def command() -> None:
-    """Look into the store of a gateway, or copy it to another place.
+    """Show what is in the store of a gateway, or copy it to another place.
 
     URLs are those of `antiphon serve --store`: sqlite:PATH, postgresql://USER@HOST/DATABASE, or
-    env:NAME for the URL in an environment variable. A password is better kept in PGPASSWORD or
-    ~/.pgpass than in the URL.
+    env:NAME for the URL in an environment variable. Keep a password in PGPASSWORD or
+    ~/.pgpass rather than in the URL.
     """
 
 
@@ -40,14 +40,14 @@ def command() -> None:
 @click.option(
     "--while-running",
     is_flag=True,
-    help="Copy what there is now, also if a gateway runs on SRC: for a backup.",
+    help="Copy also if a gateway runs on SRC, as a backup of this moment.",
 )
 def copy(source: str, target: str, while_running: bool) -> None:
     """Copy everything in SRC to DST, which must be empty, and check the copy.
 
     DST holds the whole copy or nothing. SRC is left as it is. Stop the gateways of SRC first:
     what they store later is not in the copy. With --while-running the copy is SRC at one moment,
-    and gateways go on meanwhile.
+    and gateways keep running.
     """
     from antiphon.gateway.places import store_url
     from antiphon.store.copy import copy_store
@@ -68,8 +68,8 @@ def copy(source: str, target: str, while_running: bool) -> None:
 def info(url: str | None, config: str | None) -> None:
     """Show how much is in a store.
 
-    Without a URL it is the store that `antiphon serve` would use here: of ANTIPHON_STORE, of the
-    configuration file, or antiphon.db in the user's data directory.
+    Without a URL, this is the store that `antiphon serve` would use here: that of ANTIPHON_STORE,
+    of the configuration file, or antiphon.db in the user's data directory.
     """
     from antiphon.gateway.config import load
     from antiphon.gateway.places import store_url
@@ -84,7 +84,7 @@ def info(url: str | None, config: str | None) -> None:
     for table, count in found.counts.items():
         click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
     click.echo(f"{'unfinished turns':<20}{found.unfinished:>12,}")
-    click.echo(f"{'… being worked on':<20}{found.busy:>12,}")
+    click.echo(f"{'… in progress':<20}{found.busy:>12,}")
     click.echo(f"{'running gateways':<20}{found.alive:>12,}")
     click.echo(f"{'bytes':<20}{found.size:>12,}")
 

@@ -17,7 +17,7 @@ def read_base_url(text: str, what: str) -> str:
 
     `what` is the flag or key that it came from.
     """
-    example = "a base URL reads like http://127.0.0.1:11434/v1"
+    example = "a base URL looks like http://127.0.0.1:11434/v1"
     try:
         parts = urlsplit(text.strip())
         port = parts.port

@@ -40,7 +40,7 @@ def banner(
     if metrics is not None:
         lines.append(f"  metrics {metrics}")
     if needs_key:
-        lines.append("  keys    required; `antiphon keys create` makes one")
+        lines.append("  keys    required; `antiphon keys create` creates one")
     command = curl(base_url, models[0] if models else None, needs_key=needs_key)
     return "\n".join([*lines, "", "Try it:", f"  {command}"])
 

@@ -174,7 +174,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadSettings(f"{path} cannot be read: {(error.strerror or '').lower()}") from None
     if len(data) > _MAX_FILE_BYTES:
         raise BadSettings(
-            f"{path} is larger than {_MAX_FILE_BYTES} bytes: that is no configuration"
+            f"{path} is larger than {_MAX_FILE_BYTES} bytes, which is too large for a configuration"
         )
     try:
         table = tomllib.loads(data.decode())
@@ -249,7 +249,7 @@ def _check_inner_tables(key: str, value: object, where: str) -> None:
 def _check_list(value: object, struct: type[msgspec.Struct], where: str) -> None:
     """Check tables that come one after the other, each with all that it needs."""
     if not isinstance(value, list):
-        raise BadSettings(f"{where} must be tables, each under a heading of its own")
+        raise BadSettings(f"{where} must be tables, each with its own heading")
     needed = [field.name for field in msgspec.structs.fields(struct) if field.required]
     for table in value:
         _check_inner(table, struct, where)

@@ -25,13 +25,14 @@ _MAX_SECRETS: Final = 4
 def read_endpoints(settings: Settings, environ: Mapping[str, str]) -> list[Endpoint]:
     """Return the endpoints, each with its secrets. Raise BadSettings if one is of no use."""
     if len(settings.webhooks) > _MAX_ENDPOINTS:
-        raise BadSettings(f"[[webhooks]]: there may be {_MAX_ENDPOINTS} at most")
+        raise BadSettings(f"[[webhooks]]: at most {_MAX_ENDPOINTS} are allowed")
     endpoints = [_read(webhook, environ) for webhook in settings.webhooks]
     urls = [endpoint.url for endpoint in endpoints]
     for endpoint in endpoints:
         if urls.count(endpoint.url) > 1:
             raise BadSettings(
-                f"[[webhooks]]: the url at {endpoint.origin} is there twice; name all events in one"
+                f"[[webhooks]]: the url at {endpoint.origin} is listed twice; "
+                "list all its events in one entry"
             )
     return endpoints
 
@@ -42,10 +43,10 @@ def _read(webhook: Webhook, environ: Mapping[str, str]) -> Endpoint:
     if not webhook.allow_private and (host == "localhost" or _is_inner(host)):
         raise BadSettings(
             f"[[webhooks]] url: {host} is not a public address; "
-            "set allow_private = true if it is to be told all the same"
+            "set allow_private = true to allow it"
         )
     if not webhook.events:
-        raise BadSettings("[[webhooks]] events is empty; leave it out to have all")
+        raise BadSettings("[[webhooks]] events is empty; leave it out to get all")
     return Endpoint(
         url=webhook.url,
         secrets=_read_secrets(webhook.secret_env, environ),
@@ -62,7 +63,7 @@ def _split(url: str) -> SplitResult:
         is_url = False
     if not is_url or any(char.isspace() for char in url):
         # It is not repeated: a URL may hold a token.
-        raise BadSettings("[[webhooks]] url must read like https://example.com/hook")
+        raise BadSettings("[[webhooks]] url must look like https://example.com/hook")
     if parts.username is not None:
         raise BadSettings("[[webhooks]] url must not hold a name or password; the secret signs")
     return parts

@@ -41,7 +41,7 @@ class Address(msgspec.Struct, frozen=True):
 
 _REASONS: Final = {
     errno.EADDRINUSE: "is in use; stop the other server or pass another --port",
-    errno.EACCES: "is not for this user; pass a --port above 1023",
+    errno.EACCES: "is not allowed for this user; pass a --port above 1023",
     errno.EADDRNOTAVAIL: "is not an address of this machine; pass another --host",
 }
 
@@ -51,7 +51,7 @@ def resolve(host: str, port: int) -> Address:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise BadSettings(f"--host: {host!r} is not a name or address that is known here") from None
+        raise BadSettings(f"--host: {host!r} is not a known name or address") from None
     # 127.0.0.1 before ::1 for names that mean both: it is what most clients try first.
     family, _, _, _, place = min(found, key=lambda info: info[0] != socket.AF_INET)
     return Address(family, str(place[0]), port)

@@ -52,7 +52,7 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
         )
         sources.append(_read_chat(_UPSTREAM, provider, environ, "--upstream"))
     elif settings.upstream_key_env or settings.profile:
-        raise BadSettings("--upstream-key-env and --profile need --upstream URL beside them")
+        raise BadSettings("--upstream-key-env and --profile are used only with --upstream URL")
     if settings.local_model:
         embedded = Provider(wire_api="local", path=settings.local_model)
         sources.append(_read_embedded(_EMBEDDED, embedded))
@@ -115,12 +115,12 @@ def _read(name: str, provider: Provider, environ: Mapping[str, str]) -> Source:
             return _read_embedded(name, provider)
         case "scripted":
             _refuse(provider, (*_CHAT_ONLY, *_LOCAL_ONLY), where)
-            return Source(name=name, about=f"{name}, which echoes", provider=provider)
+            return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
 
 
 def _read_chat(name: str, provider: Provider, environ: Mapping[str, str], what: str) -> Source:
     if not provider.base_url:
-        raise BadSettings(f"{what} is missing; it reads like http://127.0.0.1:11434/v1")
+        raise BadSettings(f"{what} is missing; it looks like http://127.0.0.1:11434/v1")
     base_url = read_base_url(provider.base_url, what)
     _check_profile(provider.profile)
     return Source(
@@ -147,7 +147,7 @@ def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret
     try:
         return Secret(value)
     except ValueError as error:
-        raise BadSettings(f"{what}: {name} holds no key: {error}") from None
+        raise BadSettings(f"{what}: {name} does not hold a key: {error}") from None
 
 
 def _check_profile(name: str | None) -> None:
@@ -174,7 +174,9 @@ def _read_embedded(name: str, provider: Provider) -> Source:
         raise BadSettings(f"[providers.{name}] path: there is no file {provider.path}{hint}")
     about = "the embedded model"
     if not provider.path and not weights_path().is_file():
-        about += "; its weights come with the first turn, or now by `antiphon models pull`"
+        about += (
+            "; its weights are downloaded with the first turn, or now by `antiphon models pull`"
+        )
     return Source(name=name, about=f"{name}, {about}", provider=provider)
 
 

@@ -101,10 +101,10 @@ async def _try(chore: Chore, *, is_told: bool = False) -> bool:
         await chore()
     except StoreUnavailable as error:
         if not is_told:
-            _log.warning("the store cannot be looked after now: %s", error)
+            _log.warning("the maintenance of the store failed: %s", error)
         return False
     except Exception:  # noqa: BLE001 - the outermost frame of its task
         if not is_told:
-            _log.exception("looking after the store broke")
+            _log.exception("the maintenance of the store failed unexpectedly")
         return False
     return True

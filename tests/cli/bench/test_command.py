@@ -139,7 +139,7 @@ def test_your_own_questions_make_the_conversation(runner: CliRunner, tmp_path: P
         (["--prompts", "empty.txt"], "--prompts: there is no question in empty.txt"),
         (["--prompts", "latin.txt"], "--prompts: latin.txt cannot be read"),
         (["--prompts", "two.txt", "--turns", "3"], "there are only 2 questions in --prompts"),
-        (["--prompts", "two.txt", "--prompt-words", "9"], "for questions that are made up"),
+        (["--prompts", "two.txt", "--prompt-words", "9"], "for generated questions"),
         (["--chat-url", "http://127.0.0.1:1/v1"], "--chat-url and keys need --base-url"),
         (["--base-url", "http://127.0.0.1:1/v1", "--key-env", "NO_KEY"], "NO_KEY is not set"),
         (
@@ -233,8 +233,8 @@ def test_a_model_that_cannot_be_found_out_must_be_named(
 @pytest.mark.parametrize(
     ("flags", "source"),
     [
-        ([], "the key is taken from ANTIPHON_API_KEY, else OPENAI_API_KEY"),
-        (["--key-env", "OUR_KEY"], "the key is taken from OUR_KEY"),
+        ([], "the key is read from ANTIPHON_API_KEY, else OPENAI_API_KEY"),
+        (["--key-env", "OUR_KEY"], "the key is read from OUR_KEY"),
     ],
 )
 def test_a_key_that_is_refused_is_no_reason_to_name_a_model(
@@ -261,7 +261,7 @@ def test_a_server_that_is_away_is_asked_once_in_each_mode(runner: CliRunner) -> 
     assert [line.partition(": ")[2] for line in _failures(asked)] == [sentence] * 3
     assert asked.stderr.splitlines()[1:] == [
         "turn 1 of 5",
-        "Error: b.svg was not drawn: no mode has a turn",
+        "Error: b.svg was not written: no mode completed a turn",
     ]
     assert not Path("b.svg").exists()
 

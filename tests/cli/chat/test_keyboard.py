@@ -138,7 +138,7 @@ def test_a_history_that_cannot_be_read_is_told_and_done_without(tmp_path: Path) 
     keyboard = Keyboard(editor=Typist("hello"), history=history)
     assert keyboard.read("> ") == Typed("hello")
     (complaint,) = complaints
-    assert complaint.startswith("the history cannot be kept in ")
+    assert complaint.startswith("the history cannot be saved in ")
 
 
 def test_a_history_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_quit_leaves(echo: Served, line: str) -> None:
         ("/frok", "there is no command /frok; did you mean /fork?"),
         ("/xyz", "there is no command /xyz; /help lists the commands."),
         ("/", "there is no command /; /help lists the commands."),
-        ("/usr/bin", "A text that begins with / is sent with //"),
-        ("/new York", "/new takes nothing after it"),
+        ("/usr/bin", "To send a text that begins with /, begin it with //"),
+        ("/new York", "/new takes no argument"),
         ("/fork", "there are no turns yet"),
         ("/save", "there is nothing to save yet"),
-        ("/thinking maybe", "say /thinking on or /thinking off"),
+        ("/thinking maybe", "use /thinking on or /thinking off"),
     ],
 )
 def test_what_cannot_be_done_is_told(echo: Served, line: str, complaint: str) -> None:
@@ -73,7 +73,7 @@ async def test_the_models_are_listed_and_the_current_one_is_marked() -> None:
     backend = ScriptedBackend(models=["small", "large"])
     result = await chat_with(backend, "/model", "hi", "/model", "/model large", "/model")
     assert result.stdout == (
-        "  small\n  large\nthe server chooses; /model NAME does it instead\n"
+        "  small\n  large\nthe server chooses; /model NAME sets a model\n"
         "hi\n* small\n  large\n"
         "  small\n* large\n"
     )
@@ -111,7 +111,7 @@ def _growing_list() -> Answer:
 def test_a_model_that_was_added_while_the_chat_runs_is_accepted() -> None:
     with canned_server(_growing_list()) as base_url:
         result = chat(base_url, "/model large", "/models")
-    assert result.stderr == "large answers from now on\n"
+    assert result.stderr == "large is used from now on\n"
     assert result.stdout == "  small\n* large\n  huge\n"
     assert result.exit_code == 0
 
@@ -122,7 +122,7 @@ def test_a_list_that_cannot_be_had_again_is_an_error_and_the_old_one_still_count
         result = chat(base_url, "/model", "/model small", "/model other")
     errors = result.stderr.splitlines()
     assert "HTTP 503" in errors[0]
-    assert errors[1] == "small answers from now on"
+    assert errors[1] == "small is used from now on"
     assert "does not list other" in errors[2]
 
 
@@ -147,7 +147,7 @@ def test_a_server_may_have_no_models_to_list() -> None:
     with canned_server(lambda *_: Canned(200, b'{"data": []}')) as base_url:
         result = chat(base_url, "/model", "/model any")
     assert result.stdout == "the server lists no models\n"
-    assert result.stderr == "any answers from now on\n"
+    assert result.stderr == "any is used from now on\n"
 
 
 async def test_a_list_that_cannot_be_had_is_an_error() -> None:
@@ -174,7 +174,7 @@ async def test_a_fork_goes_on_from_the_turn_it_names() -> None:
     assert heard(backend, 2) == ["one", "answer 1", "three"]
     assert heard(backend, 3) == ["one", "answer 1", "two", "answer 2", "four"]
     assert heard(backend, 4) == ["one", "answer 1", "three", "answer 3", "five"]
-    assert "going on from turn 1: one\n" in result.stderr
+    assert "continuing from turn 1: one\n" in result.stderr
     assert "   1  one\n   2  two\n   3  three  (from 1)\n*  4  four  (from 2)\n" in result.stdout
 
 
@@ -206,12 +206,12 @@ async def test_the_status_tells_what_there_is_to_know(look: str) -> None:
     args = ["--tool", look, "--price", "1000/2000", "--show-thinking", "-i", "Be kind."]
     result = await chat_with(backend, "/status", "a", "b", "/fork 1", "c", "/status", args=args)
     first, last = result.stdout.partition("one\n")[0], result.stdout.rpartition("three\n")[2]
-    assert "goes on from  the beginning\n" in first
+    assert "previous      no response yet\n" in first
     assert "model         the server chooses\n" in first
     assert "cost          not known\n" in first
     rows = {row[:13].strip(): row[14:] for row in last.splitlines()}
     assert rows.pop("server").endswith("/v1 (responses)")
-    assert rows.pop("goes on from").startswith("resp_")
+    assert rows.pop("previous").startswith("resp_")
     assert rows == {
         "model": "scripted",
         "instructions": "Be kind.",
@@ -254,7 +254,7 @@ def test_a_file_has_a_name_of_its_own_unless_told_otherwise(echo: Served) -> Non
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("taken.md", "taken.md is there already, and was left as it is"),
+        ("taken.md", "taken.md exists already and was not changed"),
         ("nowhere/talk.md", "nowhere/talk.md cannot be written: No such file or directory"),
         ("place", "place is a directory; name a file in it"),
     ],

@@ -144,7 +144,7 @@ async def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(tmp_path: P
             await terminal.interrupt()
             await terminal.until("\r\n> ")
         await terminal.interrupt()
-        await terminal.until("once more leaves")
+        await terminal.until("Ctrl-C again")
         await terminal.until("\n> ")
         await terminal.interrupt()
         assert await terminal.end() == 0
@@ -228,13 +228,13 @@ async def test_answers_that_go_elsewhere_leave_the_prompt_on_the_terminal(tmp_pa
                 *("chat", "--base-url", gateway.base_url), home=tmp_path, stdout=log.fileno()
             ) as terminal,
         ):
-            await terminal.until("Ctrl-D leaves.")
+            await terminal.until("Ctrl-D quits.")
             await terminal.until("\n> ")
             terminal.type(f"hello there{ENTER}")
             await terminal.until("out 2")
             await terminal.until("\n> ")
             await terminal.interrupt()
-            await terminal.until("once more leaves")
+            await terminal.until("Ctrl-C again")
             await terminal.until("\n> ")
             terminal.type(CTRL_D)
             assert await terminal.end() == 0
@@ -305,7 +305,7 @@ async def test_a_file_is_overwritten_only_when_the_person_says_so(tmp_path: Path
         terminal.type(f"/save talk.md{ENTER}")
         await terminal.until("[y/N] ")
         terminal.type(ENTER)
-        await terminal.until("left as it is")
+        await terminal.until("was not changed")
         assert (tmp_path / "talk.md").read_text() == "precious"
         terminal.type(f"/save talk.md{ENTER}")
         await terminal.until("[y/N] ")
@@ -405,7 +405,7 @@ async def test_tab_completes_commands_and_models_and_exit_leaves(tmp_path: Path)
         terminal.type("/mo\t")
         await terminal.until("del")
         terminal.type(f"la\t{ENTER}")
-        await terminal.until("large-two answers from now on")
+        await terminal.until("large-two is used from now on")
         await terminal.until("\n> ")
         terminal.type(f"exit{ENTER}")
         assert await terminal.end() == 0
@@ -421,7 +421,7 @@ async def test_tab_completes_a_model_that_was_added_while_the_chat_runs(tmp_path
             await terminal.until("large-two")
             await terminal.until("\n> ")
             terminal.type(f"/model la\t{ENTER}")
-            await terminal.until("large-two answers from now on")
+            await terminal.until("large-two is used from now on")
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,7 @@ def test_a_key_that_is_refused_says_where_it_comes_from(
     with canned_server(lambda *_: Canned(401, _ERROR)) as base_url:
         result = _check(runner, base_url, "--key-env", "VENDOR_KEY")
     assert result.exit_code == 2
-    assert result.stderr.endswith("; the key is taken from VENDOR_KEY\n")
+    assert result.stderr.endswith("; the key is read from VENDOR_KEY\n")
 
 
 def test_a_server_that_speaks_no_http_cannot_be_checked(runner: CliRunner) -> None:

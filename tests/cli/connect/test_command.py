@@ -46,7 +46,7 @@ def test_without_a_client_they_are_listed(runner: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "hint"), [("codx", "did you mean codex?"), ("?", "there are codex, vscode")]
+    ("client", "hint"), [("codx", "did you mean codex?"), ("?", "the clients are codex, vscode")]
 )
 def test_an_unknown_client_is_told_which_there_are(
     runner: CliRunner, client: str, hint: str
@@ -67,13 +67,13 @@ def test_a_settings_file_is_written_and_restored_to_the_byte(
     for _ in range(2):
         result = _run(runner, client, "--url", listed, "--write")
         assert result.exit_code == 0, result.stderr
-    assert "says so already; nothing was changed" in result.stderr
+    assert "is set up already; nothing was changed" in result.stderr
     assert listed.encode() in path.read_bytes()
     moved = _run(runner, client, "--url", "http://127.0.0.1:9/v1", "-m", "big", "--write")
     assert moved.exit_code == 0
     assert b"127.0.0.1:9/v1" in path.read_bytes() and listed.encode() not in path.read_bytes()
     undone = _run(runner, client, "--undo")
-    assert (undone.exit_code, undone.stderr) == (0, f"Took it out of {path}.\n")
+    assert (undone.exit_code, undone.stderr) == (0, f"Removed the settings from {path}.\n")
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -82,14 +82,14 @@ def test_a_settings_file_is_written_and_restored_to_the_byte(
 def test_a_new_settings_file_is_removed_again(runner: CliRunner, listed: str, client: str) -> None:
     path = RECIPES[client].place(Machine.ours())
     result = _run(runner, client, "--url", listed, "--write")
-    assert f"Wrote {path}, which is new." in result.stderr
-    assert f"To take it back: antiphon connect {client} --undo" in result.stderr
+    assert f"Created {path}." in result.stderr
+    assert f"To undo this: antiphon connect {client} --undo" in result.stderr
     assert path.read_bytes()
     result = _run(runner, client, "--undo")
-    assert result.stderr == f"Removed {path}, which was not there before.\n"
+    assert result.stderr == f"Removed {path}, which did not exist before.\n"
     assert not path.exists()
     again = _run(runner, client, "--undo")
-    assert (again.exit_code, "nothing of ours" in again.stderr) == (0, True)
+    assert (again.exit_code, "no settings of antiphon" in again.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("client", RECIPES)
@@ -98,7 +98,7 @@ def test_what_is_printed_is_what_would_be_written(
 ) -> None:
     printed = _run(runner, client, "--url", listed)
     assert printed.exit_code == 0
-    assert "Model: big (there are big, small; --model NAME takes another)" in printed.stderr
+    assert "Model: big (of big, small; --model NAME chooses another)" in printed.stderr
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
     _run(runner, client, "--url", listed, "--write", "--file", "settings")
     if client in PROGRAMS:
@@ -253,7 +253,7 @@ def test_a_backup_that_stays_is_named(runner: CliRunner, listed: str, tmp_path: 
     path.write_text(path.read_text().replace("a = 1", "a = 2"))
     result = _run(runner, "codex", "--file", str(path), "--undo")
     kept = f"{path}.antiphon-backup"
-    assert result.stderr == f"Took it out of {path}; {kept} is what it was before.\n"
+    assert result.stderr == f"Removed the settings from {path}; the old version is {kept}.\n"
     assert Path(kept).read_text() == "a = 1\n"
 
 
@@ -284,8 +284,8 @@ def test_a_file_that_cannot_be_understood_is_left_with_what_to_paste(
     undone = _run(runner, "zed", "--file", str(path), "--undo")
     assert (written.exit_code, undone.exit_code) == (1, 1)
     assert "language_models" in json.loads(written.stdout)
-    assert "is left as it is: it is not JSON: line 1" in written.stderr
-    assert "take out what mentions antiphon yourself" in undone.stderr
+    assert "was not changed: it is not JSON: line 1" in written.stderr
+    assert "remove what mentions antiphon yourself" in undone.stderr
     assert path.read_text() == '{"a": '
 
 
@@ -295,5 +295,5 @@ def test_where_settings_are_there_the_order_is_told(
     path = tmp_path / "config.toml"
     path.touch()
     result = _run(runner, "codex", "--url", listed, "--file", str(path))
-    assert "beside what is there" in result.stderr
-    assert "above the first [table]" in result.stderr
+    assert "and keep the rest of it" in result.stderr
+    assert "before the first [table]" in result.stderr

@@ -166,7 +166,7 @@ def test_somebody_who_was_faster_is_not_overwritten(tmp_path: Path) -> None:
     path.write_text("{}")
     change = plan_write(path, _JSON)
     path.write_text("[]")
-    with pytest.raises(CliError, match="changed by somebody else"):
+    with pytest.raises(CliError, match="changed by another program"):
         apply(change)
     assert path.read_text() == "[]"
     assert not [name for name in _names(tmp_path) if name.startswith(".")]

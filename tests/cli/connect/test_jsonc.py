@@ -52,7 +52,7 @@ def test_nothing_is_nothing(text: str) -> None:
         ("[1 2]", "a comma or ] is missing"),
         ("{a: 1}", "a value is missing or broken"),
         ('{"a": 1, "a": 2}', "the key 'a' is there twice"),
-        ("[] []", "something behind the end"),
+        ("[] []", "text after the end"),
         ("[,]", "a value is missing"),
         ('"\n"', "a value is missing or broken"),
         ("[tru]", "a value is missing or broken"),

@@ -116,9 +116,9 @@ def test_a_comment_above_somebody_elses_table_stays_there() -> None:
         ("a = ", "it is not TOML"),
         ("[model_providers.antiphon]\nname = 'mine'", r"it has a table \[model_providers.antiphon"),
         ("model_providers = 1", "its model_providers is not a table"),
-        ("model_providers = {}", "one of model, model_provider, model_providers is there in a"),
-        ("model.x = 1", "in a form that cannot be added to"),
-        ("[model]\nx = 1", "in a form that cannot be added to"),
+        ("model_providers = {}", "one of model, model_provider, model_providers has a form"),
+        ("model.x = 1", "a form that cannot be extended"),
+        ("[model]\nx = 1", "a form that cannot be extended"),
         ("# <<< antiphon", "the mark"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_client_that_is_not_installed_is_told_with_the_command(
             ["--upstream", "http://127.0.0.1:9/v1", "--upstream-key-env", "NOPE"],
             "NOPE is not set",
         ),
-        (["--profile", "llamacpp"], "--profile need --upstream"),
+        (["--profile", "llamacpp"], "--profile are used only with --upstream"),
         (["--config", "gone.toml"], "gone.toml cannot be read"),
     ],
 )
@@ -82,6 +82,6 @@ def test_an_upstream_that_is_away_is_told_and_the_client_is_not_started(
     with closed_port() as port:
         result = runner.invoke(main, ["run", "codex", "--upstream", f"http://127.0.0.1:{port}/v1"])
     assert result.exit_code == 1
-    assert "the models are not known" in result.stderr
+    assert "the models cannot be listed" in result.stderr
     assert "is the upstream running?" in result.stderr
     assert capfd.readouterr().out == ""

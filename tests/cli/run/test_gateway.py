@@ -39,7 +39,7 @@ def test_one_that_does_not_begin_in_time_is_ended_and_told(
 ) -> None:
     monkeypatch.setattr(module, "_START_SECONDS", 0.0)
     with (
-        pytest.raises(CliError, match=r"the gateway did not start: it said nothing"),
+        pytest.raises(CliError, match=r"the gateway did not start: it printed nothing"),
         open_gateway({}, tmp_path / "log"),
     ):
         pass

@@ -36,30 +36,30 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     "--modes",
     default="chat,stateless,stateful",
     show_default=True,
-    help="Which to compare; ratios are to the first that works.",
+    help="The modes to compare; ratios refer to the first that works.",
 )
 @click.option(
     "--turns",
     type=click.IntRange(min=1),
-    help="How long the conversation is.  [default: 10, or as many as there are --prompts]",
+    help="The number of turns.  [default: 10, or as many as there are --prompts]",
 )
 @click.option(
     "--prompts",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Your own questions, one on each line.  [default: made up]",
+    help="Your own questions, one per line.  [default: generated]",
 )
 @click.option(
     "--prompt-words",
     type=click.IntRange(min=3),
-    help="How long each question is that is made up.  [default: 60]",
+    help="The length of each generated question.  [default: 60]",
 )
 @click.option(
     "--max-output-tokens",
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
-    help="How long an answer may get.",
+    help="The maximum length of an answer.",
 )
 @click.option("--model", "-m", help="Which model to ask.  [default: the first it lists]")
 @click.option(
@@ -80,9 +80,11 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     metavar="NAME",
     help="The same for --chat-url, if that is another server.  [default: no key]",
 )
-@click.option("--yes", is_flag=True, help="Send to a server that is not on this machine.")
-@click.option("--plot", type=_FILE, metavar="FILE", help="Draw it: FILE.svg or FILE.png.")
-@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write every figure.")
+@click.option("--yes", is_flag=True, help="Allow requests to a server on another machine.")
+@click.option("--plot", type=_FILE, metavar="FILE", help="Write a plot: FILE.svg or FILE.png.")
+@click.option(
+    "--json", "json_file", type=_FILE, metavar="FILE", help="Write all measurements as JSON."
+)
 def command(
     modes: str,
     turns: int | None,
@@ -98,7 +100,7 @@ def command(
     plot: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Have the same conversation in several modes and compare what is sent and how long it takes.
+    """Run the same conversation in several modes and compare what is sent and how long it takes.
 
     chat posts the whole conversation to /chat/completions each turn, stateless does the same
     to /responses, stateful posts only what is new. Without --base-url nothing leaves this
@@ -143,7 +145,7 @@ def _report(run: _Run, json_file: Path | None, plot: Path | None, *, is_scripted
     if plot is None:
         return
     if not any(mode.turns for mode in run.measured):
-        raise CliError(f"{plot} was not drawn: no mode has a turn")
+        raise CliError(f"{plot} was not written: no mode completed a turn")
     _draw(plot, run)
 
 
@@ -152,7 +154,7 @@ def _read_prompts(path: Path | None, prompt_words: int | None) -> list[str]:
     if path is None:
         return []
     if prompt_words is not None:
-        raise BadSettings("--prompt-words is for questions that are made up, not for --prompts")
+        raise BadSettings("--prompt-words is for generated questions, not for --prompts")
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -217,7 +219,7 @@ def _with_key(base_url: str, key_env: str) -> Server:
     from antiphon.gateway.address import read_server_url
 
     url, key = read_server_url(base_url, "--base-url"), named_key(key_env, "--key-env")
-    return Server(url, key, os.environ, f"the key is taken from {key_env}")
+    return Server(url, key, os.environ, f"the key is read from {key_env}")
 
 
 def _chat_server(chat_url: str, key_env: str | None, responses: Server) -> Server:
@@ -230,7 +232,7 @@ def _chat_server(chat_url: str, key_env: str | None, responses: Server) -> Serve
     url = read_server_url(chat_url, "--chat-url")
     if key_env is not None:
         key = named_key(key_env, "--chat-key-env")
-        return Server(url, key, key_source=f"the key is taken from {key_env}")
+        return Server(url, key, key_source=f"the key is read from {key_env}")
     if _origin(url) == _origin(responses.base_url):
         return msgspec.structs.replace(responses, base_url=url)
     return Server(url, key_source="name the variable with its key: --chat-key-env NAME")

@@ -60,15 +60,15 @@ _LIST_SECONDS: Final = 5.0
     type=click.Choice(["responses", "chat"]),
     default="responses",
     show_default=True,
-    help="What the server speaks: the Responses API, or only chat completions.",
+    help="The API of the server: Responses, or only chat completions.",
 )
 @click.option(
     "--price",
     metavar="IN/OUT",
     help="US dollars for a million tokens, for models whose price is not known.",
 )
-@click.option("--no-history", is_flag=True, help="Neither read nor write what was typed.")
-@click.option("--plain", is_flag=True, help="Show answers as they come: no Markdown, no spinner.")
+@click.option("--no-history", is_flag=True, help="Do not read or write the history of the chat.")
+@click.option("--plain", is_flag=True, help="Show answers as they arrive: no Markdown, no spinner.")
 def command(
     base_url: str,
     model: str | None,
@@ -83,16 +83,17 @@ def command(
 ) -> None:
     """Chat with a model of a running server.
 
-    /help in the chat lists what can be said to the chat itself; Ctrl-C stops an answer, Ctrl-D
-    leaves. Tools are not run: their calls are shown, and you type the results. Piped, every
-    line is a question. The key, if the server wants one, is taken from ANTIPHON_API_KEY, else
-    OPENAI_API_KEY.
+    /help lists the commands of the chat; Ctrl-C stops an answer, Ctrl-D quits. Tools are not
+    run: their calls are shown, and you type the results. In a pipe, every line is a question.
+    If the server needs a key, it is read from ANTIPHON_API_KEY, otherwise from OPENAI_API_KEY.
     """
     from antiphon.cli.chat.session import ChatSettings
     from antiphon.cli.remote import own_server
 
     if previous and wire_api == "chat":
-        raise BadSettings("--previous: a server of chat completions keeps nothing to go on from")
+        raise BadSettings(
+            "--previous: a chat-completions server stores no response to continue from"
+        )
     settings = ChatSettings(
         model=model,
         instructions=instructions,
@@ -174,7 +175,7 @@ def _read_price(text: str | None) -> Price | None:
     except ValueError:
         read = written = math.nan
     if not (0 <= read < math.inf and 0 <= written < math.inf):
-        raise BadSettings(f"--price: {text!r} is no price; write IN/OUT, as in 0.5/1.5")
+        raise BadSettings(f"--price: {text!r} is not a price; write IN/OUT, as in 0.5/1.5")
     return Price(read, written)
 
 
@@ -238,7 +239,7 @@ async def _look_around(session: ChatSession, server: Server) -> None:
 
 
 def _greeting(base_url: str) -> str:
-    return f"Chat with {base_url}. /help lists the commands; Ctrl-D leaves."
+    return f"Chat with {base_url}. /help lists the commands; Ctrl-D quits."
 
 
 async def _close(client: AsyncClient, directory: ModelDirectory) -> None:

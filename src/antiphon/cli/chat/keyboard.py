@@ -99,7 +99,7 @@ class History:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        self._complain(f"the history cannot be kept in {self._path} ({error.strerror})")
+        self._complain(f"the history cannot be saved in {self._path} ({error.strerror})")
         self._path = None
 
 

@@ -70,7 +70,7 @@ class Chat:
             return True
         self._interrupts += 1
         if self._interrupts == 1:
-            self._desk.screen.note("Ctrl-C once more leaves, and so does Ctrl-D")
+            self._desk.screen.note("press Ctrl-C again or Ctrl-D to quit")
         return self._interrupts == 1
 
     def _refuse_without_terminal(self) -> None:
@@ -141,7 +141,9 @@ class Chat:
         """Ask for the result of a call; None if the person declines it."""
         if not self._has_explained_tools:
             self._has_explained_tools = True
-            self._desk.screen.note("nothing is run here: type the result; an empty line declines")
+            self._desk.screen.note(
+                "tools are not run here: type the result; an empty line declines the call"
+            )
         name = shorten(harmless(call.name, sys.stderr), _MAX_NAME)
         prompt = f"result of {name}> "
         if number:  # several at once, maybe of one tool: only the arguments tell them apart

@@ -76,7 +76,7 @@ def obey(desk: Desk, line: str) -> None:
         raise CliError(_unknown(name))
     argument = argument.strip()
     if argument and not command.takes:
-        raise CliError(f"/{command.name} takes nothing after it")
+        raise CliError(f"/{command.name} takes no argument")
     command.act(desk, argument)
 
 
@@ -97,7 +97,9 @@ def complete(text: str, models: Iterable[str]) -> list[str]:
 def _unknown(name: str) -> str:
     close = difflib.get_close_matches(name, _BY_NAME, n=1)
     hint = f"did you mean /{close[0]}?" if close else "/help lists the commands."
-    return f"there is no command /{name}; {hint} A text that begins with / is sent with //"
+    return (
+        f"there is no command /{name}; {hint} To send a text that begins with /, begin it with //"
+    )
 
 
 def _model(desk: Desk, name: str) -> None:
@@ -112,7 +114,7 @@ def _model(desk: Desk, name: str) -> None:
         hint = f"did you mean {close[0]}?" if close else "/model lists the models"
         raise CliError(f"the server does not list {name}; {hint}")
     session.settings.model = name
-    desk.screen.note(f"{name} answers from now on")
+    desk.screen.note(f"{name} is used from now on")
 
 
 def _model_list(models: Sequence[ModelDescription], current: str | None) -> str:
@@ -120,7 +122,7 @@ def _model_list(models: Sequence[ModelDescription], current: str | None) -> str:
         return "the server lists no models"
     lines = [f"{'*' if model.id == current else ' '} {model.id}" for model in models]
     if current is None:
-        lines.append("the server chooses; /model NAME does it instead")
+        lines.append("the server chooses; /model NAME sets a model")
     return "\n".join(lines)
 
 
@@ -139,7 +141,7 @@ def _fork(desk: Desk, number: str) -> None:
     if not number.isdecimal() or not session.fork(int(number)):
         raise CliError(f"there is no turn {number}; /fork lists the turns")
     prompt = session.turns[session.head - 1].prompt
-    desk.screen.note(f"going on from turn {session.head}: {shorten(prompt, _FIRST_WORDS)}")
+    desk.screen.note(f"continuing from turn {session.head}: {shorten(prompt, _FIRST_WORDS)}")
 
 
 def _turn_line(turn: Turn, head: int) -> str:
@@ -173,8 +175,8 @@ def _write(desk: Desk, path: Path, content: bytes) -> None:
     try:
         write_file(path, content, overwrite=False)
     except FileExistsError:
-        if not desk.keyboard.confirm(f"{path} is there already. Overwrite it?"):
-            raise CliError(f"{path} is there already, and was left as it is") from None
+        if not desk.keyboard.confirm(f"{path} exists already. Overwrite it?"):
+            raise CliError(f"{path} exists already and was not changed") from None
         write_file(path, content, overwrite=True)
     desk.screen.note(f"saved to {path}")
 
@@ -208,7 +210,7 @@ def _json_of(session: ChatSession) -> bytes:
 def _thinking(desk: Desk, word: str) -> None:
     settings = desk.session.settings
     if word not in ("", "on", "off"):
-        raise CliError("say /thinking on or /thinking off")
+        raise CliError("use /thinking on or /thinking off")
     if word:
         settings.shows_thinking = word == "on"
     desk.screen.note(f"thinking is {'shown' if settings.shows_thinking else 'hidden'}")
@@ -233,7 +235,7 @@ def _status(desk: Desk, _: str) -> None:
         "turns": f"{len(session.path())} here, {len(session.turns)} in all",
         "tokens": _tokens(session.totals),
         "cost": _money(session.cost) if session.cost else "not known",
-        "goes on from": (thread and thread.response_id) or "the beginning",
+        "previous": (thread and thread.response_id) or "no response yet",
     }
     desk.screen.tell("\n".join(f"{name:13} {value}" for name, value in rows.items()))
 
@@ -265,25 +267,25 @@ def _quit(desk: Desk, _: str) -> None:
 
 
 COMMANDS: Final = (
-    Command("model", "[NAME]", "Let this model answer; without a name, list the models.", _model),
-    Command("new", "", "Begin a new conversation.", _new),
-    Command("fork", "[N]", "Go on from turn N; without a number, list the turns.", _fork),
+    Command("model", "[NAME]", "Use this model; without a name, list the models.", _model),
+    Command("new", "", "Start a new conversation.", _new),
+    Command("fork", "[N]", "Continue from turn N; without a number, list the turns.", _fork),
     Command(
-        "save", "[FILE]", "Write it down: Markdown, or all items if FILE ends in .json.", _save
+        "save", "[FILE]", "Save it as Markdown, or with all items if FILE ends in .json.", _save
     ),
     Command("thinking", "[on|off]", "Show the model's thinking, or hide it.", _thinking),
     Command(
         "instructions",
         "[TEXT]",
-        f"What the model is to keep in mind; {_CLEAR} is nothing.",
+        f"Set the instructions for the model; {_CLEAR} removes them.",
         _instructions,
     ),
-    Command("status", "", "Tell where the conversation stands, and what it took.", _status),
+    Command("status", "", "Show the state and the usage of the conversation.", _status),
     Command("help", "", "Show this.", _help),
     Command("quit", "", "Leave.", _quit),
 )
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 _KEYS: Final = """\
-A line that ends in \\ goes on in the next. \"\"\" begins and ends a text of several lines.
+A line that ends in \\ continues in the next. \"\"\" begins and ends a text of several lines.
 // at the beginning sends a text that begins with /. Tab completes commands and models.
-Ctrl-C stops an answer, or clears the line; twice, or Ctrl-D, or exit, leaves."""
+Ctrl-C stops an answer or clears the line. Ctrl-C twice, Ctrl-D or exit quits."""

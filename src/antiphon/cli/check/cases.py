@@ -257,7 +257,7 @@ CASES: Final = (
     ),
     Case(
         "unknown-previous",
-        "a previous_response_id that nobody knows",
+        "an unknown previous_response_id",
         [
             Step(
                 body={"input": _HELLO, "previous_response_id": _UNKNOWN},

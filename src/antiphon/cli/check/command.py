@@ -38,7 +38,7 @@ _COLOURS: Final = {"pass": "green", "fail": "red", "skip": "yellow"}
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long one answer may take.",
+    help="The time limit for one answer.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def command(
@@ -49,12 +49,12 @@ def command(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Drive the Responses server at URL through a set of turns and judge its answers.
+    """Run a set of test cases against the Responses server at URL.
 
-    Every stream goes before a referee who knows the whole grammar of events; a failure shows
-    the rule that was broken and the event that broke it. Judged is the protocol, never the
-    model's wit. What the server says it does not do is skipped. Exit code 1: a case failed;
-    2: the server cannot be reached, or does not have the Responses API.
+    Every stream is checked against the whole grammar of events; a failure shows the rule that
+    was broken and the event that broke it. Only protocol conformance is checked, not answer
+    quality. What the server reports as unsupported is skipped. Exit code 1: a case failed; 2:
+    the server cannot be reached, or does not have the Responses API.
     """
     import asyncio
 
@@ -94,7 +94,7 @@ def _server(url: str, key_env: str | None) -> Server:
     if key_env is None:
         return Server(base_url, key_source="pass --key-env NAME")
     key = named_key(key_env, "--key-env")
-    return Server(base_url, key, key_source=f"the key is taken from {key_env}")
+    return Server(base_url, key, key_source=f"the key is read from {key_env}")
 
 
 async def _run(

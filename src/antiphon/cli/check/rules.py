@@ -179,7 +179,7 @@ def is_completed(answer: Answer) -> Iterator[Finding]:
         yield Finding("completed", "a completed response has an error or incomplete_details")
     usage = response.usage
     if usage is None:
-        yield Finding("usage", "a finished response tells no usage")
+        yield Finding("usage", "a finished response has no usage")
     elif usage.total_tokens != usage.input_tokens + usage.output_tokens:
         yield Finding("usage", "total_tokens is not the sum of input and output tokens")
 
@@ -226,7 +226,7 @@ def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
     if reason != "max_output_tokens":
         yield Finding("limit", f"incomplete_details.reason is {reason!r}, not 'max_output_tokens'")
     if response.usage is None:
-        yield Finding("usage", "an incomplete response tells no usage")
+        yield Finding("usage", "an incomplete response has no usage")
 
 
 # Tools and formats.
@@ -243,7 +243,7 @@ def calls_are_sound(answer: Answer) -> Iterator[Finding]:
             yield Finding("call_id", f"the call of {name!r} has no call_id")
         if not isinstance(_json(item.get("arguments")), dict):
             shown = _brief(item.get("arguments"))
-            yield Finding("arguments", f"the arguments of {name!r} are no JSON object: {shown}")
+            yield Finding("arguments", f"the arguments of {name!r} are not a JSON object: {shown}")
 
 
 def calls_listed_tool(answer: Answer) -> Iterator[Finding]:
@@ -273,7 +273,7 @@ def took_the_image(answer: Answer) -> Iterator[Finding]:
     notes = _response(answer).antiphon
     for what in notes.degraded if notes else ():
         if "image" in what:
-            raise Skip(f"the server says that it left the image out: {what}")
+            raise Skip(f"the server reports that it left the image out: {what}")
     return iter(())
 
 

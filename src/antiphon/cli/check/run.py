@@ -48,7 +48,7 @@ async def run_case(case: Case, remote: Remote, model: str | None, timeout: float
     except Skip as skip:
         reason = str(skip)
     except TimeoutError:
-        findings = [Finding("timeout", f"there was no whole answer within {timeout:g} s")]
+        findings = [Finding("timeout", f"there was no complete answer within {timeout:g} s")]
     except (CliError, AntiphonError) as error:
         findings = [Finding("connection", error.message)]
     verdict: Verdict = "skip" if reason else "fail" if findings else "pass"
@@ -80,7 +80,7 @@ async def _run_steps(
 def _check_stored(step: Step, previous: Response | None) -> None:
     needs_store = PREVIOUS in step.path or "previous_response_id" in step.body
     if needs_store and previous is not None and previous.store is False:
-        raise Skip("the server says store: false, so there is nothing to come back to")
+        raise Skip("the server reports store: false, so nothing can be retrieved")
 
 
 async def _send(step: Step, remote: Remote, model: str | None, previous: Response | None) -> Answer:
@@ -162,7 +162,7 @@ def _wrong_status(case: Case, step: Step, answer: Answer) -> Finding:
         raise Skip(said)
     if case.optional and 400 <= answer.status < 500 and _has_error(answer.body):
         raise Skip(said)
-    return Finding("status", f"{said}; expected was HTTP {step.status}")
+    return Finding("status", f"{said}; expected HTTP {step.status}")
 
 
 def _decode(answer: Answer) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
-"""`antiphon connect`: what to tell a client so that it asks the gateway, or telling it.
+"""`antiphon connect`: print or write the settings with which a client uses the gateway.
 
-stdout holds what is to be pasted, a diff or a list, and nothing else, so it can be piped. What
-was chosen, where it goes and what to do then is on stderr. No key is ever written anywhere.
+stdout gets only what is to be pasted, a diff or a list, so it can be piped. What was chosen,
+where it belongs and what to do next goes to stderr. No key is ever written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEY: Final = "ANTIPHON_API_KEY"
 _NO_MODEL: Final = "MODEL"
 _SHOWN_MODELS: Final = 10
 _NO_CHOICE: Final = (
-    "an agent that expects tool calls will not get far with it. A request can still require one "
+    "an agent that expects tool calls will not work well with it. A request can still require one "
     "(tool_choice), and the embedded model calls a tool that the message names."
 )
 
@@ -49,7 +49,7 @@ class _Options(NamedTuple):
 
 @click.command(
     "connect",
-    short_help="Point a client at the gateway.",
+    short_help="Set up a client to use the gateway.",
     epilog="Example:  antiphon connect codex --write",
 )
 @click.argument("client", required=False)
@@ -62,7 +62,7 @@ class _Options(NamedTuple):
     default=DEFAULT_URL,
     show_default=True,
     show_envvar=True,
-    help="Where the gateway is.",
+    help="The URL of the gateway.",
 )
 @click.option(
     "--model",
@@ -74,8 +74,8 @@ class _Options(NamedTuple):
     "the gateway lists]",
 )
 @click.option("--key-env", metavar="NAME", help="The environment variable that holds the key.")
-@click.option("--write", is_flag=True, help="Put it into the client's settings.")
-@click.option("--undo", is_flag=True, help="Take it out of the client's settings again.")
+@click.option("--write", is_flag=True, help="Write it into the client's settings.")
+@click.option("--undo", is_flag=True, help="Remove it from the client's settings.")
 @click.option("--dry-run", is_flag=True, help="Show what --write or --undo would change.")
 @click.option("--file", type=click.Path(path_type=Path), help="The client's settings file.")
 @click.option(
@@ -92,11 +92,11 @@ def command(
     file: Path | None,
     profile: str | None,
 ) -> None:
-    """Tell CLIENT of the gateway: print what to paste, and where; or --write it there.
+    """Set up CLIENT to use the gateway: print what to paste and where, or --write it there.
 
-    Without CLIENT, list the clients. --write changes nothing but what it adds, keeps a backup
-    beside the file, and --undo takes it back. The gateway is asked which models it has; it
-    need not run if --model is given.
+    Without CLIENT, list the clients. --write changes nothing else in the file and keeps a backup
+    beside it; --undo reverts the change. The models come from the gateway, which need not run
+    if --model is given.
     """
     if client is None:
         _list()
@@ -120,7 +120,7 @@ def _list() -> None:
 
     for recipe in RECIPES.values():
         click.echo(f"{recipe.name:14}  {recipe.about}")
-    _note("`antiphon connect CLIENT` prints what to paste; with --write it is done for you.")
+    _note("`antiphon connect CLIENT` prints what to paste; --write does it for you.")
 
 
 def _recipe(client: str) -> Recipe:
@@ -131,8 +131,8 @@ def _recipe(client: str) -> Recipe:
     if client in RECIPES:
         return RECIPES[client]
     close = get_close_matches(client, RECIPES, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(RECIPES)}"
-    raise BadSettings(f"no client {client!r} is known; {hint}")
+    hint = f"did you mean {close[0]}?" if close else f"the clients are {', '.join(RECIPES)}"
+    raise BadSettings(f"no client {client!r} is supported; {hint}")
 
 
 def _place(recipe: Recipe, profile: str | None) -> Path:
@@ -158,14 +158,14 @@ def _key_name(name: str | None) -> str | None:
 
 
 def _note(line: str) -> None:
-    """Say something about what stdout holds; a server may have had a word in it."""
+    """Print a line on stderr, without control characters that a server may have sent."""
     from antiphon.cli.terminal import harmless
 
     click.echo(harmless(line, sys.stderr), err=True)
 
 
 def _give(text: str) -> None:
-    """Print what was asked for, and nothing that a terminal would obey."""
+    """Print the result on stdout, without control characters."""
     from antiphon.cli.terminal import harmless
 
     click.echo(harmless(text, sys.stdout), nl=False)
@@ -175,7 +175,7 @@ def _give(text: str) -> None:
 
 
 def _target(asked: _Options) -> Target:
-    """Return the target, and tell what was chosen and why."""
+    """Return the target, and print what was chosen and why."""
     import asyncio
 
     from antiphon.cli.connect.recipes import Target
@@ -215,7 +215,7 @@ def _tell_models(
     shown = ", ".join(ids[:_SHOWN_MODELS])
     more = f" and {len(ids) - _SHOWN_MODELS} more" if len(ids) > _SHOWN_MODELS else ""
     if not is_given:
-        others = f" (there are {shown}{more}; --model NAME takes another)" if len(ids) > 1 else ""
+        others = f" (of {shown}{more}; --model NAME chooses another)" if len(ids) > 1 else ""
         _note(f"Model: {names[0]}{others}")
     for name in names:
         if name not in ids:
@@ -223,7 +223,7 @@ def _tell_models(
 
 
 def _server(url: str, key_env: str | None) -> Server:
-    """Return the gateway with the key to ask it with, if the environment has one."""
+    """Return the gateway with its key, if the environment has one."""
     import os
 
     from antiphon.cli.remote import Server, named_key, own_server
@@ -234,7 +234,7 @@ def _server(url: str, key_env: str | None) -> Server:
 
 
 async def _ask(server: Server) -> tuple[bool, tuple[ModelDescription, ...]]:
-    """Return whether the gateway wants a key, and what models it has. Raise ClientError."""
+    """Return whether the gateway needs a key, and its models. Raise ClientError."""
     from msgspec.structs import replace
 
     from antiphon.client.errors import AuthFailed
@@ -289,7 +289,7 @@ def _connect(recipe: Recipe, path: Path, asked: _Options, profile: str | None) -
     except CannotMerge as reason:
         _give(piece.paste())
         raise CliError(
-            f"{path} is left as it is: {reason}; put the above into it yourself"
+            f"{path} was not changed: {reason}; add the lines above yourself"
         ) from reason
     if asked.shows_diff:
         _show(change)
@@ -307,10 +307,10 @@ def _print(recipe: Recipe, target: Target, piece: Piece, path: Path) -> None:
         _give(program)
         lines = recipe.run(target)
     else:
-        beside = ", beside what is there" if places.is_there(path) else ""
+        beside = ", and keep the rest of it" if places.is_there(path) else ""
         _note(f"Put this into {path}{beside} (--write does it for you):")
         if beside and recipe.name == "codex":
-            _note("The first two lines must stand above the first [table] of the file.")
+            _note("The first two lines must come before the first [table] of the file.")
         _give(piece.paste())
         lines = recipe.then(target)
     for line in lines:
@@ -327,13 +327,13 @@ def _show(change: Change) -> None:
 
 def _tell_written(change: Change, kept: Path | None, undo: str) -> None:
     if change.is_none:
-        _note(f"{change.path} says so already; nothing was changed.")
+        _note(f"{change.path} is set up already; nothing was changed.")
         return
     if change.before is None:
-        _note(f"Wrote {change.path}, which is new.")
+        _note(f"Created {change.path}.")
     else:
-        _note(f"Changed {change.path}; {kept} is what it was before.")
-    _note(f"To take it back: {undo}")
+        _note(f"Changed {change.path}; the old version is {kept}.")
+    _note(f"To undo this: {undo}")
 
 
 def _undo(recipe: Recipe, path: Path, *, shows_diff: bool) -> None:
@@ -345,16 +345,16 @@ def _undo(recipe: Recipe, path: Path, *, shows_diff: bool) -> None:
         change = plan_undo(path, recipe.piece(Target("", (Model(""),))))
     except CannotMerge as reason:
         raise CliError(
-            f"{path} is left as it is: {reason}; take out what mentions antiphon yourself"
+            f"{path} was not changed: {reason}; remove what mentions antiphon yourself"
         ) from reason
     if shows_diff:
         _show(change)
         return
     apply(change)
     if change.is_none:
-        _note(f"{path} has nothing of ours; nothing was changed.")
+        _note(f"{path} has no settings of antiphon; nothing was changed.")
     elif change.after is None:
-        _note(f"Removed {change.path}, which was not there before.")
+        _note(f"Removed {change.path}, which did not exist before.")
     else:
-        kept = f"; {change.left[0]} is what it was before" if change.left else ""
-        _note(f"Took it out of {change.path}{kept}.")
+        kept = f"; the old version is {change.left[0]}" if change.left else ""
+        _note(f"Removed the settings from {change.path}{kept}.")

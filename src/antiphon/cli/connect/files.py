@@ -215,7 +215,7 @@ def _replace(path: Path, before: str | None, after: str) -> None:
                 os.chown(name, old.st_uid, old.st_gid)
             Path(name).chmod(stat.S_IMODE(old.st_mode))
         if _read(path) != before:
-            raise CliError(f"{path} was changed by somebody else; nothing was done, try again")
+            raise CliError(f"{path} was changed by another program; nothing was written, try again")
         Path(name).replace(path)
     finally:
         Path(name).unlink(missing_ok=True)

@@ -47,7 +47,7 @@ def read_jsonc(text: str) -> Node | None:
     node = _read(text, start, 0)
     end = skip_space(text, node.end)
     if end != len(text):
-        raise _wrong(text, end, "there is something behind the end")
+        raise _wrong(text, end, "there is text after the end")
     return node
 
 

@@ -61,7 +61,7 @@ class TomlPiece(msgspec.Struct, frozen=True):
         merged = put_block(switched, _above_comments(clean, at), block)
         if _is_other(merged, wanted):
             names = ", ".join([*self.keys, self.table[0]])
-            raise CannotMerge(f"one of {names} is there in a form that cannot be added to")
+            raise CannotMerge(f"one of {names} has a form that cannot be extended")
         return merged
 
     def take_out(self, text: str, befores: Sequence[str] = ()) -> str:

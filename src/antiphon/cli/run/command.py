@@ -1,4 +1,4 @@
-"""`antiphon run`: a gateway and a client that uses it, in one command, and then neither."""
+"""`antiphon run`: start a gateway and a client that uses it, and stop both."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ _CLIENTS: Final = ("codex",)  # each has a module, in which it is CLIENT
     metavar="NAME",
     help="The environment variable that holds the upstream's key.",
 )
-@click.option("--profile", metavar="NAME", help="What the upstream is known to do differently.")
-@click.option("--model", "-m", metavar="NAME", help="Which model.  [default: the first listed]")
+@click.option(
+    "--profile", metavar="NAME", help="The kind of server that the upstream is, such as ollama."
+)
+@click.option("--model", "-m", metavar="NAME", help="The model.  [default: the first listed]")
 @click.option(
     "--small/--no-small",
     default=None,
@@ -39,7 +41,7 @@ _CLIENTS: Final = ("codex",)  # each has a module, in which it is CLIENT
 @click.option(
     "--config",
     metavar="FILE",
-    help="A TOML file with settings.  [default: antiphon.toml, if there is one here]",
+    help="A TOML file with settings.  [default: antiphon.toml in this directory, if it exists]",
 )
 @click.argument("arguments", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -49,11 +51,11 @@ def command(
     arguments: tuple[str, ...],
     **flags: Any,  # Any: as `serve` takes them, and config checks them
 ) -> None:
-    """Start a gateway on a free port of this machine and CLIENT against it; stop both.
+    """Start a gateway on a free local port and CLIENT with it; stop both when CLIENT ends.
 
-    What follows `--` goes to the client as it is. Models come from --upstream, else from the
-    providers of the file, else the embedded one answers. Nothing is written into the client's
-    own settings, and its login is neither used nor changed. The exit code is the client's.
+    Arguments after `--` are passed to the client unchanged. Models come from --upstream,
+    otherwise from the providers in the file, otherwise the embedded model answers. The client's
+    own settings are not changed, and its login is not used. The exit code is the client's.
     """
     from antiphon.cli.run.session import Wish, run
 

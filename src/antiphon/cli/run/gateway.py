@@ -79,7 +79,7 @@ class Gateway(msgspec.Struct, frozen=True):
             reply = await remote.fetch("GET", "/models")
         if reply.head.status != 200:
             raise CliError(
-                f"the models are not known: {refusal(reply.head.status, reply.body)}; "
+                f"the models cannot be listed: {refusal(reply.head.status, reply.body)}; "
                 "is the upstream running?"
             )
         return msgspec.json.decode(reply.body, type=Listing)
@@ -129,7 +129,7 @@ def _read_address(process: subprocess.Popen[str], log: Path) -> str:
     watchdog.cancel()
     found = re.search(r"http://\S+", said)
     if found is None:
-        words = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        words = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise CliError(f"the gateway did not start: {words[-1].removeprefix('Error: ')}")
     return found[0]
 
