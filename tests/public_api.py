@@ -41,8 +41,8 @@ PARTS: Final = {
     ),
     "antiphon.protocol.response": ("A response and its token counts.", ["Response", "Usage"]),
     "antiphon.protocol.errors": (
-        "The base of all errors, and the one without a better place.",
-        ["AntiphonError", "BackendError", "OutOfFiles"],
+        "The base of all errors, its three branches, and those without a better place.",
+        ["AntiphonError", "BackendError", "CallerError", "OurFault", "OutOfFiles", "PeerFault"],
     ),
 }
 _INTRODUCTION: Final = """\

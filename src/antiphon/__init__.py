@@ -1,9 +1,10 @@
 """antiphon: the Responses gateway that never lies.
 
 `import antiphon` is cheap: it binds the version and nothing else. `antiphon.Client`,
-`antiphon.AsyncClient`, `antiphon.Provider` and `antiphon.SyncProvider` are imported when they
-are first used. The rooms are imported by name (`antiphon.client`, `antiphon.host`,
-`antiphon.server`, …); `antiphon.testing` holds the public fakes.
+`antiphon.AsyncClient`, `antiphon.Provider`, `antiphon.SyncProvider` and `antiphon.AntiphonError`,
+the base of every error, are imported when they are first used. The rooms are imported by name
+(`antiphon.client`, `antiphon.host`, `antiphon.server`, …); `antiphon.testing` holds the public
+fakes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from antiphon.client import AsyncClient, Client
     from antiphon.host import Provider, SyncProvider
+    from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["AsyncClient", "Client", "Provider", "SyncProvider", "__version__"]
+__all__ = ["AntiphonError", "AsyncClient", "Client", "Provider", "SyncProvider", "__version__"]
 
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "AntiphonError": "protocol.errors",
     "AsyncClient": "client",
     "Client": "client",
     "Provider": "host",

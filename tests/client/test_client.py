@@ -475,7 +475,7 @@ async def test_garbage_in_mid_stream_comes_after_what_was_good(kind: str) -> Non
         seen = await caller.follow(model="m", input="x")
     assert len(seen.events) == 4
     assert isinstance(seen.error, errors.StreamBroken)
-    assert seen.error.code == "invalid_json"
+    assert seen.error.code == "server_invalid_response"
 
 
 async def test_an_error_event_without_an_end_is_told_in_its_words(kind: str) -> None:

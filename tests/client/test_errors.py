@@ -7,11 +7,31 @@ from typing import Any
 import msgspec
 import pytest
 
+import antiphon
 from antiphon.client import errors
-from antiphon.client.errors import error_from_answer, error_from_body, error_from_transport
-from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.client.errors import (
+    error_from_answer,
+    error_from_body,
+    error_from_event,
+    error_from_stream,
+    error_from_transport,
+)
+from antiphon.protocol.errors import (
+    AntiphonError,
+    BackendError,
+    BrokenStream,
+    CallerError,
+    PeerFault,
+)
+from antiphon.protocol.events import ErrorEvent
 from antiphon.transport.secret import Secret
-from antiphon.wires.chat.faults import fault_from_json
+
+_UNREADABLE = "upstream_invalid_response"
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, errors.ClientError)
+]
 
 
 def told(status: int, body: bytes, thread: str | None = None) -> errors.ClientError:
@@ -240,14 +260,23 @@ def test_an_answer_is_no_error(body: bytes) -> None:
         ({"message": "m"}, 502, errors.ServerFailed),
     ],
 )
-def test_what_a_chat_server_says_keeps_its_status(
+def test_an_error_event_in_place_of_an_answer_has_the_status_it_names(
     fault: dict[str, Any], status: int, expected: type[errors.ClientError]
 ) -> None:
-    error = error_from_transport(fault_from_json({"error": fault}))
+    code = str(fault["code"]) if "code" in fault else None
+    event = ErrorEvent(
+        "m" if code else fault["message"], code, fault.get("param"), sequence_number=0
+    )
+    error = error_from_event(event, {"x-request-id": "req_1"})
 
     assert type(error) is expected
-    assert error.status == status
-    assert "upstream" not in f"{error.message} {error.code}"
+    assert (error.status, error.code, error.param) == (status, code, fault.get("param"))
+    assert error.request_id == "req_1"
+
+
+def test_the_type_of_an_error_event_counts_as_well() -> None:
+    event = ErrorEvent("no", "key_7", None, "authentication_error", sequence_number=0)
+    assert type(error_from_event(event, {})) is errors.AuthFailed
 
 
 def test_what_is_wrong_is_named_and_the_wait_is_kept() -> None:
@@ -281,15 +310,30 @@ def test_the_transport_speaks_of_the_server(code: str, expected: type[errors.Cli
 
 def test_the_tree_in_the_docstring_is_the_tree_there_is() -> None:
     tree = errors.__doc__ or ""
-    classes = [
-        value
-        for value in vars(errors).values()
-        if isinstance(value, type) and issubclass(value, errors.ClientError)
-    ]
-    assert classes
-    missing = [cls.__name__ for cls in classes if f"── {cls.__name__} " not in tree]
+    missing = [cls.__name__ for cls in CLASSES if f"── {cls.__name__} " not in tree]
     assert missing == []
     assert issubclass(errors.ClientError, AntiphonError)
+
+
+@pytest.mark.parametrize("error", [BrokenStream("no JSON"), BackendError("m", code=_UNREADABLE)])
+def test_an_answer_that_becomes_unreadable_is_a_broken_stream(
+    error: BackendError | BrokenStream,
+) -> None:
+    found = error_from_stream(error)
+    assert (type(found), found.code) == (errors.StreamBroken, errors.UNREADABLE)
+
+
+def test_every_error_is_the_callers_mistake_or_the_peers_fault() -> None:
+    leaves = [cls for cls in CLASSES if cls is not errors.ClientError]
+    branches = [(issubclass(c, CallerError), issubclass(c, PeerFault)) for c in leaves]
+    assert set(branches) == {(True, False), (False, True)}
+    assert issubclass(errors.BadCall, CallerError)
+    assert issubclass(errors.StreamBroken, PeerFault)
+
+
+def test_the_base_of_all_errors_is_in_the_package() -> None:
+    assert antiphon.AntiphonError is AntiphonError
+    assert issubclass(errors.ClientError, antiphon.AntiphonError)
 
 
 def test_what_is_wrong_with_a_call_is_a_value_error_and_a_timeout_a_timeout() -> None:

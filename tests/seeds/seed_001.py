@@ -73,8 +73,8 @@ _A: Final = (
     Req(
         "22-A4",
         "A4: the provider chooses the endpoint, and both fail with the same errors",
-        "The same until the first event. A stream that breaks later is `StreamBroken` over "
-        "Responses and `ResponseFailed` over chat completions; both hold what came.",
+        "The same class with the same attributes in every situation, before and after output; "
+        "what was produced before a fault is in `partial`.",
     ),
     Req(
         "22-A5",

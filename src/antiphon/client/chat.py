@@ -1,14 +1,14 @@
-"""The other wire: a Responses request said as chat completions, the answer told as events.
+"""The chat wire: a Responses request as chat completions, and the answer as Responses events.
 
-For models and servers that have no Responses API. The events are those of a Responses stream,
-born in the same builder as the gateway's, so that nobody behind this wire sees a difference;
-rules about tools and usage are the gateway's too. What a chat server cannot honour stands in
-`response.antiphon.degraded`. A chat server keeps nothing: a request that points to something
-kept is refused.
+For models and servers without a Responses API. Request, reader, tool rules, builder and usage
+are those of the gateway (`wires.chat.exchange`, `plans.assemble`), so a caller sees the same
+events. What a chat server cannot honour is listed in `response.antiphon.degraded`. A chat server
+stores nothing: a request that refers to something stored is refused.
 
-No I/O here. A fault before the model has said anything is told by `fault` alone, without an
-event, so that the call can be tried again. After that the stream ends in `error` and
-`response.failed`, with everything that was said, and `fault` says why.
+No I/O here. A fault of the server ends the events without a terminal one, as on the Responses
+wire: everything produced comes first, then `fault` holds the error, or an `error` event has the
+server's own words. An answer that is whole but breaks a rule of the request (a required call was
+not made) ends in `response.failed`.
 """
 
 from __future__ import annotations
@@ -16,33 +16,30 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from antiphon.client.errors import BadCall, error_from_transport
+from antiphon.client.errors import BadCall, ClientError, error_from_stream, error_from_transport
+from antiphon.plans.assemble import Assembly
 from antiphon.plans.assess import Checked, check_request
-from antiphon.plans.estimate import estimate_usage
-from antiphon.plans.lift import Raiser
 from antiphon.plans.plan import Plan, make_plan
-from antiphon.plans.tool_gate import gate_for
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.echo import first_response
-from antiphon.protocol.errors import AntiphonError, BackendError, InvalidRequest
+from antiphon.protocol.errors import BackendError, InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import item_type
 from antiphon.protocol.machines.builder import Mint, ResponseBuilder
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Failure
 from antiphon.protocol.sse import MAX_LINE
-from antiphon.wires.chat.emulation import emulate
+from antiphon.wires.chat.exchange import ChatExchange
 from antiphon.wires.chat.profiles import Profile, profile_for
-from antiphon.wires.chat.request import names_in_text, unenforced, write_request
-from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["ChatCall", "ChatWire", "legacy_profile", "read_call"]
 
+_T = TypeVar("_T")
 _ID_BYTES: Final = 24
 _KEPT: Final = ("previous_response_id", "conversation", "prompt", "background")
 # Of the Responses API and of the chat API alike; a server that knows them not says so itself.
@@ -124,8 +121,8 @@ def _unkept(request: CreateResponse) -> list[str]:
 class ChatWire:
     """One request to a chat server, and its answer as events. See `client.wires.Wire`.
 
-    Raise BadCall for a request that no chat server can be asked. `mint` makes ids, `clock`
-    tells the seconds since the epoch.
+    Raise BadCall for a request that cannot be sent to a chat server. `mint` makes ids, `clock`
+    returns the seconds since the epoch.
     """
 
     path = "/chat/completions"
@@ -139,113 +136,94 @@ class ChatWire:
         clock: Callable[[], float] = time.time,
         max_line: int = MAX_LINE,
     ) -> None:
-        profile = legacy_profile() if profile is None else profile
         call = read_call(body)
-        self.fault: AntiphonError | None = None
+        self.fault: ClientError | None = None
         self.is_done = False
-        self._plan = call.plan
         self._clock = clock
-        self._emulation = emulate(call.plan, profile)
-        asked = call.plan if self._emulation is None else self._emulation.plan
-        chat_body, report = write_request(asked, profile)
-        report += unenforced(asked, profile)
-        self._request = msgspec.json.encode(chat_body)
-        names = names_in_text(asked, profile)
-        self._chat = ChatStream(think_tags=profile.think_tags, names=names, max_line=max_line)
-        self._raiser = Raiser(call.plan.toolbox)
-        self._gate = gate_for(call.plan)
-        self._builder = _builder(call, report, mint, int(clock()))
+        self._exchange = ChatExchange(call.plan, profile or legacy_profile(), max_line=max_line)
+        self._builder = _builder(call, self._exchange.degraded, mint, int(clock()))
+        self._assembly = Assembly(call.plan, self._builder)
         self._has_begun = False
 
     @property
     def request(self) -> bytes:
-        """What to post."""
-        return self._request
+        """The body to post."""
+        return self._exchange.body
 
     @property
     def skipped_choices(self) -> int:
-        """How many choices beyond the first the answer has had; only the first is told."""
-        return self._chat.skipped_choices
+        """How many choices beyond the first the answer has had; only the first is read."""
+        return self._exchange.skipped_choices
 
     @property
     def is_ending(self) -> bool:
-        """Say whether the model has stopped: only usage and the end mark can follow, at once.
+        """Whether the model has stopped: only usage and the end mark can follow, at once.
 
-        Some servers keep the line open and send no end mark; there is no need to be patient.
+        Some servers keep the connection open and send no end mark, so do not wait long.
         """
-        return self._chat.has_reason
+        return self._exchange.has_stopped
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that these bytes of a streamed answer cause."""
-        return self._read(lambda: self._chat.feed(data))
+        """Return the events of these bytes of a streamed answer."""
+        return self._read(self._exchange.feed, data)
 
     def end(self, error: BackendError | None = None) -> list[Event]:
-        """Return the last events: the answer was whole, or it failed. `error` says how."""
-        return self._read(lambda: self._chat.end(error))
+        """Return the last events; `error` says how the stream broke, if it did."""
+        return self._read(self._exchange.end, error)
 
     def whole(self, body: bytes) -> list[Event]:
-        """Return the events of an answer that was not streamed: all that a stream would tell."""
-        return self._read(lambda: self._chat.whole(body))
+        """Return the events of an answer that was not streamed, as a stream would have them."""
+        return self._read(self._exchange.whole, body)
 
-    def _read(self, deltas: Callable[[], list[Delta]]) -> list[Event]:
-        if self.is_done:
+    def _read(self, read: Callable[[_T], Sequence[Delta]], given: _T) -> list[Event]:
+        if self.is_done or self.fault is not None:
             return []
         events: list[Event] = []
         try:
-            self._tell(self._raise(deltas()), events)
-            if self._chat.fault is not None:
-                raise self._chat.fault
-        except BackendError as fault:
-            return events + self._fail(fault)
-        return events + self._finish() if self._chat.is_done else events
+            deltas = read(given)
+            if deltas:
+                events += self._begin()
+                events += self._assembly.feed(deltas)
+        except BackendError as error:
+            return events + self._fail(error)
+        if self._exchange.fault is not None:
+            return events + self._break(self._exchange.fault)
+        return events + self._finish() if self._exchange.is_done else events
 
-    def _raise(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
-        """Return what the deltas are to the caller: calls of the tools that were offered."""
-        if self._emulation is not None:
-            deltas = self._emulation.feed(deltas)
-        deltas = self._raiser.feed(deltas)
-        if self._chat.fault is None:
-            return deltas
-        rest = self._emulation.release() if self._emulation is not None else []
-        return [*deltas, *self._raiser.feed(rest), *self._raiser.release()]
-
-    def _tell(self, deltas: Sequence[Delta], events: list[Event]) -> None:
-        """Add what the deltas cause to `events`, which keep it if one of them is a fault."""
-        if deltas and not self._has_begun:
-            self._has_begun = True
-            events += self._builder.start()
-        for delta in deltas:
-            admitted = self._gate.admit(delta)
-            if admitted is not None:
-                events += self._builder.feed(admitted)
+    def _begin(self) -> list[Event]:
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        return self._builder.start()
 
     def _finish(self) -> list[Event]:
-        events = self._builder.close()
-        violation = self._gate.violation()
-        if violation is not None:
-            return events + self._fail(violation)
-        self._note_rest()
+        events, problem = self._assembly.close()
+        if problem is not None:
+            return events + self._fail(problem)
         self.is_done = True
-        return events + self._builder.finish(int(self._clock()))
+        return events + self._assembly.finish(int(self._clock()))
 
-    def _fail(self, fault: BackendError) -> list[Event]:
-        self.fault = fault
-        if not self._has_begun:
-            return []
+    def _fail(self, problem: BackendError) -> list[Event]:
+        """End an answer that breaks a rule of the request as a failed response."""
         self.is_done = True
-        events = self._builder.close("incomplete")
-        self._note_rest()
-        error = error_from_transport(fault)
-        kind = "server_error" if fault.type == BackendError.type else fault.type
-        return events + self._builder.fail(Failure(error.code or kind, error.message), kind)
+        error = error_from_transport(problem)
+        kind = "server_error" if problem.type == BackendError.type else problem.type
+        return self._assembly.fail(Failure(error.code or kind, error.message), kind)
 
-    def _note_rest(self) -> None:
-        """Note what only the end shows: usage that the server did not count."""
-        if self._builder.usage is None:
-            self._builder.note_estimate(estimate_usage(self._plan, self._builder.output))
+    def _break(self, fault: BackendError) -> list[Event]:
+        """Stop at a fault of the server, after everything that the model produced."""
+        events = self._assembly.interrupt() if self._has_begun else []
+        if fault.reported is not None:
+            self.is_done = True
+            return events + self._builder.report(fault.reported)
+        if self._exchange.ended_early:
+            self.is_done = True  # the missing terminal event is the error
+        else:
+            self.fault = error_from_stream(fault)
+        return events
 
 
-def _builder(call: ChatCall, report: list[str], mint: Mint, now: int) -> ResponseBuilder:
+def _builder(call: ChatCall, report: Sequence[str], mint: Mint, now: int) -> ResponseBuilder:
     """Return the builder of the response, with what is known to be degraded."""
     request = call.request
     response = first_response(request, call.checked.degraded, mint("resp"), call.plan.model, now)
@@ -257,6 +235,5 @@ def _builder(call: ChatCall, report: list[str], mint: Mint, now: int) -> Respons
         reasoning_as="summary" if summary else "content",
         is_taken=taken_in(call.plan.items),
     )
-    for what in report:
-        builder.feed(Degraded(what))
+    builder.feed_all(map(Degraded, report))
     return builder

@@ -16,21 +16,23 @@ import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Final, Self, TypedDict, TypeVar, Unpack
+from typing import Final, Self, TypedDict, Unpack
 
 import msgspec
 
 from antiphon.client.conversation import ConversationCache
 from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import (
+    UNREADABLE,
     BadCall,
     ClientError,
     InvalidAnswer,
     OutputMissing,
+    StreamBroken,
     ThreadGone,
     error_from_body,
     error_from_event,
-    error_from_transport,
+    unreadable,
 )
 from antiphon.client.follow import MAX_RECONNECTS, Following
 from antiphon.client.parameters import Params
@@ -53,26 +55,22 @@ from antiphon.client.sender import (
     Sender,
     check_is_stream,
     path_to,
-    unreadable,
     with_query,
 )
 from antiphon.client.session_turn import SessionTurn
 from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
-from antiphon.client.stream import AsyncStream, OpenAnswer, broken, read_batch
+from antiphon.client.stream import AsyncStream, OpenAnswer, read_batch
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.client.wires import Wire
 from antiphon.protocol.codec import decode_response
-from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.response import Response
 from antiphon.transport.http import Head
 from antiphon.transport.stream import ByteStream
 
 __all__ = ["AsyncClient", "ClientOptions"]
-
-_T = TypeVar("_T")
 
 
 class ClientOptions(TypedDict, total=False):
@@ -157,17 +155,12 @@ class AsyncClient:
         self, *, wire_api: WireApi | None = None, **params: Unpack[Params]
     ) -> Response:
         """Ask, and return the response when it is whole. Its `status` says how it ended."""
-        turn = self._prepare(params, wire_api)
-        response = await self._run(turn, self._answer)
-        turn.remember(response)
-        return response
+        async with self._ask(params, wire_api, is_streamed=False) as answer:
+            return await answer.final_response()
 
     def stream(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> AsyncStream:
         """Ask, and return the response as it comes into being. Nothing is sent until entered."""
-        turn = self._prepare(params, wire_api)
-        return AsyncStream(
-            lambda: self._run(turn, self._open), turn.remember, self._sender.redact_error
-        )
+        return self._ask(params, wire_api, is_streamed=True)
 
     def follow(
         self,
@@ -250,104 +243,73 @@ class AsyncClient:
 
     # How a turn is run.
 
-    def _prepare(self, params: Params, wire_api: WireApi | None) -> SessionTurn:
+    def _ask(self, params: Params, wire_api: WireApi | None, *, is_streamed: bool) -> AsyncStream:
         wire = wire_api or self.wire_api
         request = build_request(params, self._tool_limits, wire)
-        return SessionTurn(request, self.cache, wire, self.base_url)
+        turn = SessionTurn(request, self.cache, wire, self.base_url)
+        return AsyncStream(
+            lambda: self._run(turn, is_streamed), turn.remember, self._sender.redact_error
+        )
 
-    async def _run(self, turn: SessionTurn, once: Callable[[SessionTurn], Awaitable[_T]]) -> _T:
+    async def _run(self, turn: SessionTurn, is_streamed: bool) -> OpenAnswer:
         """Run a turn; if the thread cannot be continued, once more with the full history."""
         turn.begin()
         try:
-            return await self._sender.retrying(lambda: once(turn))
+            return await self._sender.retrying(lambda: self._open(turn, is_streamed))
         except (ThreadGone, OutputMissing):
             if not turn.fall_back():
                 raise
-        return await self._sender.retrying(lambda: once(turn))
+        return await self._sender.retrying(lambda: self._open(turn, is_streamed))
 
-    async def _open(self, turn: SessionTurn) -> OpenAnswer:
-        """Return an answer whose first event is here."""
-        wire = turn.wire(is_streamed=True)
-        body = await self._post(turn, wire, is_streamed=True)
-        try:
-            if body.head.content_type.endswith("json"):
-                first = self._events_of(body.head, await self._sender.read(body), wire)
-                wire.is_done = True
-            else:
-                check_is_stream(body.head)
-                first = await read_batch(body, wire)
-        except BackendError as error:
-            raise error_from_transport(error) from error
-        except BaseException:
-            body.close()
-            raise
-        if not first or isinstance(first[0], ErrorEvent):
-            body.close()
-            raise self._false_start(body.head, wire, first)
-        return OpenAnswer(body, wire, first)
-
-    async def _post(self, turn: SessionTurn, wire: Wire, *, is_streamed: bool) -> ByteStream:
-        return await self._sender.post(
+    async def _open(self, turn: SessionTurn, is_streamed: bool) -> OpenAnswer:
+        """Send the request once; return the answer when its first event has arrived."""
+        wire = turn.wire(is_streamed=is_streamed)
+        body = await self._sender.post(
             wire.path,
             wire.request,
             key=turn.idempotency_key,
             thread_id=turn.thread_id,
             is_streamed=is_streamed,
         )
+        try:
+            return await self._begin(body, wire, is_streamed)
+        except BaseException as error:
+            body.close()
+            if isinstance(error, ClientError) and not is_streamed:
+                error.should_retry = False  # the model may have run: do not produce it twice
+            raise
 
-    def _false_start(self, head: Head, wire: Wire, events: list[Event]) -> ClientError:
-        """Return why a stream did not begin: it has no event, or nothing but an error."""
+    async def _begin(self, body: ByteStream, wire: Wire, is_streamed: bool) -> OpenAnswer:
+        """Read the first events, whether or not the answer is streamed as it was asked to be."""
+        kind, ending = body.head.content_type, None
+        if kind.endswith("json") if is_streamed else kind != EVENT_STREAM:
+            events = self._read_whole(body.head, await self._sender.read(body), wire)
+            if not is_streamed and isinstance(events[-1], ResponseQueued | ResponseInProgress):
+                ending = events[-1].response  # in the background: it returns before it is done
+        else:
+            check_is_stream(body.head)
+            events = await read_batch(body, wire)
         if events and isinstance(events[0], ErrorEvent):
-            return error_from_event(events[0], head.headers, redact=self.http.redact)
-        return broken(wire.fault or BrokenStream("the stream has no events"), None)
+            raise error_from_event(events[0], body.head.headers, redact=self.http.redact)
+        if not events:
+            raise _no_events(body.head, wire.fault)
+        return OpenAnswer(body, wire, events, ending)
 
-    async def _answer(self, turn: SessionTurn) -> Response:
-        """Return the whole answer, even of a server that streams although nobody asked."""
-        wire = turn.wire(is_streamed=False)
-        async with await self._post(turn, wire, is_streamed=False) as body:
-            try:
-                if body.head.content_type == EVENT_STREAM:
-                    return await _read_to_end(body, wire)
-                return self._whole(body.head, await self._sender.read(body), wire)
-            except ClientError as error:
-                # Some of the answer was here: it is not produced twice.
-                error.should_retry = False
-                raise
-
-    def _whole(self, head: Head, data: bytes, wire: Wire) -> Response:
-        events = self._events_of(head, data, wire)
-        if len(events) == 1 and isinstance(events[0], ResponseQueued | ResponseInProgress):
-            # In the background: it comes back before it is done.
-            return events[0].response
-        accumulator = ResponseAccumulator()
-        accumulator.feed_all(events)
-        return _finish(accumulator, wire)
-
-    def _events_of(self, head: Head, data: bytes, wire: Wire) -> list[Event]:
-        """Return the events of an answer in one piece. Raise what it amounts to if it is none."""
+    def _read_whole(self, head: Head, data: bytes, wire: Wire) -> list[Event]:
+        """Return the events of an answer in one piece. Raise the error that it is instead."""
         events = wire.whole(data)
-        if events:
+        wire.is_done = True
+        if events and not isinstance(events[0], ErrorEvent):
             return events
-        if (error := error_from_body(data, head.headers, redact=self.http.redact)) is not None:
-            raise error
-        if isinstance(wire.fault, BackendError):
-            raise broken(wire.fault, None)
-        raise unreadable(head, wire.fault.message if wire.fault else "it says nothing")
+        error = error_from_body(data, head.headers, redact=self.http.redact)
+        raise error or _no_events(head, wire.fault)
 
 
-async def _read_to_end(body: ByteStream, wire: Wire) -> Response:
-    accumulator = ResponseAccumulator()
-    while events := await read_batch(body, wire):
-        accumulator.feed_all(events)
-    await body.finish()
-    return _finish(accumulator, wire)
-
-
-def _finish(accumulator: ResponseAccumulator, wire: Wire) -> Response:
-    try:
-        return accumulator.finish()
-    except BrokenStream as error:
-        raise broken(wire.fault or error, accumulator.response) from None
+def _no_events(head: Head, fault: ClientError | None) -> ClientError:
+    """Return why an answer has no events."""
+    if fault is not None and fault.code == UNREADABLE:
+        return unreadable(head.status, head.headers, fault.message)
+    return fault or StreamBroken("the stream has no events", code="stream_broken")
 
 
 def _read_response(body: bytes) -> Response:

@@ -1,7 +1,10 @@
-"""How a call to a Responses server can end badly.
+"""How a call to a server can fail. Both wires, Responses and chat, raise the same errors.
 
-    AntiphonError
-    └── ClientError                 any of these; `status` is the server's, 0 if none was heard
+    AntiphonError                   anything antiphon raises on purpose; `antiphon` exports it
+    └── ClientError                 any error of the client; `status` is 0 if no answer arrived
+        │
+        │   the caller's mistake: all are CallerErrors too
+        │
         ├── BadCall                 the call is wrong; nothing was sent (also a ValueError)
         │   ├── AmbiguousInput      more than one of input, messages and prompt
         │   ├── MissingInput        none of them, or nothing that is new
@@ -16,18 +19,24 @@
         │   ├── ResourceNotFound    404: no such response, model or path
         │   ├── ThreadGone          404, 410, 400, 422, 500: the server lost what we continue from
         │   ├── Conflict            409
-        │   └── RateLimited         429: `retry_after` seconds, if the server says
-        │       └── QuotaExceeded   429 or 402 for lack of money: never tried again
+        │   └── RateLimited         429: `retry_after` seconds, if the server gives them
+        │       └── QuotaExceeded   429 or 402 because no credit is left: never retried
+        │
+        │   the peer's fault: all are PeerFaults too
+        │
         ├── ServerFailed            5xx, or a 200 that holds an error which names no status
-        ├── ServerUnreachable       no connection
+        ├── ServerUnreachable       no connection: refused, unknown host, TLS
         ├── TimedOut                silent for too long (also a TimeoutError); never a cancel
-        ├── InvalidAnswer           what came back is no answer of a Responses server
-        ├── InvalidArguments        a call's arguments cannot be used (also a ValueError)
-        └── StreamBroken            no terminal event: `partial` holds what arrived
+        ├── InvalidAnswer           an answer that cannot be read; check the base URL
+        ├── StreamBroken            no terminal event: `partial` holds what arrived
+        └── InvalidArguments        a call's arguments cannot be used (also a ValueError)
 
-Whether something is worth another try is decided in `transport.retry`, before the first event
-only. Messages never hold keys, nor what was sent as far as we can tell it apart: of a list of
-problems they show where and what, never the input that it repeats.
+The third branch, OurFault, is not the client's own: OutOfFiles, when no file descriptor is left.
+What the model produced before a fault is in `partial`. A response that the server ends as failed
+or incomplete is no error: it is returned, and its `status` says so.
+
+`client.attempts` decides what is retried. Messages never hold keys. Of a list of problems they
+show the place and the reason of each, without the input that the server repeats.
 """
 
 from __future__ import annotations
@@ -38,12 +47,19 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.errors import (
+    AntiphonError,
+    BackendError,
+    BrokenStream,
+    CallerError,
+    PeerFault,
+)
 from antiphon.protocol.events import ErrorEvent
 from antiphon.protocol.response import Response
 from antiphon.wires.chat.faults import fault_from_body, fault_from_json, has_error
 
 __all__ = [
+    "UNREADABLE",
     "AmbiguousInput",
     "AuthFailed",
     "BadCall",
@@ -70,8 +86,14 @@ __all__ = [
     "error_from_answer",
     "error_from_body",
     "error_from_event",
+    "error_from_stream",
     "error_from_transport",
+    "unreadable",
 ]
+
+UNREADABLE: Final = "server_invalid_response"
+"""The code of every error about an answer that cannot be read."""
+
 
 _MAX_SHOWN: Final = 500
 _MAX_MESSAGE: Final = 2000
@@ -102,10 +124,10 @@ _THREAD_CODES: Final = frozenset({"previous_response_not_found", "conversation_n
 
 
 class ClientError(AntiphonError):
-    """A call that did not end well. `request_id` is what to quote to the server's operator.
+    """A call that failed. `request_id` is what to quote to the server's operator.
 
-    `partial` holds what a stream had told before it broke, and `should_retry` what the server
-    itself says about another try; both are None most of the time.
+    `partial` holds what the model produced before a stream broke, and `should_retry` what the
+    server itself says about a retry. Both are None most of the time.
     """
 
     status = 0
@@ -131,7 +153,7 @@ class ClientError(AntiphonError):
         self.request_id = request_id
 
 
-class BadCall(ClientError, ValueError):
+class BadCall(ClientError, CallerError, ValueError):
     """The call is wrong; nothing was sent."""
 
 
@@ -182,8 +204,8 @@ class TooManyTools(BadCall):
         self.max_size = max_size
 
 
-class ServerRefused(ClientError):
-    """The server said no. Only RateLimited may pass by itself."""
+class ServerRefused(ClientError, CallerError):
+    """The server refused (4xx). Only RateLimited may pass by itself."""
 
 
 class ValidationFailed(ServerRefused):
@@ -197,8 +219,8 @@ class ContextTooLong(ValidationFailed):
 class OutputMissing(ValidationFailed):
     """A call in the context has no output. Give one, or go on with a message after it.
 
-    Where the whole history is at hand it is sent once, with an output that says that there is
-    none for each such call.
+    Where the whole history is known it is sent once, with an output for each such call that
+    says that there is none.
     """
 
 
@@ -213,46 +235,46 @@ class ResourceNotFound(ServerRefused):
 class ThreadGone(ServerRefused):
     """The server no longer knows what we continue from.
 
-    The conversation cache forgets the thread. Where the whole history is at hand it is sent
-    once, and nobody sees this error; otherwise send the full history yourself.
+    The conversation cache forgets the thread. Where the whole history is known it is sent once
+    instead of raising this error; otherwise send the full history yourself.
     """
 
     thread: str | None = None
 
 
 class Conflict(ServerRefused):
-    """Somebody else is at it: the same conversation, or the same idempotency key."""
+    """Another request uses the same conversation, or the same idempotency key."""
 
 
 class RateLimited(ServerRefused):
-    """Too many requests; `retry_after` says how long to wait, if the server does."""
+    """Too many requests; `retry_after` is how long to wait, if the server gives it."""
 
 
 class QuotaExceeded(RateLimited):
-    """No money left. Waiting does not help, so nobody tries again."""
+    """No credit is left. Waiting does not help, so it is not retried."""
 
 
-class ServerFailed(ClientError):
-    """The server broke (5xx)."""
+class ServerFailed(ClientError, PeerFault):
+    """The server failed (5xx)."""
 
 
-class ServerUnreachable(ClientError):
-    """Nobody answers at the address."""
+class ServerUnreachable(ClientError, PeerFault):
+    """No connection to the server could be made."""
 
 
-class TimedOut(ClientError, TimeoutError):
-    """The server was silent for too long. This is no cancel: nobody asked to stop."""
+class TimedOut(ClientError, PeerFault, TimeoutError):
+    """The server was silent for too long. This is not a cancellation by the caller."""
 
 
-class InvalidAnswer(ClientError):
-    """What came back is no answer of a Responses server; check the base URL."""
+class InvalidAnswer(ClientError, PeerFault):
+    """The answer is not one of this API and cannot be read; check the base URL."""
 
 
-class InvalidArguments(ClientError, ValueError):
+class InvalidArguments(ClientError, PeerFault, ValueError):
     """The model wrote arguments that cannot be read, or that are not what was asked for."""
 
 
-class StreamBroken(ClientError):
+class StreamBroken(ClientError, PeerFault):
     """The stream ended without its terminal event, or cannot be read further."""
 
 
@@ -267,23 +289,16 @@ _BY_STATUS: Final[dict[int, type[ServerRefused]]] = {
     422: ValidationFailed,
     429: RateLimited,
 }
-# What servers say in many words is recognised where those of chat servers are.
+# Servers word these in many ways; `wires.chat.faults` knows the wordings.
 _SPECIAL: Final[dict[str, type[ServerRefused]]] = {
     "context_length_exceeded": ContextTooLong,
     "insufficient_quota": QuotaExceeded,
 }
-# What the chat wire tells by code; the key is refused under a status of its own.
-_BY_CODE: Final[dict[str, type[ServerRefused]]] = {
-    "upstream_auth": AuthFailed,
-    "rate_limit_exceeded": RateLimited,
-    "model_not_found": ResourceNotFound,
-    **_SPECIAL,
-}
-# Faults that `chat.faults` tells with a status of the gateway's; the server's is in the words.
-_RETOLD: Final = frozenset({"upstream_auth", "upstream_refused", "upstream_error"})
-_HEARD: Final = re.compile(r"the upstream [a-z ]{1,40}\(HTTP (\d{3})\)")
+# For these `wires.chat.faults` has the status of the gateway; the server's is in the message.
+_RESTATED: Final = frozenset({"upstream_auth", "upstream_refused", "upstream_error"})
+_STATUS_IN_MESSAGE: Final = re.compile(r"the upstream [a-z ]{1,40}\(HTTP (\d{3})\)")
 _IS_STATUS: Final = re.compile(r"[45][0-9][0-9]")
-# What errors under a 200 are called, beyond what `chat.faults` knows.
+# Codes and types of errors under a 200, beyond those that `wires.chat.faults` knows.
 _STATUS_OF: Final = {
     "authentication_error": 401,
     "invalid_api_key": 401,
@@ -317,7 +332,7 @@ def error_from_answer(
     """
     verb = "refused" if status < 500 else "failed"
     return _error(
-        _Told(status, body, thread, redact),
+        _ErrorAnswer(status, body, thread, redact),
         f"the server {verb} (HTTP {status})",
         headers,
         retry_after,
@@ -340,41 +355,57 @@ def error_from_body(
     fields = _json(body)
     if not has_error(fields) or "output" in fields or fields.get("object") == "response":
         return None
-    told = _Told(_named_status(fields), body, thread, redact)
-    return _error(told, "the server answered with an error", headers, retry_after)
+    answer = _ErrorAnswer(_named_status(fields), body, thread, redact)
+    return _error(answer, "the server answered with an error", headers, retry_after)
 
 
 def error_from_event(
     event: ErrorEvent, headers: Mapping[str, str], *, redact: Callable[[str], str] = str
 ) -> ClientError:
-    """Return what an `error` event amounts to that comes in place of an answer."""
+    """Return the error for an `error` event that comes instead of an answer."""
     fields = {"message": event.message, "code": event.code, "param": event.param}
+    if event.kind:
+        fields["type"] = event.kind
     data = msgspec.json.encode({"error": fields})
     error = error_from_body(data, headers, redact=redact)
     return error or ServerFailed(redact(event.message), code=event.code, param=event.param)
 
 
-def error_from_transport(error: BackendError) -> ClientError:
-    """Return a fault of the transport, or of the chat wire, in the client's words.
+def error_from_stream(error: BackendError | BrokenStream) -> ClientError:
+    """Return why a stream that has begun cannot be read further."""
+    if isinstance(error, BrokenStream):
+        return StreamBroken(f"the server's answer cannot be used: {error.message}", code=UNREADABLE)
+    found = error_from_transport(error)
+    return StreamBroken(found.message, code=UNREADABLE) if found.code == UNREADABLE else found
 
-    The chat wire tells what the server said, so its faults keep the server's status. Those of
-    the transport have none, because no answer was heard.
+
+def error_from_transport(error: BackendError) -> ClientError:
+    """Return a fault of the transport as an error of the client.
+
+    It has no status, because no answer arrived. The transport writes of upstreams, because it
+    serves the gateway too.
     """
     code = error.code or ""
-    status = 0 if code in _BY_TRANSPORT else _status_heard(error)
-    kind = _BY_TRANSPORT.get(code) or _BY_CODE.get(code) or _by_status(status)
-    return kind(
-        # The transport speaks of upstreams, because that is whom the gateway talks to.
+    return _BY_TRANSPORT.get(code, ServerFailed)(
         error.message.replace("the upstream", "the server"),
-        status=status,
         code=code.replace("upstream_", "server_") or None,
         param=error.param,
         retry_after=error.retry_after,
     )
 
 
-def _status_heard(error: BackendError) -> int:
-    heard = _HEARD.match(error.message) if error.code in _RETOLD else None
+def unreadable(status: int, headers: Mapping[str, str], why: str) -> InvalidAnswer:
+    """Return the error for an answer that cannot be read, of which no event arrived."""
+    return InvalidAnswer(
+        f"{why}; check the base URL",
+        status=status,
+        code=UNREADABLE,
+        request_id=headers.get("x-request-id"),
+    )
+
+
+def _server_status(error: BackendError) -> int:
+    heard = _STATUS_IN_MESSAGE.match(error.message) if error.code in _RESTATED else None
     return int(heard[1]) if heard else error.status
 
 
@@ -386,8 +417,8 @@ def _by_status(status: int) -> type[ClientError]:
     return _BY_STATUS.get(status, ServerRefused)
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """An answer that is an error, and what is known of its request."""
+class _ErrorAnswer(msgspec.Struct, frozen=True):
+    """An error as the server answered it, and what is known of its request."""
 
     status: int
     body: bytes
@@ -396,39 +427,39 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def _error(
-    told: _Told, lead: str, headers: Mapping[str, str], retry_after: float | None
+    answer: _ErrorAnswer, lead: str, headers: Mapping[str, str], retry_after: float | None
 ) -> ClientError:
-    fields = _error_fields(_json(told.body))
+    fields = _error_fields(_json(answer.body))
     code = _string(fields, "code") or _string(fields, "type")
     message, param = _string(fields, "message"), _string(fields, "param")
-    kind = _SPECIAL.get(fault_from_body(told.status, told.body).code or "")
-    if kind is None and _is_thread_gone(told, code, f"{message} '{param}'"):
+    kind = _SPECIAL.get(fault_from_body(answer.status, answer.body).code or "")
+    if kind is None and _is_thread_gone(answer, code, f"{message} '{param}'"):
         kind = ThreadGone
-    if kind is None and told.status in (400, 422) and _OUTPUT_WORDS.search(message):
+    if kind is None and answer.status in (400, 422) and _OUTPUT_WORDS.search(message):
         kind = OutputMissing
-    shown = told.redact(message)[:_MAX_MESSAGE] or _shown(told) or _NO_REASON
-    error = (kind or _by_status(told.status))(
+    shown = answer.redact(message)[:_MAX_MESSAGE] or _shown(answer) or _NO_REASON
+    error = (kind or _by_status(answer.status))(
         f"{lead}: {shown}",
-        status=told.status,
-        code=told.redact(code)[:_MAX_CODE] or None,
-        param=told.redact(param)[:_MAX_CODE] or None,
+        status=answer.status,
+        code=answer.redact(code)[:_MAX_CODE] or None,
+        param=answer.redact(param)[:_MAX_CODE] or None,
         retry_after=retry_after,
         request_id=headers.get("x-request-id"),
     )
     error.should_retry = _SHOULD_RETRY.get(headers.get("x-should-retry", ""))
     if isinstance(error, ThreadGone):
-        error.thread = told.thread
+        error.thread = answer.thread
     return error
 
 
-def _is_thread_gone(told: _Told, code: str, words: str) -> bool:
+def _is_thread_gone(answer: _ErrorAnswer, code: str, words: str) -> bool:
     if code in _THREAD_CODES:
-        return told.status < 500
-    if not told.thread or told.status not in _MAY_BE_LOST or code == "model_not_found":
+        return answer.status < 500
+    if not answer.thread or answer.status not in _MAY_BE_LOST or code == "model_not_found":
         return False
-    if told.status != 404:
+    if answer.status != 404:
         return bool(_LOST_WORDS.search(words))
-    named = re.search(rf"(?<![\w-]){re.escape(told.thread)}(?![\w-])", words)
+    named = re.search(rf"(?<![\w-]){re.escape(answer.thread)}(?![\w-])", words)
     return bool(named or _THREAD_WORDS.search(words))
 
 
@@ -439,7 +470,7 @@ def _named_status(fields: dict[str, Any]) -> int:
     if _IS_STATUS.fullmatch(code):
         return int(code)
     named = _STATUS_OF.get(code) or _STATUS_OF.get(_string(error, "type"))
-    return named or _status_heard(fault_from_json(fields))
+    return named or _server_status(fault_from_json(fields))
 
 
 def _json(body: bytes) -> Any:  # Any: whatever JSON there is, None if it is none
@@ -463,8 +494,8 @@ def _error_fields(fields: object) -> dict[str, Any]:
 def _reason(message: object) -> str:
     """Return a message as one text; of a list of problems, where and what each of them is."""
     if isinstance(message, list):
-        told = [_problem(entry) for entry in message if isinstance(entry, dict)]
-        return "; ".join(filter(None, told)) or _NO_REASON
+        problems = [_problem(entry) for entry in message if isinstance(entry, dict)]
+        return "; ".join(filter(None, problems)) or _NO_REASON
     return _without_input(message) if isinstance(message, str) else ""
 
 
@@ -475,9 +506,9 @@ def _without_input(message: str) -> str:
     if not mark or "'loc': " not in before:
         return message
     found = _PROBLEM.findall(message)
-    told = [f"{'.'.join(_STEP.findall(place))}: {one or other}" for place, one, other in found]
+    problems = [f"{'.'.join(_STEP.findall(place))}: {one or other}" for place, one, other in found]
     # vLLM prints them twice.
-    return "; ".join(dict.fromkeys(told)) or before
+    return "; ".join(dict.fromkeys(problems)) or before
 
 
 def _problem(entry: dict[str, Any]) -> str:
@@ -493,6 +524,6 @@ def _string(fields: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _shown(told: _Told) -> str:
-    text = told.redact(told.body.decode("utf-8", "replace"))
+def _shown(answer: _ErrorAnswer) -> str:
+    text = answer.redact(answer.body.decode("utf-8", "replace"))
     return " ".join(text[:_MAX_SHOWN].split())

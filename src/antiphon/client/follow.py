@@ -15,29 +15,21 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from antiphon.client.errors import (
-    ClientError,
-    InvalidAnswer,
-    ServerUnreachable,
-    StreamBroken,
-    TimedOut,
-    error_from_event,
-)
+from antiphon.client.attempts import Attempts
+from antiphon.client.errors import ClientError, InvalidAnswer, error_from_event
 from antiphon.client.sender import Sender, with_query
 from antiphon.client.stream import OpenAnswer, broken
 from antiphon.client.wires import ResponsesWire
 from antiphon.protocol.codec import decode_response
-from antiphon.protocol.errors import AntiphonError, BrokenStream
+from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, is_terminal
 from antiphon.protocol.response import DONE_STATUSES, Response
-from antiphon.transport.retry import retry_delay
 
 __all__ = ["MAX_RECONNECTS", "Following"]
 
 MAX_RECONNECTS: Final = 10
 
 _log: Final = logging.getLogger("antiphon.client")
-_LOST: Final = (ServerUnreachable, StreamBroken, TimedOut)
 _LONGEST_WAIT: Final = 8.0
 
 
@@ -50,19 +42,23 @@ class Following:
         self, sender: Sender, path: str, *, after: int | None, max_reconnects: int
     ) -> None:
         self.is_done = False
-        self.fault: AntiphonError | None = None
+        self.fault: ClientError | None = None
         self.ending: Response | None = None
         self._sender = sender
         self._path = path
         self._after = after
-        self._max_reconnects = max_reconnects
+        self._attempts = Attempts(
+            max_reconnects + 1,
+            gives_up_on=(),
+            budget=float("inf"),
+            longest_wait=_LONGEST_WAIT,
+        )
         self._is_closed = False
         self._has_numbers = True
         self._answer: OpenAnswer | None = None
         self._wire = ResponsesWire({})
         self._is_empty = True
         """Whether the connection had no event yet."""
-        self._failures = 0
 
     async def begin(self) -> Following:
         """Connect; raise ClientError if the server refuses."""
@@ -83,7 +79,7 @@ class Following:
                 await self._note_failure(error)
                 continue
             if events:
-                self._failures = 0
+                self._attempts.start_over()
                 return events
         return []
 
@@ -150,7 +146,9 @@ class Following:
         Then the server has no event for us, and ends its stream properly. Without its end mark
         that is believed only the second time.
         """
-        is_proper = self._wire.fault is None and (self._wire.has_end_mark or self._failures > 0)
+        is_proper = self._wire.fault is None and (
+            self._wire.has_end_mark or self._attempts.failed > 0
+        )
         if not self._is_empty or not is_proper:
             return False
         try:
@@ -166,26 +164,13 @@ class Following:
     async def _note_failure(self, error: ClientError) -> None:
         """Wait before the next connection, or note the error if there is to be none."""
         self._hang_up()
-        self._failures += 1
-        wait = self._wait_after(error)
-        if wait is None:
+        wait = self._attempts.wait_after(error, self._sender.jitter())
+        # Without numbers, new events cannot be told from those that were seen.
+        if wait is None or self._is_closed or not self._has_numbers:
             self.fault = error
             return
         _log.debug("lost the events of a response; connecting again in %.2f s", wait)
         await self._sender.sleep(wait)
-
-    def _wait_after(self, error: ClientError) -> float | None:
-        if self._is_closed or not self._has_numbers:
-            return None  # without numbers, new events cannot be told from those that were seen
-        wait = retry_delay(
-            503 if isinstance(error, _LOST) else error.status,
-            self._failures,
-            error.retry_after,
-            self._sender.jitter(),
-            budget=float("inf"),
-            max_attempts=self._max_reconnects + 1,
-        )
-        return None if wait is None else max(min(wait, _LONGEST_WAIT), error.retry_after or 0.0)
 
     def _hang_up(self) -> None:
         if self._answer is not None:

@@ -13,31 +13,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from antiphon.client.attempts import Attempts
 from antiphon.client.errors import (
     BadCall,
     ClientError,
     InvalidAnswer,
-    QuotaExceeded,
-    ServerUnreachable,
-    StreamBroken,
-    TimedOut,
     error_from_answer,
     error_from_transport,
+    unreadable,
 )
 from antiphon.client.settings import Settings, Timeouts
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import Head, HttpClient
-from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
+from antiphon.transport.retry import read_retry_after
 from antiphon.transport.stream import ByteStream, open_stream
 
-__all__ = ["EVENT_STREAM", "Sender", "check_is_stream", "path_to", "unreadable", "with_query"]
+__all__ = ["EVENT_STREAM", "Sender", "check_is_stream", "path_to", "with_query"]
 
 EVENT_STREAM: Final = "text/event-stream"
 
 _log: Final = logging.getLogger("antiphon.client")
 _MAX_ERROR: Final = 1024 * 1024
-# What was slow, unreadable or unpaid will be so again.
-_HOPELESS: Final = (TimedOut, InvalidAnswer, QuotaExceeded)
 _T = TypeVar("_T")
 
 
@@ -64,8 +60,8 @@ class Sender:
         self._max_retries = max_retries
 
     async def retrying(self, once: Callable[[], Awaitable[_T]]) -> _T:
-        """Do it until it works, or until another attempt would not help. Raise ClientError."""
-        attempt, budget, may_ask_again = 1, WAIT_BUDGET, self._asks_for_key
+        """Run `once` until it succeeds, or until a retry would not help. Raise ClientError."""
+        attempts, may_ask_again = Attempts(self._max_retries + 1), self._asks_for_key
         while True:
             try:
                 return await once()
@@ -76,15 +72,16 @@ class Sender:
                     continue
                 self.redact_error(error)
                 self._hint(error)
-                wait = self._wait_after(error, attempt, budget)
+                wait = attempts.wait_after(error, self.jitter())
                 if wait is None:
                     raise
                 _log.debug(
-                    "attempt %d failed (HTTP %d); next in %.2f s", attempt, error.status, wait
+                    "attempt %d failed (HTTP %d); next in %.2f s",
+                    attempts.failed,
+                    error.status,
+                    wait,
                 )
             await self.sleep(wait)
-            attempt += 1
-            budget -= wait
 
     async def fetch(
         self,
@@ -179,19 +176,6 @@ class Sender:
             redact=self.http.redact,
         )
 
-    def _wait_after(self, error: ClientError, attempt: int, budget: float) -> float | None:
-        if isinstance(error, _HOPELESS) or error.should_retry is False:
-            return None
-        is_lost = isinstance(error, ServerUnreachable | StreamBroken) or error.should_retry
-        return retry_delay(
-            503 if is_lost else error.status,
-            attempt,
-            error.retry_after,
-            self.jitter(),
-            budget=budget,
-            max_attempts=self._max_retries + 1,
-        )
-
     def _hint(self, error: ClientError) -> None:
         """Name the usual mistake when nothing is found at the path."""
         if error.status == 404 and not urlsplit(self.base_url).path:
@@ -217,17 +201,10 @@ def check_is_stream(head: Head) -> None:
     Some servers name no type, or that of any text; their bytes will show what they are.
     """
     if head.content_type not in (EVENT_STREAM, "text/plain", ""):
-        raise unreadable(head, f"it is {head.content_type[:80]}, not a stream of events")
-
-
-def unreadable(head: Head, why: str) -> InvalidAnswer:
-    """Return the error for an answer that no Responses server gives."""
-    return InvalidAnswer(
-        f"the server's answer is none of a Responses server: {why}; check the base URL",
-        status=head.status,
-        code="server_invalid_response",
-        request_id=head.headers.get("x-request-id"),
-    )
+        kind = head.content_type[:80]
+        raise unreadable(
+            head.status, head.headers, f"the server's answer is {kind}, not a stream of events"
+        )
 
 
 def _is_success(head: Head) -> bool:

@@ -18,9 +18,9 @@ from operator import length_hint
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from antiphon.client.errors import ClientError, StreamBroken, error_from_transport
+from antiphon.client.errors import ClientError, StreamBroken
 from antiphon.client.wires import TERMINAL, Wire
-from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
+from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.partial_items import join_halves, split_half
@@ -60,7 +60,7 @@ class Source(Protocol):
         ...
 
     @property
-    def fault(self) -> AntiphonError | None:
+    def fault(self) -> ClientError | None:
         """Why it is impossible to read further."""
         ...
 
@@ -90,10 +90,11 @@ class Source(Protocol):
 class OpenAnswer:
     """An answer that has begun: the bytes, the wire that reads them, and the first events."""
 
-    ending = None
-
-    def __init__(self, body: ByteStream, wire: Wire, first: list[Event]) -> None:
+    def __init__(
+        self, body: ByteStream, wire: Wire, first: list[Event], ending: Response | None = None
+    ) -> None:
         self.body: Final = body
+        self.ending: Final = ending
         self._wire: Final = wire
         self._first = first
 
@@ -108,7 +109,7 @@ class OpenAnswer:
         return self.body.is_behind
 
     @property
-    def fault(self) -> AntiphonError | None:
+    def fault(self) -> ClientError | None:
         """Why it is impossible to read further."""
         return self._wire.fault
 
@@ -337,7 +338,7 @@ class AsyncStream:
         self._fault = self._broken(source.fault or fault)
         raise self._fault
 
-    def _broken(self, fault: AntiphonError) -> ClientError:
+    def _broken(self, fault: ClientError | BrokenStream) -> ClientError:
         error = broken(fault, self._accumulator.response)
         self._redact(error)
         return error
@@ -379,12 +380,10 @@ def has_more_waiting(stream: AsyncStream) -> bool:
     return stream._source is not None and stream._source.is_behind
 
 
-def broken(fault: AntiphonError, partial: Response | None) -> ClientError:
+def broken(fault: ClientError | BrokenStream, partial: Response | None) -> ClientError:
     """Return a fault of the stream as the caller gets it, with what arrived before it."""
     if isinstance(fault, ClientError):
         error = fault
-    elif isinstance(fault, BackendError):
-        error = error_from_transport(fault)
     else:
         error = StreamBroken(fault.message, code=fault.code)
     error.partial = partial

@@ -1,9 +1,9 @@
 """From the bytes of an answer to events, without I/O.
 
-A wire knows what to post, and turns what comes back into events: `feed` for each piece of a
-streamed answer, `end` once when it stops, `whole` for an answer in one piece. What was read
-before a fault is returned before the fault is told: `fault` holds it. `client.chat` has the
-other wire, for servers that speak chat completions; both tell the same events.
+A wire knows what to post, and turns the answer into events: `feed` for each piece of a streamed
+answer, `end` once when it stops, `whole` for an answer in one piece. Everything read before a
+fault is returned first; then `fault` holds the error to raise. `client.chat` has the other wire,
+for servers that speak chat completions. Both return the same events and the same errors.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from antiphon.client.errors import ClientError, error_from_stream
 from antiphon.protocol.codec import decode_event, decode_events, decode_response
-from antiphon.protocol.errors import AntiphonError, BackendError, BrokenStream
+from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import (
     Event,
     ResponseCompleted,
@@ -42,28 +43,28 @@ _EVENT_OF: Final[dict[str, Callable[..., Event]]] = {
 
 
 class Wire(Protocol):
-    """One way of asking and of reading the answer."""
+    """How to ask one kind of server, and how to read its answer."""
 
     path: str
     """Where to post, below the base URL."""
-    fault: AntiphonError | None
-    """What makes it impossible to read further."""
+    fault: ClientError | None
+    """Why the answer cannot be read further."""
     is_done: bool
-    """Whether all has been said; what follows is not read."""
+    """Whether the answer has ended; what follows is not read."""
 
     @property
     def is_ending(self) -> bool:
-        """Whether all that matters has been said; what may follow comes at once."""
+        """Whether the model has stopped; what may still follow comes at once."""
         ...
 
     @property
     def skipped_choices(self) -> int:
-        """How many answers beyond the first there were; only chat servers have any."""
+        """How many answers beyond the first there were; only chat servers send any."""
         ...
 
     @property
     def request(self) -> bytes:
-        """What to post."""
+        """The body to post."""
         ...
 
     def feed(self, data: bytes) -> list[Event]:
@@ -71,7 +72,7 @@ class Wire(Protocol):
         ...
 
     def end(self, error: BackendError | None = None) -> list[Event]:
-        """Return what the end of the stream tells; `error` says how it broke, if it did."""
+        """Return the events of the end of the stream; `error` says how it broke, if it did."""
         ...
 
     def whole(self, body: bytes) -> list[Event]:
@@ -87,16 +88,16 @@ class ResponsesWire:
     skipped_choices = 0
 
     def __init__(self, body: dict[str, Any], max_line: int = MAX_LINE) -> None:
-        self.fault: AntiphonError | None = None
+        self.fault: ClientError | None = None
         self.is_done = False
         self.has_end_mark = False
-        """Whether the server marked the end of its stream, as not all do."""
+        """Whether the server sent the end mark `[DONE]`, which not all servers do."""
         self._body = body
         self._sse = SseDecoder(max_line)
 
     @property
     def request(self) -> bytes:
-        """What to post."""
+        """The body to post."""
         return msgspec.json.encode(self._body)
 
     def feed(self, data: bytes) -> list[Event]:
@@ -105,26 +106,26 @@ class ResponsesWire:
         try:
             self.is_done = self.has_end_mark = decode_events(self._sse.feed_lines(data), events)
         except BrokenStream as error:
-            self.fault = error
+            self.fault = error_from_stream(error)
         if not _ENDS.isdisjoint(map(type, events)):
             self.is_done = True
         return events
 
     def end(self, error: BackendError | None = None) -> list[Event]:
-        """Return the last event, if the blank line after it is missing. It may be torn."""
-        self.fault = self.fault or error
+        """Return the last event, if only the blank line after it is missing."""
+        if error is not None:
+            self.fault = self.fault or error_from_stream(error)
         try:
             return [decode_event(frame.data) for frame in self._sse.end() if frame.data != _DONE]
-        except BrokenStream as fault:
-            self.fault = self.fault or fault
+        except BrokenStream:  # it is torn, as in any stream that is cut
             return []
 
     def whole(self, body: bytes) -> list[Event]:
-        """Return the one event that says all of an answer that was not streamed."""
+        """Return the one event that holds an answer that was not streamed."""
         try:
             response = decode_response(body)
         except BrokenStream as error:
-            self.fault = error
+            self.fault = error_from_stream(error)
             return []
         return [_event_of(response)]
 

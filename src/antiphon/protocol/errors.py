@@ -32,6 +32,8 @@ hold keys, cookies or bodies.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 __all__ = [
     "AntiphonError",
     "BackendError",
@@ -41,6 +43,7 @@ __all__ = [
     "Conflict",
     "ContextOverflow",
     "ConversationLocked",
+    "ErrorObject",
     "Forbidden",
     "InvalidRequest",
     "KeyRevoked",
@@ -186,6 +189,15 @@ class PeerFault(AntiphonError):
     type = "upstream_error"
 
 
+class ErrorObject(NamedTuple):
+    """An error object that an upstream put into its answer, in the upstream's own words."""
+
+    message: str
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+
+
 class BackendError(PeerFault):
     """The model's side refused, broke off or talked nonsense.
 
@@ -199,6 +211,8 @@ class BackendError(PeerFault):
     code = "upstream_error"
     upstream_status: int | None = None
     """The HTTP status that the upstream answered with, if it refused by one."""
+    reported: ErrorObject | None = None
+    """The error object in the stream or under the 200 that this error comes from, if any."""
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
+from msgspec import UNSET
 
 from antiphon.protocol.call_ids import MAX_CALL_ID, CallIds
 from antiphon.protocol.deltas import (
@@ -51,7 +52,7 @@ from antiphon.protocol.deltas import (
     TierUsed,
     UsageKnown,
 )
-from antiphon.protocol.errors import BackendError
+from antiphon.protocol.errors import BackendError, ErrorObject
 from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
@@ -60,6 +61,7 @@ from antiphon.protocol.events import (
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
+    ErrorEvent,
     Event,
     ImageCompleted,
     ImageGenerating,
@@ -244,6 +246,13 @@ class ResponseBuilder:
     def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
         """Close what is open and end the response as failed: the error event, then the end."""
         return self._fail(failure, kind, is_kept=True)
+
+    def report(self, error: ErrorObject) -> list[Event]:
+        """Return the event of an error that the upstream reports. It does not end the response."""
+        kind, number = error.type or UNSET, self._sequence
+        said = (error.message, error.code, error.param, kind)
+        self._emit(ErrorEvent(*said, sequence_number=number))
+        return self._take()
 
     def retract(self, failure: Failure) -> list[Event]:
         """Replace a terminal event that was built but not sent by a failure.

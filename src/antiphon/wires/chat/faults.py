@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.protocol.errors import BackendError, ContextOverflow
+from antiphon.protocol.errors import BackendError, ContextOverflow, ErrorObject
 
 __all__ = ["fault_from_body", "fault_from_json", "has_error"]
 
@@ -130,7 +130,10 @@ def fault_from_json(value: object) -> BackendError:
     words = _read_words(value)
     names = {(words.code or "").lower(), (words.kind or "").lower()}
     named = next((_STATUS_OF[name] for name in names if name in _STATUS_OF), 502)
-    return _fault(words.status or named, words, None)
+    error = _fault(words.status or named, words, None)
+    code = words.code or (str(words.status) if words.status else None)
+    error.reported = ErrorObject(words.message, words.kind, code, words.param)
+    return error
 
 
 def _fault(status: int, words: _Words, retry_after: float | None) -> BackendError:

@@ -110,7 +110,8 @@ class ChatStream:
         self._details = DetailReader()
         self._room = max_output
         self._reason: StopReason | None = None
-        self._has_frames = False
+        self.has_frames = False
+        """Whether a streamed answer had any event."""
         self._has_spoken = False
         self._has_content = False
         self._has_sources = False
@@ -155,7 +156,7 @@ class ChatStream:
             self._take_rest()
             if not self.is_done and not self.has_reason:
                 raise error or (
-                    _closed() if self._has_frames else invalid_answer("it has no events")
+                    _closed() if self.has_frames else invalid_answer("it has no events")
                 )
             self._finish()
         except BackendError as fault:
@@ -200,7 +201,7 @@ class ChatStream:
 
     def _take_frame(self, frame: Frame) -> None:
         data = frame.data
-        self._has_frames = True
+        self.has_frames = True
         if self.is_done or not data:
             return
         if frame.event == "error":

@@ -1,0 +1,101 @@
+"""One request to a chat completions server, and its answer as deltas. No I/O.
+
+    request   plan -> emulation -> body
+    answer    bytes -> ChatStream -> emulation -> lifter -> deltas
+
+The deltas are about the caller's own tools: calls of the functions that stood for them in the
+request are lifted back. Nothing is raised for what the server does wrong: everything read before
+a fault is returned, and `fault` holds the fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from antiphon.plans.lift import Raiser
+from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import Delta
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.sse import MAX_LINE
+from antiphon.wires.chat.emulation import emulate
+from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.chat.request import encode_request, names_in_text, unenforced
+from antiphon.wires.chat.stream import ChatStream
+
+__all__ = ["ChatExchange"]
+
+_T = TypeVar("_T")
+
+
+class ChatExchange:
+    """The body to post for a plan, and the reader of what comes back."""
+
+    def __init__(self, plan: Plan, profile: Profile, *, max_line: int = MAX_LINE) -> None:
+        self._emulation = emulate(plan, profile)
+        sent = plan if self._emulation is None else self._emulation.plan
+        self.body, report = encode_request(sent, profile)
+        self.degraded = (*report, *unenforced(sent, profile))
+        """What the server cannot honour, as far as the request shows."""
+        self._stream = ChatStream(
+            think_tags=profile.think_tags, names=names_in_text(sent, profile), max_line=max_line
+        )
+        self._lifter = Raiser(plan.toolbox)
+        self._is_at_end = False
+        self._is_whole = False
+        self._cut: BackendError | None = None
+
+    @property
+    def fault(self) -> BackendError | None:
+        """Why the answer cannot be read further."""
+        return self._stream.fault
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the fault is only that a stream ended, in good order, before the answer did."""
+        if self.fault is None or self.fault is self._cut or self._is_whole:
+            return False
+        is_empty = self._is_at_end and not self._stream.has_frames
+        return is_empty or self.fault.code == "upstream_closed"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is complete."""
+        return self._stream.is_done
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the model has stopped, so that only usage and the end mark can follow."""
+        return self._stream.has_reason
+
+    @property
+    def skipped_choices(self) -> int:
+        """How many choices beyond the first the answer has had; only the first is read."""
+        return self._stream.skipped_choices
+
+    def feed(self, data: bytes) -> Sequence[Delta]:
+        """Return the deltas of these bytes of a streamed answer."""
+        return self._read(self._stream.feed, data)
+
+    def end(self, error: BackendError | None = None) -> Sequence[Delta]:
+        """Return the deltas of the end of the stream; `error` says how it broke, if it did."""
+        self._is_at_end, self._cut = True, error
+        return self._read(self._stream.end, error)
+
+    def whole(self, body: bytes) -> Sequence[Delta]:
+        """Return the deltas of an answer that was not streamed."""
+        self._is_whole = True
+        return self._read(self._stream.whole, body)
+
+    def _read(self, read: Callable[[_T], list[Delta]], given: _T) -> Sequence[Delta]:
+        try:
+            deltas: Sequence[Delta] = read(given)
+        except BackendError:  # `fault` holds it
+            deltas = ()
+        if self._emulation is not None:
+            deltas = self._emulation.feed(deltas)
+        deltas = self._lifter.feed(deltas)
+        if self.fault is None:
+            return deltas
+        held = self._emulation.release() if self._emulation is not None else []
+        return [*deltas, *self._lifter.feed(held), *self._lifter.release()]
