@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ class Request:
 
 @dataclass
 class Connection:
-    """The server's side of a connection: write anything, wait until the client is gone."""
+    """The server's side of a connection: write anything, wait until the client has closed."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -77,7 +78,9 @@ def reply(
 
 
 @asynccontextmanager
-async def raw_server(script: Script) -> AsyncIterator[RawServer]:
+async def raw_server(
+    script: Script, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[RawServer]:
     """Serve on an ephemeral port of the loopback; the script answers each request."""
     seen = RawServer()
     tasks: set[asyncio.Task[None]] = set()
@@ -97,9 +100,10 @@ async def raw_server(script: Script) -> AsyncIterator[RawServer]:
             writer.transport.abort()
             tasks.discard(task)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**20)
+    server = await asyncio.start_server(serve, host, 0, limit=2**20, ssl=tls)
     port = server.sockets[0].getsockname()[1]
-    seen.url = f"http://127.0.0.1:{port}"
+    name = f"[{host}]" if ":" in host else host
+    seen.url = f"{'https' if tls else 'http'}://{name}:{port}"
     try:
         yield seen
     finally:

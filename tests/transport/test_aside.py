@@ -16,7 +16,7 @@ PATIENCE = 60.0
 
 @asynccontextmanager
 async def busy() -> AsyncIterator[None]:
-    """Keep the thread busy meanwhile, so that all that comes has to wait."""
+    """Keep the thread busy, so that all that comes has to wait."""
     has_begun, may_end = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

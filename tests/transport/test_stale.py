@@ -1,4 +1,4 @@
-"""Reused connections that the peer has closed meanwhile: not an attempt, not an error."""
+"""Reused connections that the peer has closed: not an attempt, not an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from antiphon.protocol.errors import BackendError
-from antiphon.transport import wire
 from antiphon.transport.http import HttpClient, Limits
 from antiphon.transport.stream import open_stream
 from tests.transport.raw import Connection, RawServer, Request, raw_server, reply
@@ -21,13 +20,6 @@ REQUESTS = {
     "large": ("POST", b"x" * (3 * MIB)),
     "without a body": ("GET", None),
 }
-
-
-@pytest.fixture(params=[True, False], ids=["written here", "by the library"])
-def is_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Run a test as it is, and with a library that looks different inside."""
-    monkeypatch.setattr(wire, "_IS_KNOWN", request.param)
-    return bool(request.param)
 
 
 @pytest.fixture
@@ -62,7 +54,7 @@ class OneAnswerEach:
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize(("method", "body"), REQUESTS.values(), ids=REQUESTS)
 async def test_a_request_on_a_stale_connection_goes_again_on_a_fresh_one(
-    method: str, body: bytes | None, is_reset: bool, client: HttpClient, is_known: bool
+    method: str, body: bytes | None, is_reset: bool, client: HttpClient
 ) -> None:
     async with raw_server(OneAnswerEach(is_reset=is_reset)) as server:
         answers = [await client.fetch(method, server.url, body=body) for _ in range(3)]
@@ -72,18 +64,14 @@ async def test_a_request_on_a_stale_connection_goes_again_on_a_fresh_one(
     assert all(request.body == (body or b"") for request in server.requests)
 
 
-async def test_a_stream_on_a_stale_connection_begins_on_a_fresh_one(
-    client: HttpClient, is_known: bool
-) -> None:
+async def test_a_stream_on_a_stale_connection_begins_on_a_fresh_one(client: HttpClient) -> None:
     async with raw_server(OneAnswerEach()) as server:
         for _ in range(3):
             async with await open_stream(client, server.url, b"{}") as stream:
                 assert await stream.read_all(100) == b"{}"
 
 
-async def test_other_idle_connections_are_not_tried_after_a_stale_one(
-    client: HttpClient, is_known: bool
-) -> None:
+async def test_other_idle_connections_are_not_tried_after_a_stale_one(client: HttpClient) -> None:
     async with raw_server(OneAnswerEach()) as server:
         await _fill_pool(client, server, 4)
         before = len(server.requests)
@@ -92,9 +80,7 @@ async def test_other_idle_connections_are_not_tried_after_a_stale_one(
     assert len(server.requests) - before == 2
 
 
-async def test_a_fresh_connection_that_breaks_is_an_error(
-    client: HttpClient, is_known: bool
-) -> None:
+async def test_a_fresh_connection_that_breaks_is_an_error(client: HttpClient) -> None:
     has_begun = False
 
     async def answer(_: Request, connection: Connection) -> None:

@@ -139,7 +139,7 @@ async def test_what_came_before_a_reset_is_read_before_it_is_raised() -> None:
         assert await anext(stream) == b"one"
         go.set()
         await gone.wait()
-        # Nobody reads while the piece and the end of the connection arrive.
+        # There is no read while the piece and the end of the connection arrive.
         for _ in range(20):
             await asyncio.sleep(0.005)
         assert await anext(stream) == b"two"

@@ -1,11 +1,11 @@
-"""Work that would hold up the event loop, done beside it, one piece after the other.
+"""Run work that would block the event loop in a thread beside it, one piece after the other.
 
-There is one thread for it. A piece of Python in a thread gives the interpreter back every half
-millisecond when somebody waits for it, so the loop goes on; with several such threads the loop
-would have to wait for each of them. What is done here must not be one long call of C code,
-which gives the interpreter back only at its end: cut it into pieces of a few milliseconds.
+There is one thread for it. Python code in a thread releases the interpreter every half
+millisecond if the loop waits for it, so the loop keeps running; with several such threads the
+loop would have to wait for each of them. The work must not be one long call of C code, which
+releases the interpreter only at its end: cut it into pieces of a few milliseconds.
 
-Owners take turns: what one of them has queued delays the next piece of another by one piece.
+Owners take turns: the queue of one owner delays the next piece of another by one piece.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def work_for(owner: str) -> None:
 
 
 def works_for() -> str:
-    """Return the owner for whom this task works; empty if it works for the gateway itself."""
+    """Return the owner this task works for; empty if it works for the gateway itself."""
     return _owner.get()
 
 
 async def aside(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Return what `work` returns, or raise what it raises; the loop goes on meanwhile.
+    """Return what `work` returns, or raise what it raises, while the loop keeps running.
 
-    A caller that is cancelled leaves at once; work that has begun is then done for nobody.
+    A caller that is cancelled returns at once; work that has begun is finished and dropped.
     """
     done: Future[_T] = Future()
     _waiting.put(_owner.get(), (done, partial(work, *args, **kwargs)))
@@ -56,7 +56,7 @@ async def aside(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> 
 async def aside_if(
     is_large: bool, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
-    """Do work beside the loop if it is large, and otherwise at once: a thread costs more then."""
+    """Run large work beside the loop, and small work at once: a thread would cost more."""
     if is_large:
         return await aside(work, *args, **kwargs)
     return work(*args, **kwargs)

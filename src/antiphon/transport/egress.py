@@ -1,10 +1,10 @@
-"""May we connect to this address? The guard before requests to places that others name.
+"""May we connect to this address? The guard for requests to URLs that others choose.
 
-It judges the socket address at the moment of connecting. A name can resolve to anything, and
-differently a second later, and one address has many spellings: what counts is where the socket
-would go. Refused is whatever does not lead into the public internet, and what stands for such
-an address in IPv6. Names, certificates and redirects are not its business: HttpClient follows
-no redirect.
+It checks the socket address at the moment of connecting. A name can resolve to anything, and
+to something else a second later, and one address has many spellings: only the destination of
+the socket counts. Every address outside the public internet is refused, and every IPv6 address
+that stands for such an address. Names, certificates and redirects are not checked here;
+HttpClient follows no redirect.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Say whether an address, written as numbers, leads into the public internet.
+    """Return whether an address, written as numbers, is in the public internet.
 
-    What is no such address is not public.
+    Any other text is not public.
     """
     try:
         found = ip_address(address)
@@ -82,7 +82,7 @@ def open_public_socket(info: AddressInfo) -> socket.socket:
     """Return a socket for this address. Raise OSError if the address is not a public one."""
     family, kind, protocol, _, address = info
     if family not in (socket.AF_INET, socket.AF_INET6) or not is_public(str(address[0])):
-        # The address stays unsaid: the message may reach whoever is not to know what is here.
+        # No address in the message: its reader may not be allowed to know our network.
         raise PermissionError(errno.EACCES, "the address is not a public one")
     return socket.socket(family, kind, protocol)
 

@@ -1,37 +1,38 @@
-"""One HTTP exchange: a request goes out, a head comes back, a body is read.
+"""The HTTP client: send a request, get the head of the answer, read the body.
 
-With `chunks`, `line`, `tap` and `wire` the only importer of the HTTP client library. Bodies are
-requested and taken as they are, never decompressed, so that a size limit counts what is really
-kept in memory; redirects are not followed, cookies not kept, proxies of the environment not used.
+Bodies are requested and taken as they are, never decompressed, so that a size limit counts what
+is really kept in memory. Redirects are not followed, cookies not kept, proxies of the environment
+not used. HTTP/1.1 only.
 
-Whatever goes wrong on the way becomes a BackendError, except that we ran out of file descriptors,
-which is OutOfFiles. A reused connection that breaks before the
-first byte of the answer is not an error yet: the peer closed it while it was idle, so the request
-is sent once more, at once, on a fresh connection. A cancelled request leaves no connection open.
+Every fault becomes a BackendError, except that we ran out of file descriptors, which is
+OutOfFiles. A reused connection that breaks before the first byte of the answer is not an error
+yet: the peer closed it while it was idle, so the request is sent again, at once, on a new
+connection. That holds for every request, also for webhooks. The peer may have read the request
+before it closed, and then it runs twice, as with every retry after a broken connection; webhooks
+carry an id for that. A cancelled request leaves no connection open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
-import aiohttp
 import msgspec
-from aiohttp.http import HttpProcessingError
 
 from antiphon import __version__
 from antiphon.protocol.errors import AntiphonError, BackendError, OutOfFiles
-from antiphon.transport.chunks import ChunkReader, Hear
-from antiphon.transport.egress import AddressInfo
-from antiphon.transport.line import Line
+from antiphon.transport.connection import Connection, reason
+from antiphon.transport.dial import Dialler, OpenSocket
+from antiphon.transport.exchange import PIECE, Exchange, Head, StaleConnection
+from antiphon.transport.pool import Pool
 from antiphon.transport.secret import Secret
-from antiphon.transport.tap import StaleConnection
-from antiphon.transport.wire import Answer
+from antiphon.transport.target import BadUrl, Key, Targets
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
 
@@ -39,9 +40,6 @@ AskForKey = Callable[[], Awaitable[Secret | None]]
 """Returns the key for the next request, or None to send none."""
 
 _MIB: Final = 1024 * 1024
-PIECE: Final = 32 * 1024
-"""The most that one read returns: what one reader does with it keeps the others waiting."""
-
 # How many of the keys that were asked for are still taken out of error messages.
 _KNOWN_KEYS: Final = 16
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
@@ -67,18 +65,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 8 * _MIB
 
 
-class Head(msgspec.Struct, frozen=True):
-    """What an answer begins with. Names of headers are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-
-    @property
-    def content_type(self) -> str:
-        """The media type alone, in lower case; empty if the peer names none."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 class Reply(msgspec.Struct, frozen=True):
     """A whole answer."""
 
@@ -86,49 +72,11 @@ class Reply(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Exchange:
-    """A request that was answered: the head is here, the body is still to be read."""
-
-    __slots__ = ("_reader", "_response", "head")
-
-    def __init__(self, response: aiohttp.ClientResponse | Answer) -> None:
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        self.head: Final = Head(response.status, headers)
-        self._response = response
-        self._reader = ChunkReader(response.content)
-
-    async def read(self, hear: Hear | None = None) -> bytes | None:
-        """Return what has arrived, at most a PIECE; wait if that is nothing. Nothing at the end.
-
-        What came before a reset is returned before the reset is raised. A cancelled read
-        closes the connection. What comes while we wait may be given to `hear` (see there).
-        """
-        try:
-            return await self._reader.read(PIECE, hear)
-        except (aiohttp.ClientError, OSError) as error:
-            if rest := self._reader.rest(PIECE):
-                return rest
-            self.abort()
-            raise _closed(error) from error
-        except BaseException:
-            self.abort()
-            raise
-
-    @property
-    def is_behind(self) -> bool:
-        """Say whether more is waiting already than the last read could take."""
-        return self._reader.is_behind
-
-    def abort(self) -> None:
-        """Close the connection now. A body read to its end has given it back already."""
-        self._response.close()
-
-
 class HttpClient:
     """Connections to peers, kept and used again. It belongs to the event loop it is used in.
 
-    `key` is asked before each request if it is a function. `open_socket` makes the socket for an
-    address and may refuse to: see `egress`.
+    `key` is called before each request if it is a function. `open_socket` makes the socket for
+    an address and may refuse to: see `egress`.
     """
 
     def __init__(
@@ -137,18 +85,21 @@ class HttpClient:
         key: Secret | AskForKey | None = None,
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
-        open_socket: Callable[[AddressInfo], socket.socket] | None = None,
+        open_socket: OpenSocket | None = None,
     ) -> None:
         self.limits: Final = limits or Limits()
         self._open_socket = open_socket
-        self._key = key if isinstance(key, Secret) else None
+        # Names in lower case, so that the spelling does not matter: those of the caller win.
+        own = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
+        self._is_signed = "authorization" in own
+        if isinstance(key, Secret) and not self._is_signed:
+            own["Authorization"] = f"Bearer {key.reveal()}"
         self._ask_for_key = None if isinstance(key, Secret) else key
-        self._keys: deque[Secret] = deque([self._key] if self._key else [], _KNOWN_KEYS)
-        # Names in lower case, so that the caller's spelling does not matter: theirs win.
-        self._headers = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
+        self._keys: deque[Secret] = deque([key] if isinstance(key, Secret) else [], _KNOWN_KEYS)
+        self._targets = Targets(own)
         self._is_closed = False
-        self._kept: Line | None = None
-        self._fresh: Line | None = None
+        self._pool: Pool | None = None
+        self._dialler: Dialler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(
@@ -195,18 +146,16 @@ class HttpClient:
             raise _late() from None
 
     def redact(self, text: str) -> str:
-        """Return what a peer said without our own key, which some repeat in their errors."""
+        """Return a peer's text without our own keys, which some repeat in their errors."""
         for key in self._keys:
             text = key.redact(text)
         return text
 
     async def close(self) -> None:
-        """Close every connection. Nothing can be sent after that."""
+        """Close every connection, also those in use. Nothing can be sent after that."""
         self._is_closed = True
-        for line in (self._kept, self._fresh):
-            if line is not None:
-                await line.close()
-        self._kept = self._fresh = None
+        if self._pool is not None:
+            await self._pool.close()
 
     async def _send(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
@@ -214,75 +163,62 @@ class HttpClient:
         if not url[:8].lower().startswith(_SCHEMES):
             raise BackendError("only http and https are spoken", code="upstream_unreachable")
         if self._ask_for_key is not None:
-            # Outside of the try: what that function raises is not a fault of the connection.
             headers = await self._signed(self._ask_for_key, headers)
         try:
-            return Exchange(await self._ask(method, url, body, headers))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            target = self._targets.find(url)
+        except BadUrl as error:
             raise _unreachable(url, error) from error
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-            raise _unreachable(url, error) from error
-        except (aiohttp.ClientResponseError, HttpProcessingError) as error:
-            raise BackendError(
-                "the upstream's answer is not HTTP", code="upstream_invalid_response"
-            ) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _closed(error) from error
+        head = target.head(method, headers, None if body is None else len(body))
+        pool = self._check_use()
+        connection = pool.take(target.key)
+        if connection is not None:
+            exchange = connection.ask(head, body)
+            try:
+                await exchange.begin()
+            except StaleConnection:
+                connection = None
+        if connection is None:
+            connection = await self._connect(pool, target.key, url)
+            exchange = connection.ask(head, body)
+            await exchange.begin()
+        return exchange
 
-    async def _ask(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
-    ) -> aiohttp.ClientResponse | Answer:
+    async def _connect(self, pool: Pool, key: Key, url: str) -> Connection:
+        assert self._dialler is not None
         self._check_use()
-        if self._kept is None:
-            self._kept = self._open_line(is_kept=True)
-        sent = self._request_headers(body, headers)
         try:
-            return await self._kept.send(method, url, body, headers, sent)
-        except StaleConnection:
-            pass
+            async with asyncio.timeout(self.limits.connect):
+                connection = await self._dialler.dial(key, partial(pool.make, key))
+        except (OSError, RuntimeError, UnicodeError) as error:
+            raise _unreachable(url, error) from error
+        pool.add(connection)
+        if self._is_closed:
+            connection.hang_up()
         self._check_use()
-        if self._fresh is None:
-            self._fresh = self._open_line(is_kept=False)
-        return await self._fresh.send(method, url, body, headers, sent)
+        return connection
 
-    def _check_use(self) -> None:
+    def _check_use(self) -> Pool:
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise RuntimeError("the client is closed")
-        if self._loop is None:
+        if self._pool is None:
             self._loop = loop
+            self._pool = Pool(loop)
+            self._dialler = Dialler(loop, self._open_socket)
         if loop is not self._loop:
             raise RuntimeError("an HttpClient belongs to one event loop; make one for each")
-
-    def _open_line(self, *, is_kept: bool) -> Line:
-        return Line(
-            aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
-            self._headers,
-            self._request_headers(b"", None),
-            open_socket=self._open_socket,
-            is_kept=is_kept,
-        )
+        return self._pool
 
     async def _signed(
         self, ask: AskForKey, headers: Mapping[str, str] | None
     ) -> Mapping[str, str] | None:
-        """Return the headers with the key that is asked for, unless the caller sent another."""
-        key = None if "authorization" in self._headers else await ask()
+        """Return the headers with the key that `ask` returns, unless there is one already."""
+        key = None if self._is_signed else await ask()
         if key is None:
             return headers
         if key not in self._keys:
             self._keys.append(key)
         return {"Authorization": f"Bearer {key.reveal()}", **(headers or {})}
-
-    def _request_headers(
-        self, body: bytes | None, headers: Mapping[str, str] | None
-    ) -> dict[str, str]:
-        sent: dict[str, str] = {}
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        if self._key is not None and "authorization" not in self._headers:
-            sent["Authorization"] = f"Bearer {self._key.reveal()}"
-        return {**sent, **(headers or {})}
 
 
 async def _read_all(exchange: Exchange, limits: Limits, idle: asyncio.Timeout) -> bytes:
@@ -323,13 +259,13 @@ def _unreachable(url: str, error: Exception) -> AntiphonError:
 def _is_out_of_files(error: Exception) -> bool:
     """Return whether a connection failed because we have no file descriptor left.
 
-    A name lookup does not report that by itself, so after one we try to get a descriptor.
+    A name look-up does not report that by itself, so after one we try to get a descriptor.
     """
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+    if isinstance(error, socket.gaierror):
         try:
             socket.socket().close()
-        except OSError as reason:
-            return reason.errno in _NO_FILES
+        except OSError as cause:
+            return cause.errno in _NO_FILES
         return False
     return isinstance(error, OSError) and error.errno in _NO_FILES
 
@@ -338,24 +274,21 @@ def _late() -> BackendError:
     return BackendError("the upstream did not answer in time", code="upstream_timeout", status=504)
 
 
-def _closed(error: Exception) -> BackendError:
-    return BackendError(
-        f"the upstream closed the connection: {_reason(error)}", code="upstream_closed"
-    )
-
-
 def _reason(error: Exception) -> str:
-    """Say what happened in a few words, without addresses of ours."""
-    if isinstance(error, TimeoutError):
-        return "no connection in time"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its name is not known"
-    if isinstance(error, OSError) and error.errno:
-        said = error.strerror or ""
-        # asyncio puts an address there; what else stands there may be the egress guard's.
-        is_plain = said and not said.startswith("Connect call failed")
-        return (said if is_plain else os.strerror(error.errno)).lower()
-    return {
-        aiohttp.ServerDisconnectedError: "it hung up",
-        aiohttp.ClientPayloadError: "its answer is cut off",
-    }.get(type(error), type(error).__name__)
+    """Return why there is no connection in a few words, without addresses of ours."""
+    match error:
+        case BadUrl():
+            return str(error)
+        case TimeoutError():
+            return "no connection in time"
+        case socket.gaierror() | UnicodeError():
+            return "its name is not known"
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not valid ({error.verify_message.lower()})"
+        case ssl.SSLError():
+            return "it does not speak TLS as we do"
+        case OSError() if error.errno:
+            return reason(error)
+        case ConnectionError():
+            return "it hung up"
+    return type(error).__name__

@@ -1,9 +1,9 @@
 """When to try a request again, and how long to wait first.
 
-The policy is a pure function of what happened: it does not sleep and rolls no dice, so the
-caller passes `jitter` and does the waiting. Nobody retries after the first event has arrived,
-because output that was shown once must not be produced twice. A wait that does not fit the
-caller's budget is not made: the peer's wish is passed on instead.
+The policy is a pure function of the failure: it does not sleep and uses no randomness, so the
+caller passes `jitter` and does the waiting. Never retry after the first event has arrived:
+output that was shown once must not be produced twice. If the wait does not fit the caller's
+budget, there is no retry, and the caller passes the peer's Retry-After on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["MAX_ATTEMPTS", "WAIT_BUDGET", "read_retry_after", "retry_delay"]
 
 MAX_ATTEMPTS: Final = 3
 WAIT_BUDGET: Final = 20.0
-# 520 to 524 are what a proxy says when it gets no sense, or nothing, from the server behind it.
+# A proxy sends 520 to 524 when the server behind it sends nothing, or nothing valid.
 _WORTH_RETRYING: Final = frozenset({408, 429, 500, 502, 503, 504, *range(520, 525), 529})
-# What was slow, refused or nonsense will be so again, and an empty purse does not fill itself.
+# These failures would happen again.
 _HOPELESS: Final = frozenset(
     {
         "insufficient_quota",
@@ -53,7 +53,7 @@ def retry_delay(
 
 
 def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that the peer asks us to wait, or None if it does not say.
+    """Return the seconds that the peer asks us to wait, or None if it does not ask.
 
     `headers` have lower-case names; `now` is the Unix time that an HTTP date is held against.
     """

@@ -1,6 +1,6 @@
 """A key that does not show itself.
 
-The value leaves only through `reveal`, at the place where a header is written. Whatever
+The value leaves only through `reveal`, at the place where a header is written. Code that
 prints, logs or formats a `Secret` gets three stars.
 """
 

@@ -1,9 +1,9 @@
 """A body that arrives piece by piece, with limits on every wait.
 
-One timer watches a stream, however many pieces it has: it looks at its deadline when it
-fires and sets itself again if there was life in between, so a piece costs no timer of its
-own. Time counts only while we wait for the peer, not while our reader is busy. Status and
-content type are the caller's business: `head` has them.
+One timer watches a stream, however many pieces it has: it checks its deadline when it fires
+and starts again if something arrived in between, so a piece costs no timer of its own. Time
+counts only while we wait for the peer, not while our reader is busy. The caller checks status
+and content type: `head` has them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from antiphon.protocol.errors import BackendError
-from antiphon.transport.chunks import Hear
-from antiphon.transport.http import Exchange, Head, HttpClient, Limits
+from antiphon.transport.exchange import Exchange, Head, Hear
+from antiphon.transport.http import HttpClient, Limits
 
 __all__ = ["ByteStream", "open_stream"]
 
@@ -75,7 +75,7 @@ class ByteStream:
 
     @property
     def is_behind(self) -> bool:
-        """Say whether more is waiting already than the last read could take."""
+        """Whether more is waiting already than the last read could take."""
         return self._exchange.is_behind
 
     def __aiter__(self) -> Self:
@@ -94,9 +94,9 @@ class ByteStream:
         return data
 
     async def read_or_hear(self, hear: Hear) -> bytes | None:
-        """Like `read`, but what arrives while we wait may be given to `hear` as it comes.
+        """Like `read`, but pass what arrives while we wait to `hear`, as it arrives.
 
-        Return None when that has had enough; raise what it raises.
+        Return None when the callback accepts nothing further; raise what it raises.
         """
 
         def note(data: bytes) -> bool:
@@ -113,7 +113,7 @@ class ByteStream:
         try:
             data = await self._exchange.read(hear)
             if self._exchange.is_behind:
-                # Reading the rest would wait for nobody: let others run.
+                # The next read would not wait: let other tasks run first.
                 await asyncio.sleep(0)
         except BackendError as error:
             self.close()
@@ -142,10 +142,10 @@ class ByteStream:
         return bytes(body)
 
     async def finish(self) -> None:
-        """Be done with a stream that has said all it had to say.
+        """Close a stream whose content is complete.
 
         The end of the body usually follows at once, and a connection read to its end can be
-        used again. A peer that keeps the line open after its last word is hung up on.
+        used again. If the peer keeps the body open, the connection is closed.
         """
         try:
             async with asyncio.timeout(_GRACE):
@@ -156,7 +156,7 @@ class ByteStream:
             self.close()
 
     def hurry(self, seconds: float) -> None:
-        """Wait no longer than this for anything more: the peer has said what matters."""
+        """Wait at most this long for more: what matters has arrived."""
         if seconds < self._patience:
             self._set_patience(seconds)
 
@@ -193,7 +193,7 @@ class ByteStream:
             self._watch()
 
     def _watch(self) -> None:
-        """Hang up if the wait is over; otherwise look again when it could be."""
+        """Close the stream if the wait is over; otherwise check again when it may be."""
         now = self._loop.time()
         since = now if self._waiting_since is None else self._waiting_since
         deadline = min(since + self._patience, self._wall)

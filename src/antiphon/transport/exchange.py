@@ -1,0 +1,273 @@
+"""One request and its answer: first the head, then the body in pieces.
+
+The connection puts in what it reads, and a task takes it out. What waits to be taken is limited:
+above a high mark the connection stops reading until the task has caught up. Bytes keep their
+order, and everything that arrived before a fault is returned before the fault is raised.
+
+A fault is kept as data and becomes an exception when it is raised. An exception that is kept
+would refer to the frames that it passed, and through them to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from antiphon.protocol.errors import BackendError
+
+__all__ = [
+    "HIGH_MARK",
+    "LOW_MARK",
+    "MAX_HEARD",
+    "PIECE",
+    "Exchange",
+    "Fault",
+    "Head",
+    "Hear",
+    "Source",
+    "StaleConnection",
+    "closed",
+]
+
+PIECE: Final = 32 * 1024
+"""The most that one read returns: the work on one piece delays all other tasks."""
+
+HIGH_MARK: Final = 256 * 1024
+"""The connection stops reading when more bytes than this wait."""
+
+LOW_MARK: Final = 64 * 1024
+"""The connection reads again when at most so many bytes wait."""
+
+MAX_HEARD: Final = 4 * 1024
+"""Larger parts of a body are not passed to the callback: in a flood, larger batches are cheaper."""
+
+Hear = Callable[[bytes], bool]
+"""Takes a part of a body in the callback of the socket; returns whether it takes more."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Status and headers of an answer. Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def content_type(self) -> str:
+        """The media type alone, in lower case; empty if the peer sends none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class StaleConnection(BackendError):
+    """A reused connection broke before the first byte of the answer.
+
+    The peer closed it while it was idle, and the close crossed our request.
+    """
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why an answer is not complete."""
+
+    message: str
+    code: str
+    is_stale: bool = False
+
+    def error(self) -> BackendError:
+        """Return an exception that reports this."""
+        kind = StaleConnection if self.is_stale else BackendError
+        return kind(self.message, code=self.code)
+
+
+def closed(reason: str, *, is_stale: bool = False) -> Fault:
+    """Return the fault of a connection that was closed too early."""
+    message = f"the upstream closed the connection: {reason}"
+    return Fault(message, "upstream_closed", is_stale)
+
+
+class Source(Protocol):
+    """What an exchange may ask of the connection that feeds it."""
+
+    def pause_reading(self) -> None:
+        """Read nothing for now."""
+
+    def resume_reading(self) -> None:
+        """Read again."""
+
+    def hang_up(self, exchange: Exchange) -> None:
+        """Close the connection and end the exchange, if it still serves this one."""
+
+
+class Exchange:
+    """A request that was sent. `head` is there once `begin` has returned.
+
+    One task uses it. Cancelling that task while it waits closes the connection.
+    """
+
+    __slots__ = (
+        "_error",
+        "_fault",
+        "_has_head",
+        "_hear",
+        "_is_full",
+        "_is_over",
+        "_is_paused",
+        "_loop",
+        "_offset",
+        "_size",
+        "_source",
+        "_waiter",
+        "_waiting",
+        "head",
+        "is_behind",
+    )
+
+    head: Head
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, source: Source) -> None:
+        self.is_behind = False
+        """Whether more may be waiting already than the last read could take."""
+        self._loop = loop
+        self._source: Source | None = source
+        self._waiting: deque[bytes] = deque()
+        self._offset = 0  # of what waits first, this much has been taken
+        self._size = 0
+        self._is_paused = False
+        self._is_over = False
+        self._fault: Fault | None = None
+        self._error: Exception | None = None  # of the callback
+        self._hear: Hear | None = None
+        self._is_full = False  # the callback accepts nothing further
+        self._has_head = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # For the task.
+
+    async def begin(self) -> None:
+        """Wait for the head. Raise BackendError if none comes."""
+        while not self._has_head:
+            if self._fault is not None:
+                raise self._fault.error()
+            await self._wait()
+
+    async def read(self, hear: Hear | None = None) -> bytes | None:
+        """Return what has arrived, at most a PIECE; wait if that is nothing. b"" at the end.
+
+        What came before a fault is returned before the fault is raised. What arrives while we
+        wait may be passed to the callback instead: return None when that accepts nothing
+        further, and raise what it raises.
+        """
+        while not self._size:
+            if self._fault is not None:
+                raise self._fault.error()
+            if self._is_over:
+                return b""
+            self._hear = hear
+            await self._wait()
+            if self._is_full:
+                self._stop_hearing()
+                return None
+        return self._take()
+
+    def abort(self) -> None:
+        """Close the connection now. Does nothing if the whole answer has arrived."""
+        if self._source is not None:
+            self._waiting.clear()
+            self._size = 0
+            self._source.hang_up(self)  # this ends it
+
+    # For the connection.
+
+    def start(self, head: Head) -> None:
+        """Take the head."""
+        self.head = head
+        self._has_head = True
+        self.wake()
+
+    def put(self, body: bytes) -> None:
+        """Take a part of the body."""
+        hear = self._hear
+        if hear is not None and len(body) <= MAX_HEARD:
+            try:
+                if hear(body):
+                    return
+            except Exception as error:  # noqa: BLE001 - raised by the task that reads
+                self._error = error
+            self._is_full = True
+        else:
+            self._waiting.append(body)
+            self._size += len(body)
+            if self._size > HIGH_MARK and not self._is_paused and self._source is not None:
+                self._is_paused = True
+                self._source.pause_reading()
+        self._hear = None  # what comes next has to wait behind this
+        self.wake()
+
+    def end(self, fault: Fault | None) -> None:
+        """Note that nothing more comes, and why if the answer is not complete."""
+        self._is_over = True
+        self._fault = fault
+        self._source = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the task look again, if it waits."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("another task is waiting for this answer already")
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._waiter = None
+
+    def _take(self) -> bytes:
+        """Return all that waits, or a PIECE of it."""
+        waiting = self._waiting
+        if self._size <= PIECE and not self._offset:
+            data = waiting[0] if len(waiting) == 1 else b"".join(waiting)
+            waiting.clear()
+            self._size = 0
+        else:
+            data = self._take_piece()
+        self.is_behind = self._size > 0 or len(data) == PIECE
+        if self._is_paused and self._size <= LOW_MARK:
+            self._is_paused = False
+            if self._source is not None:
+                self._source.resume_reading()
+        return data
+
+    def _take_piece(self) -> bytes:
+        waiting, taken, room = self._waiting, [], PIECE
+        while room and waiting:
+            part = waiting[0][self._offset : self._offset + room]
+            taken.append(part)
+            room -= len(part)
+            self._offset += len(part)
+            if self._offset == len(waiting[0]):
+                waiting.popleft()
+                self._offset = 0
+        data = b"".join(taken)
+        self._size -= len(data)
+        return data
+
+    def _stop_hearing(self) -> None:
+        """Raise the exception of the callback, if it raised one."""
+        self._is_full = self.is_behind = False
+        error, self._error = self._error, None
+        if error is None:
+            return
+        self.abort()
+        try:
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
