@@ -89,7 +89,7 @@ REFUSED: Final[dict[str, str]] = {
     "functions": "give tools instead",
     "function_call": "give tool_choice instead",
     "best_of": "one request gives one response; send it as often as you want answers",
-    "suffix": "text is not filled in; say in instructions what follows",
+    "suffix": "not supported; describe in instructions what follows",
     "echo": "the input is not repeated; input_items() lists it",
     "modalities": "images come from the image_generation tool, or by extra_body from a chat server",
     "audio": "there is no audio output",
