@@ -1,0 +1,51 @@
+"""The contract of a store, the same for every kind, in facets.
+
+- Everything has an owner, in every row and every query. A caller cannot distinguish a missing
+  row from one of another owner.
+- A turn stores its own items and points to its parent, so a conversation of a thousand turns
+  takes a thousand times the space of one.
+- Every fault inside is raised as `StoreUnavailable`, and then nothing was promised.
+- A response is an event log. Batches of packed events are appended while it runs, each durable
+  before it is shown. `finish` adds the last batch together with the final state.
+- A turn has one writer: the store that began it or claimed it. Every append and finish checks
+  that (the fence), so a process that was taken for dead cannot write after its successor.
+
+One module per facet, and each kind of store has a module of the same name. `Store` joins them.
+A new facet (files, ledger, reports) gets a module here, one in each store, and its tests in the
+common behaviour suite. Callers should name the facet that they use.
+"""
+
+from antiphon.store.base.claims import Claim, ClaimRequest, Claims
+from antiphon.store.base.conversations import Conversation, Conversations, ItemPage
+from antiphon.store.base.history import MAX_DEPTH, Admit, Histories, History, Size
+from antiphon.store.base.keys import KeyRecord, Keys
+from antiphon.store.base.log import Batch, Log, Logs
+from antiphon.store.base.notices import Notice, Notices
+from antiphon.store.base.store import Store
+from antiphon.store.base.turns import Turns
+from antiphon.store.base.writers import Orphan, Writers
+
+__all__ = [
+    "MAX_DEPTH",
+    "Admit",
+    "Batch",
+    "Claim",
+    "ClaimRequest",
+    "Claims",
+    "Conversation",
+    "Conversations",
+    "Histories",
+    "History",
+    "ItemPage",
+    "KeyRecord",
+    "Keys",
+    "Log",
+    "Logs",
+    "Notice",
+    "Notices",
+    "Orphan",
+    "Size",
+    "Store",
+    "Turns",
+    "Writers",
+]

@@ -1,0 +1,50 @@
+"""The whole store: all facets, and what concerns them together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from antiphon.store.base.claims import Claims
+from antiphon.store.base.conversations import Conversations
+from antiphon.store.base.history import Histories
+from antiphon.store.base.keys import Keys
+from antiphon.store.base.log import Logs
+from antiphon.store.base.notices import Notices
+from antiphon.store.base.turns import Turns
+from antiphon.store.base.writers import Writers
+
+__all__ = ["Store"]
+
+
+class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
+    """The place where everything durable is kept."""
+
+    @property
+    def conversations(self) -> Conversations:
+        """Lists of items that grow."""
+        ...
+
+    @property
+    def claims(self) -> Claims:
+        """The requests that were made already."""
+        ...
+
+    @property
+    def notices(self) -> Notices:
+        """The endpoints that must still be informed."""
+        ...
+
+    async def sweep(self, before: int, claims_before: int) -> int:
+        """Remove responses created before one time, and claims before the other.
+
+        Return the number of responses. Conversations stay until they are deleted.
+        """
+        ...
+
+    async def ping(self) -> None:
+        """Return if the store can be read and written now."""
+        ...
+
+    async def close(self) -> None:
+        """Write what is queued, and close files and threads."""
+        ...
