@@ -15,7 +15,7 @@ from antiphon.gateway.assemble import ServerSettings
 from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
-from antiphon.store.sqlite import SqliteStore, statements
+from antiphon.store.sqlite import SqliteStore, history
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, request
 
@@ -84,8 +84,8 @@ async def test_a_chain_that_is_too_large_is_not_read(
         read.extend(bodies)
         return bodies
 
-    read_bodies = statements._bodies
-    monkeypatch.setattr(statements, "_bodies", note)
+    read_bodies = history._bodies
+    monkeypatch.setattr(history, "_bodies", note)
     store = SqliteStore(tmp_path / "db")
     async with served(store) as gateway:
         first = await ask(gateway, input=messages(9))

@@ -18,7 +18,7 @@ from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.sqlite import migrations
 from antiphon.store.sqlite.copy import SqlitePlace
-from antiphon.store.sqlite.migrations import OlderDatabase
+from antiphon.store.versions import OlderDatabase
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, ids, key, message, opened, run_turn
 

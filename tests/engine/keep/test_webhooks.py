@@ -19,7 +19,7 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.response import Response
 from antiphon.store import MemoryStore
 from antiphon.store.base import Notice
-from antiphon.store.memory.claims import MemoryNotices
+from antiphon.store.memory.notices import MemoryNotices
 from antiphon.transport.http import Limits
 from antiphon.transport.secret import Secret
 from tests import clock

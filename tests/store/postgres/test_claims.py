@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.store.base import Notice
 from antiphon.store.postgres import PostgresStore
-from antiphon.store.postgres import claims as postgres_claims
+from antiphon.store.postgres import store as postgres_store
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, opened, run_turn
 
@@ -49,7 +49,7 @@ async def fill(store: PostgresStore, count: int) -> None:
 async def test_claims_and_notices_go_in_steps(
     store: PostgresStore, connection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_claims, "SWEEP_SIZE", 10)
+    monkeypatch.setattr(postgres_store, "_ROWS_AT_ONCE", 10)
     await fill(store, 35)
     assert await store.sweep(1_000, 33) == 2
     tokens = await connection.fetch("SELECT token FROM claims ORDER BY created_at")

@@ -12,11 +12,10 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Batch, Conversation
-from antiphon.store.postgres import PostgresStore
+from antiphon.store.postgres import PostgresStore, log, writers
 from antiphon.store.postgres import database as postgres_database
-from antiphon.store.postgres import reads as reads
 from antiphon.store.postgres.database import Database
-from antiphon.store.postgres.schema import MIGRATIONS, migrate
+from antiphon.store.postgres.migrations import MIGRATIONS, migrate
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, message, opened, run_turn
 
@@ -53,7 +52,7 @@ async def test_every_connection_is_set_to_what_we_need(url: str, setting: str, v
 
 @pytest.mark.parametrize(
     ("question", "values"),
-    [(reads._READ_LOG, (OWNER, "r1", 5)), (reads._ORPHANS, ("me", 100, True))],
+    [(log._READ_LOG, (OWNER, "r1", 5)), (writers._ORPHANS, ("me", 100, True))],
 )
 async def test_plans_made_for_empty_tables_do_for_full_ones(
     url: str, question: str, values: tuple[object, ...]

@@ -16,8 +16,8 @@ from antiphon.store.base import Batch, Conversation
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres import node as postgres_node
 from antiphon.store.postgres.database import Database, UncertainCommit, in_transaction
+from antiphon.store.postgres.migrations import MIGRATIONS
 from antiphon.store.postgres.node import LEASE_SECONDS
-from antiphon.store.postgres.schema import MIGRATIONS
 from tests.postgres import CommitProxy, fresh_database, server
 from tests.store.samples import OWNER, ids, message, opened, run_turn
 

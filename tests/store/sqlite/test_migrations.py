@@ -14,7 +14,8 @@ from antiphon.protocol.response import Response
 from antiphon.store import SqliteStore
 from antiphon.store.base import Batch, KeyRecord
 from antiphon.store.encoding import compress_log
-from antiphon.store.sqlite.migrations import MIGRATIONS, ForeignDatabase, NewerDatabase, migrate
+from antiphon.store.sqlite.migrations import MIGRATIONS, ForeignDatabase, migrate
+from antiphon.store.versions import NewerDatabase
 from tests.store.samples import OWNER, ids, run_turn
 
 NEXT = ("ALTER TABLE responses ADD COLUMN colour TEXT", "CREATE TABLE extra (id INTEGER)")

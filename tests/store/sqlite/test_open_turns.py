@@ -12,9 +12,10 @@ import pytest
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch
-from antiphon.store.sqlite import log_statements, open_turns, statements
+from antiphon.store.sqlite import log as log_rows
+from antiphon.store.sqlite import open_turns, turns, writers
 from antiphon.store.sqlite.connection import LONG, Connection, connect, turns_of
-from antiphon.store.sqlite.log_statements import Append
+from antiphon.store.sqlite.log import Append
 from antiphon.store.sqlite.open_turns import OpenTurn
 from tests.store.samples import OWNER
 
@@ -39,10 +40,8 @@ def yours(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def begin(connection: sqlite3.Connection, name: str, writer: str = ME, body: bytes = b"0") -> None:
-    row = statements.Beginning(
-        name, None, "in_progress", writer, 1_000, b'{"id":"%b"}' % name.encode()
-    )
-    statements.begin(connection, OWNER, row, [], Batch(0, 0, body), None)
+    row = turns.Beginning(name, None, "in_progress", writer, 1_000, b'{"id":"%b"}' % name.encode())
+    turns.begin_turn(connection, OWNER, row, [], Batch(0, 0, body), None)
 
 
 def add(
@@ -57,12 +56,12 @@ def add(
 
 
 def finish(connection: sqlite3.Connection, name: str, writer: str = ME) -> bool | TurnLost:
-    ending = statements.Ending(name, "completed", b'{"status":"completed"}', [], None, [], [])
-    return statements.finish(connection, OWNER, writer, ending)
+    ending = turns.Ending(name, "completed", b'{"status":"completed"}', [], None, [], [])
+    return turns.finish_turn(connection, OWNER, writer, ending)
 
 
 def bodies(connection: sqlite3.Connection, name: str) -> list[bytes]:
-    log = statements.read_log(connection, OWNER, name, -1)
+    log = log_rows.read_log(connection, OWNER, name, -1)
     assert log is not None
     return [batch.body for batch in log.batches]
 
@@ -119,7 +118,7 @@ def test_a_turn_that_was_claimed_is_lost(
 ) -> None:
     begin(mine, "r1")
     begin(mine, "r2")
-    orphans = log_statements.claim_orphans(yours, YOU, lambda name: name == YOU, 1)
+    orphans = writers.claim_orphans(yours, YOU, lambda name: name == YOU, 1)
     assert [(orphan.response.id, [b.body for b in orphan.batches]) for orphan in orphans] == [
         ("r1", [b"0"])
     ]
@@ -134,9 +133,9 @@ def test_a_turn_that_comes_back_is_read_with_what_others_added(
     mine: sqlite3.Connection, yours: sqlite3.Connection
 ) -> None:
     begin(mine, "r1")
-    log_statements.claim_orphans(yours, YOU, lambda name: name == YOU, 1)
+    writers.claim_orphans(yours, YOU, lambda name: name == YOU, 1)
     add(yours, "r1", number=1, writer=YOU)
-    log_statements.claim_orphans(mine, ME, lambda name: name == ME, 1)
+    writers.claim_orphans(mine, ME, lambda name: name == ME, 1)
     add(mine, "r1", number=2)
     assert finish(mine, "r1") is True
     assert bodies(mine, "r1") == [b"0", b"1", b"2"]
@@ -146,7 +145,7 @@ def test_the_key_of_a_deleted_turn_does_not_stand_for_another(
     mine: sqlite3.Connection, yours: sqlite3.Connection
 ) -> None:
     begin(mine, "old")
-    assert statements.delete(yours, OWNER, "old") is True
+    assert turns.delete_turn(yours, OWNER, "old") is True
     begin(mine, "new")
     assert mine.execute("SELECT key FROM responses").fetchall() == [(1,)]
     assert add(mine, "old", "new") == ["lost", "ok"]
@@ -161,7 +160,7 @@ def test_a_wish_to_cancel_is_heard(
     begin(mine, "r1")
     begin(mine, "r2")
     assert add(mine, "r1", "r2") == ["ok", "ok"]
-    log_statements.ask_cancel(mine if is_mine else yours, OWNER, "r1")
+    writers.ask_cancel(mine if is_mine else yours, OWNER, "r1")
     assert add(mine, "r1", "r2", number=2) == ["cancel", "ok"]
     assert add(mine, "r1", "r2", number=3) == ["cancel", "ok"]
 
@@ -171,7 +170,7 @@ def test_a_deleted_turn_is_lost_and_begins_anew(
     mine: sqlite3.Connection, yours: sqlite3.Connection, is_mine: bool
 ) -> None:
     begin(mine, "r1")
-    statements.delete(mine if is_mine else yours, OWNER, "r1")
+    turns.delete_turn(mine if is_mine else yours, OWNER, "r1")
     assert add(mine, "r1") == ["lost"]
     begin(mine, "r1", body=b"new")
     assert add(mine, "r1", "r1") == ["ok", "ok"]
@@ -190,7 +189,7 @@ def test_a_turn_whose_end_is_refused_is_forgotten(
     mine: sqlite3.Connection, yours: sqlite3.Connection
 ) -> None:
     begin(mine, "r1")
-    log_statements.claim_orphans(yours, YOU, lambda name: name == YOU, 1)
+    writers.claim_orphans(yours, YOU, lambda name: name == YOU, 1)
     assert isinstance(finish(mine, "r1"), TurnLost)
     assert turns_of(mine).known(mine, ME, (OWNER, "r1")) is None
 
@@ -204,7 +203,7 @@ def test_a_beginning_that_is_undone_leaves_no_rows(
     add(mine, "r1", "r2")
     if not is_known:
         turns_of(mine).forget((OWNER, "r1"))
-    statements.forget(mine, OWNER, ME, "r1")
+    turns.forget_turn(mine, OWNER, ME, "r1")
     assert mine.execute("SELECT response, first FROM log").fetchall() == [(2, 0), (2, 1)]
     assert add(mine, "r1", "r2", number=2) == ["lost", "ok"]
 
@@ -220,7 +219,7 @@ def test_a_new_connection_finds_the_rows_of_its_turns(
     begin(mine, "other", YOU)
     for number in range(1, 5):
         add(mine, "r3", "r1", number=number)
-    log_statements.ask_cancel(mine, OWNER, "r2")
+    writers.ask_cancel(mine, OWNER, "r2")
     with closing(connect(path, patience=1)) as next_one:
         assert add(next_one, "r1", "r2", number=5) == ["ok", "cancel"]
         assert add(next_one, "other", number=5) == ["lost"]
@@ -286,8 +285,8 @@ def test_a_long_log_is_closed_row_by_row_and_whole(mine: sqlite3.Connection, aga
     assert known(mine, "r1").batches is None
     # The last batch may repeat what an append that was reported as failed has written.
     last = Batch(3 if again else 4, 4, b"end")
-    ending = statements.Ending("r1", "completed", b'{"status":"completed"}', [], last, [], [])
-    assert statements.finish(mine, OWNER, ME, ending) is True
+    ending = turns.Ending("r1", "completed", b'{"status":"completed"}', [], last, [], [])
+    assert turns.finish_turn(mine, OWNER, ME, ending) is True
     expected = [b"0", long, short, b"end"] if again else [b"0", long, short, long, b"end"]
     assert bodies(mine, "r1") == expected
 
@@ -300,7 +299,7 @@ def test_room_is_given_back(mine: sqlite3.Connection, monkeypatch: pytest.Monkey
         if number % 2:
             finish(mine, f"r{number}")
         else:
-            statements.delete(mine, OWNER, f"r{number}")
+            turns.delete_turn(mine, OWNER, f"r{number}")
 
 
 # Following
@@ -341,7 +340,7 @@ def test_rows_that_are_purged_do_not_hide_later_ones(
     add(mine, "r2", "r2", "r2")
     assert follow(yours, "r1", -1) == [b"0"]
     finish(mine, "r2")
-    assert log_statements.purge(mine, 0) is None
+    assert log_rows.purge(mine, 0) is None
     assert mine.execute("SELECT key FROM log").fetchall() == [(1,)]
     add(mine, "r1", number=1)
     assert follow(yours, "r1", 0) == [b"1"]
@@ -353,15 +352,15 @@ def test_a_log_that_was_followed_is_not_that_of_a_later_turn(
 ) -> None:
     begin(mine, "r1")
     assert follow(yours, "r1", -1) == [b"0"]
-    statements.delete(mine, OWNER, "r1")
+    turns.delete_turn(mine, OWNER, "r1")
     if has_log:
         begin(mine, "r1", body=b"new")
     else:
-        row = statements.Beginning("r1", None, "in_progress", ME, 1_000, b'{"id":"r1"}')
-        statements.begin(mine, OWNER, row, [], None, None)
+        row = turns.Beginning("r1", None, "in_progress", ME, 1_000, b'{"id":"r1"}')
+        turns.begin_turn(mine, OWNER, row, [], None, None)
     assert mine.execute("SELECT key FROM responses").fetchall() == [(1,)]
     for after in (0, -1):
-        log = statements.read_log(yours, OWNER, "r1", after)
+        log = log_rows.read_log(yours, OWNER, "r1", after)
         assert log is not None
         assert log.is_kept is has_log
         assert [batch.body for batch in log.batches] == ([b"new"] if has_log and after else [])
@@ -369,10 +368,10 @@ def test_a_log_that_was_followed_is_not_that_of_a_later_turn(
 
 def test_a_turn_that_ended_without_a_log_is_not_looked_for(mine: sqlite3.Connection) -> None:
     assert isinstance(mine, Connection)
-    row = statements.Beginning("r1", None, "in_progress", ME, 1_000, b'{"id":"r1"}')
-    statements.begin(mine, OWNER, row, [], None, None)
+    row = turns.Beginning("r1", None, "in_progress", ME, 1_000, b'{"id":"r1"}')
+    turns.begin_turn(mine, OWNER, row, [], None, None)
     assert finish(mine, "r1") is False
-    log = statements.read_log(mine, OWNER, "r1", -1)
+    log = log_rows.read_log(mine, OWNER, "r1", -1)
     assert log is not None
     assert (log.is_kept, mine.looks) == (False, {})
 
@@ -381,7 +380,7 @@ def test_how_far_logs_were_read_is_remembered_of_some(
     mine: sqlite3.Connection, yours: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(yours, Connection)
-    monkeypatch.setattr(log_statements, "_MAX_LOOKS", 2)
+    monkeypatch.setattr(log_rows, "_MAX_LOOKS", 2)
     for name in ("r1", "r2", "r3"):
         begin(mine, name)
     for _ in range(2):
@@ -390,7 +389,7 @@ def test_how_far_logs_were_read_is_remembered_of_some(
 
 
 def follow(connection: sqlite3.Connection, name: str, after: int) -> list[bytes]:
-    log = statements.read_log(connection, OWNER, name, after)
+    log = log_rows.read_log(connection, OWNER, name, after)
     assert log is not None
     assert log.is_kept
     return [batch.body for batch in log.batches]
@@ -417,7 +416,7 @@ def test_an_end_and_a_look_cost_the_same_however_long_other_logs_are(
     mine: sqlite3.Connection, yours: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_turns, "MAX_KEPT", 0)
-    monkeypatch.setattr(log_statements, "_ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(log_rows, "_ROWS_AT_ONCE", 10)
     ends, looks, purges, undone = [], [], [], []
     for number, length in enumerate((1, 2000)):
         begin(mine, f"long{number}")
@@ -431,9 +430,9 @@ def test_an_end_and_a_look_cost_the_same_however_long_other_logs_are(
         follow(yours, name, -1)
         looks.append(steps_of(yours, partial(follow, yours, name, 1)))
         ends.append(steps_of(mine, partial(finish, mine, name)))
-        purges.append(steps_of(mine, partial(log_statements.purge, mine, 0)))
+        purges.append(steps_of(mine, partial(log_rows.purge, mine, 0)))
         begin(mine, name := f"undone{number}")
         add(mine, name)
-        undone.append(steps_of(mine, partial(statements.forget, mine, OWNER, ME, name)))
+        undone.append(steps_of(mine, partial(turns.forget_turn, mine, OWNER, ME, name)))
     for first, second in (looks, ends, purges, undone):
         assert second < 1.2 * first

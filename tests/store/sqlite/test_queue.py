@@ -20,10 +20,9 @@ import pytest
 
 from antiphon.store.copy import copy_store
 from antiphon.store.sqlite import SqliteStore
-from antiphon.store.sqlite.connection import connect
+from antiphon.store.sqlite.connection import connect, touch
 from antiphon.store.sqlite.erasure import Progress
 from antiphon.store.sqlite.queue import WriteQueue
-from antiphon.store.sqlite.statements import touch
 from antiphon.store.sqlite.worker import Writer
 from tests.store.samples import OWNER, run_turn
 

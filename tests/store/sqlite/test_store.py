@@ -19,7 +19,9 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Batch, Conversation, Orphan
-from antiphon.store.sqlite import SqliteStore, claim_statements, log_statements
+from antiphon.store.sqlite import SqliteStore
+from antiphon.store.sqlite import log as log_rows
+from antiphon.store.sqlite import store as sqlite_store
 from tests import clock
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
@@ -530,7 +532,7 @@ async def test_what_was_swept_is_erased_even_if_a_later_step_fails(
     async with open_at(path) as store:
         await tell_secret(store, "r1")
         with monkeypatch.context() as patch:
-            patch.setattr(claim_statements, "sweep_notices", fail)
+            patch.setattr(sqlite_store, "sweep_notices", fail)
             with pytest.raises(StoreUnavailable):
                 await store.sweep(2_000, 0)
     async with open_at(path):
@@ -595,7 +597,7 @@ async def test_another_process_that_comes_and_goes_takes_nothing_with_it(path: P
 async def test_the_rows_of_closed_logs_go_in_steps_and_those_of_open_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_statements, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(log_rows, "_ROWS_AT_ONCE", 3)
     store = SqliteStore(tmp_path / "a.db")
     names = [f"r{number}" for number in range(4)]
     for name in names:

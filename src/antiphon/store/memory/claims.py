@@ -1,15 +1,14 @@
-"""Claims and notices in memory. Both are bounded: beyond `room`, the oldest goes."""
+"""Facet `claims` in memory. Bounded: beyond `room`, the oldest claim is removed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import msgspec
+from antiphon.store.base import Claim, ClaimRequest
 
-from antiphon.store.base import Claim, ClaimRequest, Notice
-
-__all__ = ["MemoryClaims", "MemoryNotices"]
+__all__ = [
+    "MemoryClaims",
+]
 
 _Key = tuple[str, str]
 
@@ -89,59 +88,3 @@ class MemoryClaims:
         tokens.remove(token)
         if not tokens:
             del self._tokens[owner, claim.response_id]
-
-
-@dataclass(slots=True)
-class _Due:
-    notice: Notice
-    at: int = 0
-
-
-class MemoryNotices:
-    """See `Notices` for what the methods do."""
-
-    def __init__(self, check_open: Callable[[], None], room: int) -> None:
-        self._check_open = check_open
-        self._room = room
-        self._notices: dict[str, _Due] = {}
-
-    async def take(self, endpoint: str, now: int, hide_until: int, limit: int) -> list[Notice]:
-        """Return notices of this endpoint that are due, oldest first, and hide them till then."""
-        self._check_open()
-        due = [
-            waiting
-            for waiting in self._notices.values()
-            if waiting.at <= now and waiting.notice.endpoint == endpoint
-        ]
-        taken = sorted(due, key=lambda waiting: waiting.notice.created_at)[:limit]
-        for waiting in taken:
-            attempts = waiting.notice.attempts + 1
-            waiting.notice = msgspec.structs.replace(waiting.notice, attempts=attempts)
-            waiting.at = hide_until
-        return [waiting.notice for waiting in taken]
-
-    async def postpone(self, notice_id: str, until: int) -> None:
-        """Be due again at this time."""
-        self._check_open()
-        if notice_id in self._notices:
-            self._notices[notice_id].at = until
-
-    async def settle(self, notice_id: str) -> None:
-        """Forget the notice."""
-        self._check_open()
-        self._notices.pop(notice_id, None)
-
-    def add(self, notice: Notice) -> None:
-        """Keep a notice that is due at once."""
-        while len(self._notices) >= self._room:
-            del self._notices[next(iter(self._notices))]
-        self._notices.setdefault(notice.id, _Due(notice))
-
-    def sweep(self, before: int) -> None:
-        """Forget notices that were made before this time."""
-        kept = self._notices.items()
-        self._notices = {name: due for name, due in kept if due.notice.created_at >= before}
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._notices.clear()

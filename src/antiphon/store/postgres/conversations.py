@@ -25,7 +25,7 @@ from antiphon.store.encoding import (
 )
 from antiphon.store.postgres.claims import earlier_claim, note_once
 from antiphon.store.postgres.database import Connection, Database, UncertainCommit
-from antiphon.store.postgres.names import is_bytes, is_text
+from antiphon.store.postgres.rows import is_bytes, is_text
 
 __all__ = ["PostgresConversations"]
 

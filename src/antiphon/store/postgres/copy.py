@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.postgres.database import connect
-from antiphon.store.postgres.schema import check_version, migrate
+from antiphon.store.postgres.migrations import check_version, migrate
 
 __all__ = ["PostgresPlace"]
 

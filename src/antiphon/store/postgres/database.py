@@ -22,7 +22,7 @@ import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres.errors import FAULTS, is_away, is_broken, unavailable
-from antiphon.store.postgres.schema import is_newest, migrate
+from antiphon.store.postgres.migrations import is_newest, migrate
 from antiphon.store.trouble import Trouble
 
 __all__ = ["LANES", "Connection", "Database", "UncertainCommit", "connect", "in_transaction"]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.limits import MAX_WAITING, MAX_WAITING_BYTES
 from antiphon.store.postgres.database import (
     LANES,
     Connection,
@@ -29,7 +30,6 @@ from antiphon.store.postgres.database import (
     in_transaction,
 )
 from antiphon.store.postgres.errors import is_away, is_everybodys, unavailable
-from antiphon.store.sqlite.backlog import MAX_WAITING, MAX_WAITING_BYTES
 
 __all__ = ["Flusher", "Kind", "LeaseLapsed"]
 

@@ -25,7 +25,7 @@ from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.errors import FAULTS, unavailable
 from antiphon.store.waiting import Waiters
 
-__all__ = ["CHANNEL", "LEASE_SECONDS", "Node"]
+__all__ = ["CHANNEL", "LEASE_SECONDS", "Node", "sweep_nodes"]
 
 LEASE_SECONDS: Final = 5.0
 CHANNEL: Final = "antiphon"
@@ -176,3 +176,11 @@ class Node:
             connection.remove_termination_listener(self._hear_end)
             connection.terminate()
             self._waiters.wake_all()
+
+
+async def sweep_nodes(connection: Connection) -> None:
+    """Forget nodes long gone that left nothing behind."""
+    await connection.execute(
+        "DELETE FROM nodes WHERE lease_until < clock_timestamp() - interval '1 day'"
+        " AND NOT EXISTS (SELECT FROM responses WHERE writer = nodes.name)"
+    )

@@ -5,9 +5,8 @@ that turns write goes through a flusher, many at once; the rest are short transa
 own. Whoever waits for a response is woken by NOTIFY, which is a hint: they look again when
 their time is over, and often while the node cannot hear.
 
-This module joins the parts. `turns` holds what is written about turns,
-`reads` what is read, `schema` the tables, `node` the lease,
-`flusher` the commits and `database` the connections.
+This module joins the parts. Each facet has a module with its SQL; `migrations` holds the tables,
+`node` the lease, `flusher` the commits and `database` the connections.
 """
 
 from __future__ import annotations
@@ -27,21 +26,36 @@ from antiphon.store.encoding import (
     encode_items,
     encode_turn,
 )
-from antiphon.store.postgres import claims as rows
-from antiphon.store.postgres import reads
-from antiphon.store.postgres.claims import PostgresClaims, PostgresNotices
+from antiphon.store.postgres.claims import PostgresClaims, sweep_claims
 from antiphon.store.postgres.conversations import PostgresConversations
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.flusher import Flusher
-from antiphon.store.postgres.names import is_bytes, is_text
-from antiphon.store.postgres.node import CHANNEL, Node
-from antiphon.store.postgres.turns import APPEND, BEGIN, FINISH, Appended, Begun, Finished
+from antiphon.store.postgres.history import find_item, read_history, read_input_items, read_removals
+from antiphon.store.postgres.keys import add_key, find_key, keep_secret, list_keys, revoke_key
+from antiphon.store.postgres.log import APPEND, Appended, read_log
+from antiphon.store.postgres.node import CHANNEL, Node, sweep_nodes
+from antiphon.store.postgres.notices import PostgresNotices, sweep_notices
+from antiphon.store.postgres.rows import is_bytes, is_text
+from antiphon.store.postgres.turns import (
+    BEGIN,
+    FINISH,
+    SWEEP_SIZE,
+    Begun,
+    Finished,
+    delete_turn,
+    forget_turn,
+    get_turn,
+    sweep_turns,
+)
+from antiphon.store.postgres.writers import ask_cancel, asked_cancels, claim_orphans, held_by
 from antiphon.store.waiting import Waiters
 
 __all__ = ["PostgresStore"]
 
 # How often to look for oneself while nothing is heard.
 _POLL_SECONDS: Final = 0.25
+# Claims or notices removed in one transaction: it ends before any other has waited for long.
+_ROWS_AT_ONCE: Final = 5_000
 
 _T = TypeVar("_T")
 
@@ -94,7 +108,7 @@ class PostgresStore:
         """Undo a beginning that this node has made."""
         node = await self._node.ensure()
         await self._database.change(
-            lambda connection: reads.forget(connection, owner, response_id, node, CHANNEL)
+            lambda connection: forget_turn(connection, owner, response_id, node, CHANNEL)
         )
 
     async def append(
@@ -138,14 +152,14 @@ class PostgresStore:
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> Response | None:
         """Return a response with its output, finished or not."""
-        return await self._read(partial(reads.get, admit=admit), owner, response_id)
+        return await self._read(partial(get_turn, admit=admit), owner, response_id)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
         """Return every batch that has an event behind the sequence number `after`."""
         if not is_text(response_id):
             return None
         return await self._database.ask(
-            lambda connection: reads.read_log(connection, owner, response_id, after)
+            lambda connection: read_log(connection, owner, response_id, after)
         )
 
     async def wait(self, response_id: str, seconds: float) -> None:
@@ -161,7 +175,7 @@ class PostgresStore:
         if not is_text(response_id):
             return False
         is_gone = await self._database.change(
-            lambda connection: reads.delete(connection, owner, response_id, CHANNEL)
+            lambda connection: delete_turn(connection, owner, response_id, CHANNEL)
         )
         self._waiters.wake(response_id)
         return is_gone
@@ -173,39 +187,37 @@ class PostgresStore:
         if not is_text(response_id):
             return None
         return await self._database.view(
-            lambda connection: reads.history(connection, owner, response_id, admit)
+            lambda connection: read_history(connection, owner, response_id, admit)
         )
 
     async def removals(self) -> int:
         """Return how often responses were removed, by any node."""
-        return await self._database.ask(reads.removals)
+        return await self._database.ask(read_removals)
 
     async def input_items(
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
         """Return the turn's own input items in order."""
-        return await self._read(partial(reads.input_items, admit=admit), owner, response_id)
+        return await self._read(partial(read_input_items, admit=admit), owner, response_id)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id; a response's comes before a conversation's."""
         if not is_bytes(item_id):
             return None
-        return await self._database.ask(
-            lambda connection: reads.find_item(connection, owner, item_id)
-        )
+        return await self._database.ask(lambda connection: find_item(connection, owner, item_id))
 
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
         """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
         if not is_text(response_id):
             return False
         return await self._database.ask(
-            lambda connection: reads.ask_cancel(connection, owner, response_id, CHANNEL)
+            lambda connection: ask_cancel(connection, owner, response_id, CHANNEL)
         )
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
         """Return owner and id of those responses of this node that are to be cancelled."""
         return await self._database.ask(
-            lambda connection: reads.asked_cancels(connection, self._node.name)
+            lambda connection: asked_cancels(connection, self._node.name)
         )
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
@@ -221,7 +233,7 @@ class PostgresStore:
         found: list[Orphan] = []
 
         async def run(connection: Connection) -> list[Orphan]:
-            found[:] = await reads.claim_orphans(
+            found[:] = await claim_orphans(
                 connection, writer, limit, is_steady=self._node.is_steady
             )
             return found
@@ -235,9 +247,7 @@ class PostgresStore:
     async def _claimed(self, writer: str) -> list[Orphan]:
         """Return what was claimed by a commit that got no answer, if it was."""
         names = [(orphan.owner, orphan.response.id) for orphan in self._doubtful]
-        held = await self._database.change(
-            lambda connection: reads.held_by(connection, writer, names)
-        )
+        held = await self._database.change(lambda connection: held_by(connection, writer, names))
         claimed = [orphan for orphan, is_ours in zip(self._doubtful, held, strict=True) if is_ours]
         self._doubtful = []
         return claimed
@@ -245,45 +255,41 @@ class PostgresStore:
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove what is older than these times, in steps."""
         removed = await self._in_steps(
-            lambda connection: reads.sweep(connection, before, CHANNEL), reads.SWEEP_SIZE
+            lambda connection: sweep_turns(connection, before, CHANNEL), SWEEP_SIZE
         )
         await self._in_steps(
-            lambda connection: rows.sweep_notices(connection, before), rows.SWEEP_SIZE
+            lambda connection: sweep_notices(connection, before, _ROWS_AT_ONCE), _ROWS_AT_ONCE
         )
         await self._in_steps(
-            lambda connection: rows.sweep_claims(connection, claims_before), rows.SWEEP_SIZE
+            lambda connection: sweep_claims(connection, claims_before, _ROWS_AT_ONCE), _ROWS_AT_ONCE
         )
-        await self._database.change(rows.sweep_nodes)
+        await self._database.change(sweep_nodes)
         return removed
 
     async def secret(self, name: str, value: bytes) -> bytes:
         """Return the secret of this name; if there is none, keep and return this value."""
-        return await self._database.change(
-            lambda connection: rows.keep_secret(connection, name, value)
-        )
+        return await self._database.change(lambda connection: keep_secret(connection, name, value))
 
     async def add_key(self, key: KeyRecord) -> None:
         """Keep a new key. Raise ValueError if its id is taken."""
-        if not await self._database.change(lambda connection: rows.add_key(connection, key)):
+        if not await self._database.change(lambda connection: add_key(connection, key)):
             raise ValueError(f"there already is a key {key.id!r}")
 
     async def find_key(self, key_id: str) -> KeyRecord | None:
         """Return the key with this id, revoked or not."""
         if not is_text(key_id):
             return None
-        return await self._database.ask(lambda connection: rows.find_key(connection, key_id))
+        return await self._database.ask(lambda connection: find_key(connection, key_id))
 
     async def list_keys(self) -> list[KeyRecord]:
         """Return every key, oldest first."""
-        return await self._database.ask(rows.list_keys)
+        return await self._database.ask(list_keys)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
         if not is_text(key_id):
             return False
-        return await self._database.change(
-            lambda connection: rows.revoke_key(connection, key_id, now)
-        )
+        return await self._database.change(lambda connection: revoke_key(connection, key_id, now))
 
     async def ping(self) -> None:
         """Return if the database can be read and written now: the lease is renewed."""

@@ -1,37 +1,44 @@
-"""How are turns written: begun, continued and ended, many at once?
+"""Facet `turns` in PostgreSQL: a response from its beginning to its end.
 
-Each function here is the `make` of a kind of change (see `flusher`). Before anything
-is added to a turn its row is locked, and must name the node that writes, whose lease must be
-good by the database's clock. Rows are locked in the order of their keys, so that two groups
-cannot wait for each other. Whoever takes a turn over locks the same row.
+`BEGIN` and `FINISH` are kinds of changes (see `flusher`): those of many turns together. Before
+anything is added to a turn, its row is locked, and must name the node that writes (see
+`writers`). Rows are locked in the order of their keys, so that two groups cannot wait for each
+other. The other functions get a connection; those that remove want a transaction, which the
+caller begins. Every WHERE has the owner, except where all owners are concerned (sweep).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from antiphon.protocol.errors import TurnLost
-from antiphon.store.base import Batch, Notice
-from antiphon.store.encoding import StoredItem, compress_log, end_log, lost_conversation
+from antiphon.protocol.response import Response
+from antiphon.store.base import Admit, Batch, Notice
+from antiphon.store.encoding import StoredItem, lost_conversation
 from antiphon.store.postgres.database import Connection
-from antiphon.store.postgres.flusher import Kind, LeaseLapsed
+from antiphon.store.postgres.flusher import Kind
+from antiphon.store.postgres.history import INPUT, OUTPUT, OUTPUT_COLUMN, admit_items, insert_items
+from antiphon.store.postgres.log import close_logs, insert_batches
 from antiphon.store.postgres.node import CHANNEL
+from antiphon.store.postgres.notices import insert_notices
+from antiphon.store.postgres.rows import columns, name_of, response_of
+from antiphon.store.postgres.writers import LEASE, explain_losses
 
-__all__ = ["APPEND", "BEGIN", "FINISH", "Appended", "Begun", "Finished", "insert_items"]
+__all__ = [
+    "BEGIN",
+    "FINISH",
+    "SWEEP_SIZE",
+    "Begun",
+    "Finished",
+    "delete_turn",
+    "forget_turn",
+    "get_turn",
+    "sweep_turns",
+]
 
-_INPUT: Final = 0
-_OUTPUT: Final = 1
-
-# Bytes of logs from which on a thread compresses them.
-_MUCH: Final = 256 * 1024
-
-_LEASE: Final = (
-    "EXISTS (SELECT FROM nodes WHERE name = $1 AND nodes.lease_until > clock_timestamp())"
-)
-
+# Responses removed in one transaction: nobody waits for it longer than a moment.
+SWEEP_SIZE: Final = 500
 _INSERT: Final = """
     INSERT INTO responses (owner, id, parent, status, writer, created_at, body)
     SELECT owner, id, parent, status, $1, created_at, body
@@ -41,51 +48,12 @@ _INSERT: Final = """
     ON CONFLICT (owner, id) DO NOTHING
     RETURNING key, owner, id
 """
-_INSERT_ITEMS: Final = """
-    INSERT INTO items (response, kind, position, owner, id, body)
-    SELECT * FROM unnest(
-        $1::bigint[], $2::int[], $3::int[], $4::text[], $5::bytea[], $6::bytea[]
-    )
-"""
-_INSERT_EVENTS: Final = """
-    INSERT INTO log (response, first, last, body, owner)
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[])
-"""
 _INSERT_JOBS: Final = """
     INSERT INTO jobs (response, owner, is_cancelled, request)
     SELECT response, owner, 0, request
     FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS wanted (response, owner, request)
 """
 _NOTIFY: Final = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS told (id)"
-
-_APPEND: Final = f"""
-    WITH wanted AS (
-        SELECT * FROM unnest(
-            $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::text[]
-        ) WITH ORDINALITY AS wanted (owner, id, first, last, body, status, place)
-    ), held AS MATERIALIZED (
-        SELECT wanted.place, wanted.owner, wanted.id, wanted.first, wanted.last, wanted.body,
-            wanted.status, responses.key
-        FROM wanted
-        JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
-        WHERE responses.writer = $1 AND {_LEASE}
-        ORDER BY responses.key
-        FOR UPDATE OF responses
-    ), added AS (
-        INSERT INTO log (response, first, last, owner, body)
-        SELECT key, first, last, owner, body FROM held
-        {{on_conflict}}
-    ), moved AS (
-        UPDATE responses SET status = held.status FROM held
-        WHERE responses.key = held.key AND held.status IS NOT NULL
-    )
-    SELECT place, pg_notify('{CHANNEL}', id), EXISTS (
-        SELECT FROM jobs WHERE jobs.response = held.key AND jobs.is_cancelled = 1
-    ) AS is_cancelled FROM held
-"""  # noqa: S608 # constants
-_APPEND_ONCE: Final = _APPEND.format(on_conflict="")
-_APPEND_AGAIN: Final = _APPEND.format(on_conflict="ON CONFLICT (response, first) DO NOTHING")
-
 _HOLD: Final = f"""
     SELECT wanted.place, responses.key, (
         SELECT conversations.key FROM conversations
@@ -93,19 +61,10 @@ _HOLD: Final = f"""
     ) AS conversation
     FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS wanted (owner, id, place)
     JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
-    WHERE responses.writer = $1 AND {_LEASE}
+    WHERE responses.writer = $1 AND {LEASE}
     ORDER BY responses.key
     FOR UPDATE OF responses
 """  # noqa: S608 # constants
-_STATES: Final = """
-    SELECT wanted.place, responses.status, responses.writer, responses.body
-    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (owner, id, place)
-    JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
-"""
-_LOGS: Final = """
-    SELECT response, first, last, body FROM log
-    WHERE response = ANY($1::bigint[]) ORDER BY response, first
-"""
 _FINISH: Final = f"""
     WITH ended AS (
         UPDATE responses SET status = wanted.status, writer = NULL, body = wanted.body
@@ -138,15 +97,28 @@ _UNLOCK: Final = """
     WHERE conversations.key = held.key AND conversations.locked_by = held.id
     RETURNING conversations.key
 """
-_INSERT_NOTICES: Final = """
-    INSERT INTO notices (id, owner, response, type, created_at, endpoint, attempts, due_at)
-    SELECT id, owner, response, type, created_at, endpoint, attempts, 0 FROM unnest(
-        $1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[]
-    ) WITH ORDINALITY AS wanted (
-        id, owner, response, type, created_at, endpoint, attempts, place
+_GET: Final = f"SELECT status, body, {OUTPUT_COLUMN} FROM responses WHERE owner = $1 AND id = $2"  # noqa: S608
+_REMOVE: Final = """
+    WITH doomed AS (
+        SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) AS doomed (key, owner, id)
+    ), unlocked AS (
+        UPDATE conversations SET locked_by = NULL, writer = NULL FROM doomed
+        WHERE conversations.owner = doomed.owner AND locked_by = doomed.id
+    ), claimed AS (
+        DELETE FROM claims USING doomed
+        WHERE claims.owner = doomed.owner AND claims.response = doomed.id
+    ), said AS (
+        DELETE FROM items WHERE response = ANY($1::bigint[])
+    ), logged AS (
+        DELETE FROM log WHERE response = ANY($1::bigint[])
+    ), kept AS (
+        DELETE FROM logs WHERE response = ANY($1::bigint[])
+    ), wanted AS (
+        DELETE FROM jobs WHERE response = ANY($1::bigint[])
+    ), removed AS (
+        DELETE FROM responses WHERE key = ANY($1::bigint[])
     )
-    ORDER BY place
-    ON CONFLICT (id) DO NOTHING
+    SELECT pg_notify($4, id) FROM doomed
 """
 
 
@@ -167,17 +139,6 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Appended:
-    """More of the log of a turn."""
-
-    writer: str
-    owner: str
-    id: str
-    batch: Batch
-    status: str | None = None
-
-
-@dataclass(frozen=True)
 class Finished:
     """A turn that ends."""
 
@@ -194,40 +155,29 @@ class Finished:
 
 async def _begin(connection: Connection, turns: Sequence[Begun], _: bool) -> list[None]:
     rows = [(t.owner, t.id, t.parent, t.status, float(t.created_at), t.body) for t in turns]
-    found = await connection.fetch(_INSERT, turns[0].writer, *_columns(rows, 6))
+    found = await connection.fetch(_INSERT, turns[0].writer, *columns(rows, 6))
     keys = {(owner, name): key for key, owner, name in found}
     # A turn that is there already is left as it is; so is the second of two alike.
     new = [(key, turn) for turn in turns if (key := keys.pop((turn.owner, turn.id), None))]
-    await insert_items(connection, [(key, _INPUT, turn.owner, turn.items) for key, turn in new])
-    batches = [(key, *turn.batch, turn.owner) for key, turn in new if turn.batch is not None]
-    if batches:
-        await connection.execute(_INSERT_EVENTS, *_columns(batches, 5))
+    await insert_items(connection, [(key, INPUT, turn.owner, turn.items) for key, turn in new])
+    batches = [(key, turn.owner, turn.batch) for key, turn in new if turn.batch is not None]
+    await insert_batches(connection, batches)
     jobs = [(key, turn.owner, turn.request) for key, turn in new if turn.request is not None]
     if jobs:
-        await connection.execute(_INSERT_JOBS, *_columns(jobs, 3))
+        await connection.execute(_INSERT_JOBS, *columns(jobs, 3))
     await connection.execute(_NOTIFY, CHANNEL, [turn.id for _, turn in new])
     return [None] * len(turns)
-
-
-async def _append(
-    connection: Connection, turns: Sequence[Appended], is_again: bool
-) -> list[bool | TurnLost]:
-    rows = [(t.owner, t.id, *t.batch, t.status) for t in turns]
-    statement = _APPEND_AGAIN if is_again else _APPEND_ONCE
-    found = await connection.fetch(statement, turns[0].writer, *_columns(rows, 6))
-    cancelled = {row["place"] - 1: row["is_cancelled"] for row in found}
-    lost = await _explain(connection, turns, cancelled)
-    return [lost[place] if place in lost else cancelled[place] for place in range(len(turns))]
 
 
 async def _finish(
     connection: Connection, turns: Sequence[Finished], is_again: bool
 ) -> list[Exception | None]:
-    names = _columns([(t.owner, t.id) for t in turns], 2)
+    names = columns([(t.owner, t.id) for t in turns], 2)
     found = await connection.fetch(_HOLD, turns[0].writer, *names)
     held = {row["place"] - 1: row for row in found}
     results: list[Exception | None] = [None] * len(turns)
-    lost = await _explain(connection, turns, held, is_again=is_again)
+    bodies = [turn.body for turn in turns] if is_again else []
+    lost = await explain_losses(connection, turns, held, bodies)
     for place, error in lost.items():
         results[place] = error
     unlocked = await _unlock(connection, turns, held)
@@ -255,7 +205,7 @@ async def _unlock(
     ]
     if not locks:
         return set()
-    return {key for (key,) in await connection.fetch(_UNLOCK, *_columns(locks, 2))}
+    return {key for (key,) in await connection.fetch(_UNLOCK, *columns(locks, 2))}
 
 
 @dataclass(frozen=True)
@@ -266,105 +216,74 @@ class _Ending:
 
 
 async def _end(connection: Connection, ending: list[_Ending]) -> None:
-    logs = await _close_logs(connection, ending)
+    logs = await close_logs(connection, [(e.key, e.turn.owner, e.turn.batch) for e in ending])
     rows = [(e.key, e.turn.status, e.turn.body) for e in ending]
     ids = [e.turn.id for e in ending]
-    await connection.execute(_FINISH, *_columns(rows, 3), *_columns(logs, 3), ids)
-    await insert_items(connection, [(e.key, _OUTPUT, e.turn.owner, e.turn.items) for e in ending])
+    await connection.execute(_FINISH, *columns(rows, 3), *columns(logs, 3), ids)
+    await insert_items(connection, [(e.key, OUTPUT, e.turn.owner, e.turn.items) for e in ending])
     said = [
-        (e.conversation, e.turn.owner, _name(item), item.body)
+        (e.conversation, e.turn.owner, name_of(item), item.body)
         for e in ending
         for item in e.turn.said
     ]
     if said:
-        await connection.execute(_SAY, *_columns(said, 4))
-    notices = [
-        (n.id, n.owner, n.response_id, n.type, n.created_at, n.endpoint, n.attempts)
-        for e in ending
-        for n in e.turn.notices
-    ]
+        await connection.execute(_SAY, *columns(said, 4))
+    notices = [notice for e in ending for notice in e.turn.notices]
     if notices:
-        await connection.execute(_INSERT_NOTICES, *_columns(notices, 7))
+        await insert_notices(connection, notices)
 
 
-async def _close_logs(
-    connection: Connection, ending: list[_Ending]
-) -> list[tuple[int, str, bytes]]:
-    """Return the whole log of each turn that kept one, compressed, with key and owner."""
-    logs: dict[int, list[Batch]] = {e.key: [] for e in ending}
-    for key, *batch in await connection.fetch(_LOGS, list(logs)):
-        logs[key].append(Batch(*batch))
-    for e in ending:
-        logs[e.key] = end_log(logs[e.key], e.turn.batch)
-    rows = [(e.key, e.turn.owner, logs[e.key]) for e in ending if logs[e.key]]
-    size = sum(len(batch.body) for batches in logs.values() for batch in batches)
-    if size > _MUCH:
-        return await asyncio.to_thread(_compress, rows)
-    return _compress(rows)
+async def get_turn(
+    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
+) -> Response | None:
+    """Return the response with its output, if that is admitted."""
+    await admit_items(connection, owner, response_id, OUTPUT, admit)
+    row = await connection.fetchrow(_GET, owner, response_id)
+    return None if row is None else response_of(row)
 
 
-def _compress(rows: list[tuple[int, str, list[Batch]]]) -> list[tuple[int, str, bytes]]:
-    return [(key, owner, compress_log(batches)) for key, owner, batches in rows]
+async def delete_turn(connection: Connection, owner: str, response_id: str, channel: str) -> bool:
+    """Remove a response and all that belongs to it; say whether there was one."""
+    rows = await connection.fetch(
+        "SELECT key, owner, id FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE",
+        owner,
+        response_id,
+    )
+    await _remove(connection, rows, channel)
+    return bool(rows)
 
 
-async def _explain(
-    connection: Connection,
-    turns: Sequence[Appended | Finished],
-    held: dict[int, Any],
-    *,
-    is_again: bool = False,
-) -> dict[int, TurnLost]:
-    """Return why turns are not held, by their places; raise LeaseLapsed if that is why.
-
-    An end that was stored by the attempt before this one is none of them.
-    """
-    if len(held) == len(turns):
-        return {}
-    if not await connection.fetchval(f"SELECT {_LEASE}", turns[0].writer):
-        raise LeaseLapsed
-    missing = [place for place in range(len(turns)) if place not in held]
-    names = _columns([(turns[place].owner, turns[place].id) for place in missing], 2)
-    states = {missing[row["place"] - 1]: row for row in await connection.fetch(_STATES, *names)}
-    lost: dict[int, TurnLost] = {}
-    for place in missing:
-        turn, state = turns[place], states.get(place)
-        if is_again and isinstance(turn, Finished) and state and state["body"] == turn.body:
-            continue
-        lost[place] = TurnLost(f"response {turn.id!r} {_obstacle(state)}; nothing was stored")
-    return lost
-
-
-def _obstacle(state: Any) -> str:
-    if state is None:
-        return "is not in the store: its beginning could not be written, or it was deleted"
-    if state["writer"] is None:
-        return f"has already ended as {state['status']}"
-    return "was taken over by another process"
-
-
-async def insert_items(
-    connection: Connection, turns: Iterable[tuple[int, int, str, Sequence[StoredItem]]]
+async def forget_turn(
+    connection: Connection, owner: str, response_id: str, node: str, channel: str
 ) -> None:
-    """Insert items of turns, each given with its key, the kind of the items, and the owner."""
-    rows = [
-        (key, kind, position, owner, _name(item), item.body)
-        for key, kind, owner, items in turns
-        for position, item in enumerate(items)
-    ]
+    """Remove an unfinished response of this node, and all that belongs to it, if there is one."""
+    rows = await connection.fetch(
+        "SELECT key, owner, id FROM responses"
+        " WHERE owner = $1 AND id = $2 AND writer = $3 FOR UPDATE",
+        owner,
+        response_id,
+        node,
+    )
+    await _remove(connection, rows, channel)
+
+
+async def sweep_turns(connection: Connection, before: int, channel: str) -> int:
+    """Remove the oldest responses created before this time, SWEEP_SIZE at most."""
+    rows = await connection.fetch(
+        "SELECT key, owner, id FROM responses WHERE created_at < $1"
+        " ORDER BY created_at, key LIMIT $2 FOR UPDATE SKIP LOCKED",
+        float(before),
+        SWEEP_SIZE,
+    )
+    await _remove(connection, rows, channel)
+    return len(rows)
+
+
+async def _remove(connection: Connection, rows: Sequence[Any], channel: str) -> None:
+    """Remove turns (key, owner, id) from every table. Nobody hears from them again."""
     if rows:
-        await connection.execute(_INSERT_ITEMS, *_columns(rows, 6))
-
-
-def _name(item: StoredItem) -> bytes | None:
-    # Bytes, because text cannot hold a NUL here, and an item's id is what a client made it.
-    return None if item.id is None else item.id.encode()
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Turn rows into columns, also if there are none."""
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
+        await connection.execute(_REMOVE, *(list(c) for c in zip(*rows, strict=True)), channel)
 
 
 BEGIN: Final = Kind(_begin)
-APPEND: Final = Kind(_append, is_one_statement=True)
 FINISH: Final = Kind(_finish)

@@ -14,24 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.limits import MAX_WAITING, MAX_WAITING_BYTES
 from antiphon.store.promise import Promise
 
-__all__ = [
-    "MAX_WAITING",
-    "MAX_WAITING_BYTES",
-    "Backlog",
-    "Job",
-    "Run",
-    "Together",
-    "Watch",
-    "deliver",
-]
-
-MAX_WAITING: Final = 10_000
-MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+__all__ = ["Backlog", "Job", "Run", "Together", "Watch", "deliver"]
 
 _T = TypeVar("_T")
 Run = Callable[[sqlite3.Connection], _T | Exception]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sqlite.migrations import is_newest, migrate
+from antiphon.store.sqlite.migrations import APPLICATION_ID, is_newest, migrate
 from antiphon.store.sqlite.open_turns import OpenTurns
 from antiphon.store.sqlite.queue import queued
 
@@ -29,7 +29,9 @@ __all__ = [
     "create_file",
     "insert_row",
     "is_locked",
+    "look",
     "refuse_read_only",
+    "touch",
     "turns_of",
     "unavailable",
 ]
@@ -213,3 +215,13 @@ def _code(error: Exception) -> int:
     """Return the primary code of an error of SQLite's, -1 for any other."""
     code = getattr(error, "sqlite_errorcode", None)
     return -1 if code is None else int(code) & 0xFF
+
+
+def look(connection: sqlite3.Connection) -> None:
+    """Read something, to see whether reading works."""
+    connection.execute("SELECT key FROM responses LIMIT 1").fetchone()
+
+
+def touch(connection: sqlite3.Connection) -> None:
+    """Write something that changes nothing, to see whether writing works."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -17,7 +17,7 @@ from antiphon.protocol.errors import AntiphonError, ConversationLocked
 from antiphon.protocol.items import Item
 from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation
 from antiphon.store.encoding import StoredItem, decode_item, names_of, refusal_of
-from antiphon.store.sqlite.claim_statements import earlier_claim, note_once
+from antiphon.store.sqlite.claims import earlier_claim, note_once
 from antiphon.store.sqlite.erasure import mark
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Conversations in a SQLite file. The SQL is in `conversation_statements`."""
+"""Facet `conversations` in SQLite. The SQL is in `conversation_statements`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import antiphon.store.sqlite.conversation_statements as statements
 from antiphon.protocol.items import Item
 from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage
 from antiphon.store.encoding import decode_aside, encode_aside, encode_new_items, is_storable
-from antiphon.store.sqlite import conversation_statements as statements
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.worker import Reader, Writer
 

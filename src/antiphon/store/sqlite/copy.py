@@ -9,7 +9,7 @@ from typing import Final
 
 from antiphon.store.copy_tables import Row, Table
 from antiphon.store.sqlite.connection import connect, refuse_read_only
-from antiphon.store.sqlite.log_statements import CLOSED
+from antiphon.store.sqlite.log import CLOSED
 from antiphon.store.sqlite.migrations import check_version
 from antiphon.store.sqlite.presence import Presence, count_alive
 from antiphon.store.sqlite.queue import WriteQueue
@@ -42,7 +42,7 @@ class SqlitePlace:
 
     async def count(self, table: Table) -> int:
         """Return how many rows there are."""
-        return self._number(f"SELECT count(*) FROM {_rows_of(table)}")  # noqa: S608 # a constant
+        return self._number(f"SELECT count(*) FROM {_statements(table)}")  # noqa: S608 # a constant
 
     async def count_busy(self) -> int:
         """Return how many unfinished turns a gateway is at work on."""
@@ -74,7 +74,7 @@ class SqlitePlace:
         key = ", ".join(table.key).replace("number", "rowid")
         columns = ", ".join(table.columns)
         cursor = self._connection.execute(
-            f"SELECT {columns} FROM {_rows_of(table)} ORDER BY {key}"  # noqa: S608 # constants
+            f"SELECT {columns} FROM {_statements(table)} ORDER BY {key}"  # noqa: S608 # constants
         )
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             yield rows
@@ -104,7 +104,7 @@ class SqlitePlace:
         return int(found.fetchone()[0])
 
 
-def _rows_of(table: Table) -> str:
+def _statements(table: Table) -> str:
     """Return the table without what is about to be purged from it."""
     return f"log WHERE NOT {CLOSED}" if table.name == "log" else table.name
 

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.versions import NewerDatabase, OlderDatabase
 
 __all__ = [
     "APPLICATION_ID",
     "MIGRATIONS",
     "ForeignDatabase",
-    "NewerDatabase",
-    "OlderDatabase",
     "check_version",
     "is_newest",
     "migrate",
@@ -171,30 +170,6 @@ _THIRD: Final[Migration] = (
 )
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD)
-
-
-class NewerDatabase(StoreUnavailable):
-    """The file was written by an antiphon that knows more than this one."""
-
-    def __init__(self, version: int, known: int) -> None:
-        super().__init__(
-            f"the database has version {version} and this antiphon knows versions up to {known}: "
-            "upgrade antiphon, or name another file"
-        )
-        self.version = version
-        self.known = known
-
-
-class OlderDatabase(StoreUnavailable):
-    """The database is to be read as it is, and was written by an older antiphon or by none."""
-
-    def __init__(self, version: int, known: int) -> None:
-        super().__init__(
-            f"the database has version {version} and this antiphon reads version {known}: open it"
-            " once with this antiphon first, as `antiphon serve` does"
-        )
-        self.version = version
-        self.known = known
 
 
 class ForeignDatabase(StoreUnavailable):

@@ -11,7 +11,7 @@ its store's: then an append asks the database nothing. Rules:
 - `data_version` tells whether another connection has changed anything. If so, a turn is asked
   for again before anything is added to it.
 - Keys are not trusted: whoever reads rows by them sees to it that all are there, and that they
-  are the response's (`log_statements.close_log`).
+  are the response's (`log.close_log`).
 
 Everything here runs inside a transaction that writes, so nobody else changes anything meanwhile.
 """

@@ -3,8 +3,8 @@
 One thread writes, all that is waiting in one durable transaction; another reads and never
 waits for it. A turn can be read as soon as `begin` has returned: a miss while writes are
 under way is asked again behind them. What other processes append is seen by looking again.
-This module joins the parts; the SQL is in `statements` and its neighbours, the threads are in
-`worker`, the shape of the file is in `migrations`, who is alive in `presence`.
+This module joins the parts. Each facet has a module with its SQL; the threads are in `worker`,
+the tables in `migrations`, and `presence` knows which stores are alive.
 """
 
 from __future__ import annotations
@@ -35,15 +35,30 @@ from antiphon.store.encoding import (
     is_storable,
 )
 from antiphon.store.promise import Promise
-from antiphon.store.sqlite import claim_statements, log_statements, statements
 from antiphon.store.sqlite.backlog import Run
-from antiphon.store.sqlite.claims import SqliteClaims, SqliteNotices
-from antiphon.store.sqlite.connection import SameFile, connect, unavailable
+from antiphon.store.sqlite.claims import SqliteClaims, sweep_claims
+from antiphon.store.sqlite.connection import SameFile, connect, look, touch, unavailable
 from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.erasure import Eraser
+from antiphon.store.sqlite.history import find_item, read_history, read_input_items, read_removals
+from antiphon.store.sqlite.keys import add_key, find_key, keep_secret, list_keys, revoke_key
+from antiphon.store.sqlite.log import Append, purge, read_log
+from antiphon.store.sqlite.notices import SqliteNotices, sweep_notices
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.queue import WriteQueue
+from antiphon.store.sqlite.turns import (
+    SWEEP_SIZE,
+    Beginning,
+    Ending,
+    begin_turn,
+    delete_turn,
+    finish_turn,
+    forget_turn,
+    get_turn,
+    sweep_turns,
+)
 from antiphon.store.sqlite.worker import Reader, Writer
+from antiphon.store.sqlite.writers import ask_cancel, asked_cancels, claim_orphans, has_orphans
 from antiphon.store.trouble import Trouble
 from antiphon.store.waiting import Waiters
 
@@ -115,7 +130,7 @@ class SqliteStore:
     ) -> None:
         """Queue the turn to be written. If writing failed last, wait: better a 503 now."""
         body, rows = encode_turn(response), await encode_aside(items)
-        row = statements.Beginning(
+        row = Beginning(
             response.id,
             response.previous_response_id,
             response.status,
@@ -124,7 +139,7 @@ class SqliteStore:
             body,
         )
         run = partial(
-            statements.begin, owner=owner, response=row, items=rows, batch=batch, request=request
+            begin_turn, owner=owner, response=row, items=rows, batch=batch, request=request
         )
         size = len(body) + _size(rows) + _weigh(batch) + len(request or b"")
         if batch is not None or self._writer.is_ailing:
@@ -142,9 +157,7 @@ class SqliteStore:
 
     async def forget(self, owner: str, response_id: str) -> None:
         """Undo a beginning that this store has made; what it held is erased a little later."""
-        run = partial(
-            statements.forget, owner=owner, writer=self._presence.name, response_id=response_id
-        )
+        run = partial(forget_turn, owner=owner, writer=self._presence.name, response_id=response_id)
         await self._writer.call_or_share(run, 0)
         self._writer.post(_do_nothing, 0, is_removal=True)
 
@@ -152,9 +165,7 @@ class SqliteStore:
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> Promise[bool]:
         """Be done when the batch is on the disk; shares its commit with other streams."""
-        run: Run[bool] = log_statements.Append(
-            owner, response_id, self._presence.name, batch, status
-        )
+        run: Run[bool] = Append(owner, response_id, self._presence.name, batch, status)
         appended = self._writer.share(run, len(batch.body))
         appended.add_done_callback(lambda _: self._waiters.wake(response_id))
         return appended
@@ -171,7 +182,7 @@ class SqliteStore:
         """Return when the final state and all that goes with it is on the disk."""
         check_final(response)
         added = await encode_aside(said)
-        ending = statements.Ending(
+        ending = Ending(
             response.id,
             response.status,
             encode_turn(response),
@@ -180,7 +191,7 @@ class SqliteStore:
             added,
             notices,
         )
-        run = partial(statements.finish, owner=owner, writer=self._presence.name, ending=ending)
+        run = partial(finish_turn, owner=owner, writer=self._presence.name, ending=ending)
         size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)
         write = self._writer.call if batch is None else self._writer.call_or_share
         has_rows: bool
@@ -197,11 +208,11 @@ class SqliteStore:
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> Response | None:
         """Return a response with its output, finished or not."""
-        return await self._read(partial(statements.get, admit=admit), owner, response_id)
+        return await self._read(partial(get_turn, admit=admit), owner, response_id)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
         """Return every batch that has an event behind the sequence number `after`."""
-        return await self._read(partial(statements.read_log, after=after), owner, response_id)
+        return await self._read(partial(read_log, after=after), owner, response_id)
 
     async def wait(self, response_id: str, seconds: float) -> None:
         """Return when we did something to the response, or it is time to look again."""
@@ -212,7 +223,7 @@ class SqliteStore:
         if not is_storable(response_id):
             return False
         found = await self._writer.remove(
-            partial(statements.delete, owner=owner, response_id=response_id)
+            partial(delete_turn, owner=owner, response_id=response_id)
         )
         self._waiters.wake(response_id)
         return found
@@ -221,7 +232,7 @@ class SqliteStore:
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> History | None:
         """Return the items of the whole chain that ends in this response."""
-        read = await self._read(partial(statements.history, admit=admit), owner, response_id)
+        read = await self._read(partial(read_history, admit=admit), owner, response_id)
         if read is None:
             return None
         history, bodies = read
@@ -229,44 +240,40 @@ class SqliteStore:
 
     async def removals(self) -> int:
         """Return how often something was removed from the file, by any process."""
-        return await self._reader.call(statements.removals)
+        return await self._reader.call(read_removals)
 
     async def input_items(
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
         """Return the turn's own input items in order."""
-        read = partial(statements.input_items, admit=admit)
+        read = partial(read_input_items, admit=admit)
         bodies = await self._read(read, owner, response_id)
         return None if bodies is None else await decode_aside(bodies)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
         """Return the newest item with this id that is on the disk."""
-        return await self._read(statements.find_item, owner, item_id)
+        return await self._read(find_item, owner, item_id)
 
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
         """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
         if not is_storable(response_id):
             return False
-        found = await self._writer.call(
-            partial(log_statements.ask_cancel, owner=owner, response_id=response_id)
-        )
+        found = await self._writer.call(partial(ask_cancel, owner=owner, response_id=response_id))
         self._waiters.wake(response_id)
         return found
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
         """Return owner and id of those responses of this store that somebody asked to cancel."""
-        return await self._reader.call(
-            partial(log_statements.asked_cancels, writer=self._presence.name)
-        )
+        return await self._reader.call(partial(asked_cancels, writer=self._presence.name))
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
         """Become the writer of unfinished responses whose writer is gone, oldest first."""
         # Asked often, and mostly in vain: looking does not hold up those who write.
         is_alive = self._presence.is_alive
-        if not await self._reader.call(partial(log_statements.has_orphans, is_alive=is_alive)):
+        if not await self._reader.call(partial(has_orphans, is_alive=is_alive)):
             return []
         claim = partial(
-            log_statements.claim_orphans,
+            claim_orphans,
             writer=self._presence.name,
             is_alive=is_alive,
             limit=limit,
@@ -276,47 +283,43 @@ class SqliteStore:
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove what is older, in steps that let others write."""
         await self._purge()
-        removed = await self._in_steps(partial(statements.sweep, before=before))
-        await self._writer.call(partial(claim_statements.sweep_notices, before=before))
-        limit = statements.SWEEP_SIZE
-        await self._in_steps(
-            partial(claim_statements.sweep_claims, before=claims_before, limit=limit)
-        )
+        removed = await self._in_steps(partial(sweep_turns, before=before))
+        await self._writer.call(partial(sweep_notices, before=before))
+        limit = SWEEP_SIZE
+        await self._in_steps(partial(sweep_claims, before=claims_before, limit=limit))
         if removed:
             await self._writer.remove(_do_nothing)
         return removed
 
     async def secret(self, name: str, value: bytes) -> bytes:
         """Return the secret of this name; if there is none, keep and return this value."""
-        return await self._writer.call(
-            partial(claim_statements.keep_secret, name=name, value=value)
-        )
+        return await self._writer.call(partial(keep_secret, name=name, value=value))
 
     async def add_key(self, key: KeyRecord) -> None:
         """Keep a new key. Raise ValueError if its id is taken."""
-        if not await self._writer.call(partial(statements.add_key, key=key)):
+        if not await self._writer.call(partial(add_key, key=key)):
             raise ValueError(f"there already is a key {key.id!r}")
 
     async def find_key(self, key_id: str) -> KeyRecord | None:
         """Return the key with this id, revoked or not."""
         if not is_storable(key_id):
             return None
-        return await self._reader.call(partial(statements.find_key, key_id=key_id))
+        return await self._reader.call(partial(find_key, key_id=key_id))
 
     async def list_keys(self) -> list[KeyRecord]:
         """Return every key, oldest first."""
-        return await self._reader.call(statements.list_keys)
+        return await self._reader.call(list_keys)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
         if not is_storable(key_id):
             return False
-        return await self._writer.call(partial(statements.revoke_key, key_id=key_id, now=now))
+        return await self._writer.call(partial(revoke_key, key_id=key_id, now=now))
 
     async def ping(self) -> None:
         """Return if the file can be read and written now."""
-        await self._writer.call(statements.touch)
-        await self._reader.call(statements.look)
+        await self._writer.call(touch)
+        await self._reader.call(look)
 
     async def close(self) -> None:
         """Write what is queued and let go of files and threads."""
@@ -354,11 +357,11 @@ class SqliteStore:
         """Remove the rows of all closed logs, in steps that let others write."""
         place: int | None = 0
         while place is not None:
-            place = await self._writer.share(partial(log_statements.purge, start=place), 0)
+            place = await self._writer.share(partial(purge, start=place), 0)
 
     async def _in_steps(self, remove: Callable[[sqlite3.Connection], int]) -> int:
         removed = step = await self._writer.call(remove)
-        while step == statements.SWEEP_SIZE:
+        while step == SWEEP_SIZE:
             step = await self._writer.call(remove)
             removed += step
         return removed

@@ -1,63 +1,49 @@
-"""What we ask and tell the database about logs, and about who writes them.
+"""Facet `log` in SQLite: the batches of running and of finished responses.
 
-A function gets a connection inside a transaction, which somebody else begins and commits.
+A function gets a connection inside a transaction, which the caller begins and commits.
 What must not be done is returned as an error and nothing is changed: an error that is raised
 would undo the work of others in the same transaction.
 
 Every batch is added under the same check: the response is unfinished and `writer` is the
-store that asks. Whoever was taken for dead has lost its turns and hears so here. There is no
-index on `log`: its rows are found by what `open_turns` knows, or by looking through the table.
+store that asks. There is no index on `log`: its rows are found through `open_turns`, or by
+scanning the table.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain, starmap
 from typing import Final
 
 import msgspec
 
 from antiphon.protocol.errors import TurnLost
-from antiphon.store.base import Batch, Orphan
-from antiphon.store.encoding import (
-    compress_batches,
-    compress_log,
-    decode_turn,
-    end_log,
-    expand_log,
-)
+from antiphon.protocol.response import DONE_STATUSES
+from antiphon.store.base import Batch, Log
+from antiphon.store.encoding import compress_batches, compress_log, end_log, expand_log
+from antiphon.store.limits import MAX_NUMBER
 from antiphon.store.sqlite.connection import LONG, Connection, Look, insert_row, turns_of
+from antiphon.store.sqlite.history import find_response
 from antiphon.store.sqlite.open_turns import Name, OpenTurn
+from antiphon.store.sqlite.writers import explain_loss
 
 __all__ = [
     "CLOSED",
-    "MAX_NUMBER",
     "Append",
-    "ask_cancel",
-    "asked_cancels",
-    "claim_orphans",
     "close_log",
-    "has_orphans",
     "insert_batch",
-    "insert_job",
-    "lost",
     "purge",
     "read_batches",
+    "read_log",
     "remove_own_rows",
     "remove_rows",
 ]
 
-# The greatest sequence number that anybody may ask for: SQLite's integers end at twice that.
-MAX_NUMBER: Final = 2**62
-
 # Responses whose logs somebody follows here, of which we remember how far we looked.
 _MAX_LOOKS: Final = 1000
-
 _encode: Final = msgspec.json.Encoder().encode
 _decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
-
 _INTO: Final = "log (response, first, last, owner, body)"
 _INSERT: Final = f"INSERT INTO {_INTO} VALUES "  # noqa: S608 # constants
 # Prepared for so many rows: each statement gives up the interpreter, and may get it back late.
@@ -89,10 +75,6 @@ _BEHIND: Final = f"""
         EXISTS (SELECT 1 FROM log WHERE key = :row AND response = :key)
     FROM log WHERE key > :place AND response = :key AND owner = :owner
 """  # noqa: S608 # constants
-_OF_ALL: Final = """
-    SELECT response, first, last, body FROM log
-    WHERE response IN (SELECT value FROM json_each(?)) ORDER BY key
-"""
 _REMOVE: Final = """
     DELETE FROM log WHERE (response, owner) IN (
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
@@ -107,13 +89,6 @@ _FROM: Final = "SELECT (SELECT min(key) FROM log WHERE key >= ?), (SELECT max(ke
 _PURGE: Final = f"DELETE FROM log WHERE key >= ? AND key < ? AND {CLOSED}"  # noqa: S608 # constants
 # Looked through while others wait to write: some milliseconds.
 _ROWS_AT_ONCE: Final = 1000
-_ORPHANS: Final = """
-    SELECT responses.key, responses.owner, responses.status, responses.body,
-        jobs.request, coalesce(jobs.is_cancelled, 0)
-    FROM responses LEFT JOIN jobs ON jobs.response = responses.key
-    WHERE responses.writer IN (SELECT value FROM json_each(?))
-    ORDER BY responses.created_at, responses.key LIMIT ?
-"""
 
 
 def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, batch: Batch) -> None:
@@ -122,14 +97,6 @@ def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, bat
     row = insert_row(connection, _INTO, values)
     assert row is not None
     turns_of(connection).add(turn, row, batch)
-
-
-def insert_job(connection: sqlite3.Connection, owner: str, key: int, request: bytes) -> None:
-    """Keep what is needed to run the turn again."""
-    connection.execute(
-        "INSERT INTO jobs (response, owner, is_cancelled, request) VALUES (?, ?, 0, ?)",
-        (key, owner, request),
-    )
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -162,7 +129,7 @@ class Append(msgspec.Struct, frozen=True):
         if changed := [(append.status, turn.key) for turn, append in ours if append.status]:
             connection.executemany("UPDATE responses SET status = ? WHERE key = ?", changed)
         return [
-            lost(connection, *name) if turn is None else turn.is_cancelled
+            explain_loss(connection, *name) if turn is None else turn.is_cancelled
             for turn, name in zip(found, names, strict=True)
         ]
 
@@ -186,21 +153,6 @@ def _insert_all(connection: sqlite3.Connection, appends: Sequence[tuple[OpenTurn
         for row, (turn, append) in enumerate(some, end - count + 1):
             add(turn, row, append.batch)
         start += count
-
-
-def lost(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLost:
-    """Return why this response is not the asking store's to write."""
-    turns_of(connection).forget((owner, response_id))
-    row = connection.execute(
-        "SELECT status, writer FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
-    ).fetchone()
-    if row is None:
-        obstacle = "is not in the store: its beginning could not be written, or it was deleted"
-    elif row[1] is None:
-        obstacle = f"has already ended as {row[0]}"
-    else:
-        obstacle = "was taken over by another process"
-    return TurnLost(f"response {response_id!r} {obstacle}; nothing was stored")
 
 
 def close_log(
@@ -275,6 +227,19 @@ def purge(connection: sqlite3.Connection, start: int) -> int | None:
     return end if end <= last else None
 
 
+def read_log(
+    connection: sqlite3.Connection, owner: str, response_id: str, after: int
+) -> Log | None:
+    """Return the response and every batch of its log behind this number."""
+    found = find_response(connection, owner, response_id)
+    if found is None:
+        return None
+    key, response = found
+    is_open = response.status not in DONE_STATUSES
+    batches = read_batches(connection, owner, key, after, is_open=is_open)
+    return Log(response, batches or [], is_kept=batches is not None)
+
+
 def read_batches(
     connection: sqlite3.Connection, owner: str, key: int, after: int, *, is_open: bool
 ) -> list[Batch] | None:
@@ -315,59 +280,6 @@ def remove_own_rows(connection: sqlite3.Connection, writer: str, name: Name, key
         remove_rows(connection, [(key, name[0])])
     else:
         connection.execute(_REMOVE_OWN, (_encode(turn.rows.tolist()).decode(), key, name[0]))
-
-
-def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
-    """Note the wish to cancel an unfinished response; say whether there is such one."""
-    cursor = connection.execute(
-        "INSERT INTO jobs (response, owner, is_cancelled)"
-        " SELECT key, owner, 1 FROM responses"
-        " WHERE owner = ? AND id = ? AND writer IS NOT NULL"
-        " ON CONFLICT (response) DO UPDATE SET is_cancelled = 1",
-        (owner, response_id),
-    )
-    turns_of(connection).doubt((owner, response_id))
-    return cursor.rowcount == 1
-
-
-def asked_cancels(connection: sqlite3.Connection, writer: str) -> list[tuple[str, str]]:
-    """Return owner and id of the responses of this writer that are to be cancelled."""
-    return connection.execute(
-        "SELECT responses.owner, responses.id FROM jobs"
-        " CROSS JOIN responses ON responses.key = jobs.response"
-        " WHERE jobs.is_cancelled AND responses.writer = ?",
-        (writer,),
-    ).fetchall()
-
-
-def has_orphans(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> bool:
-    """Say whether there are unfinished responses whose writer is gone."""
-    return not all(is_alive(writer) for writer in _writers(connection))
-
-
-def claim_orphans(
-    connection: sqlite3.Connection, writer: str, is_alive: Callable[[str], bool], limit: int
-) -> list[Orphan]:
-    """Let this writer have the unfinished responses of those that are gone."""
-    gone = [name for name in _writers(connection) if not is_alive(name)]
-    rows = connection.execute(_ORPHANS, (json.dumps(gone), limit)).fetchall()
-    connection.executemany(
-        "UPDATE responses SET writer = ? WHERE key = ?", [(writer, row[0]) for row in rows]
-    )
-    turns_of(connection).forget_all()
-    batches: dict[int, list[Batch]] = {row[0]: [] for row in rows}
-    for key, *batch in connection.execute(_OF_ALL, (json.dumps(list(batches)),)):
-        batches[key].append(Batch(*batch))
-    return [
-        Orphan(owner, decode_turn(body, [], status), batches[key], request, bool(is_cancelled))
-        for key, owner, status, body, request, is_cancelled in rows
-    ]
-
-
-def _writers(connection: sqlite3.Connection) -> list[str]:
-    """Return the writers of all unfinished responses."""
-    rows = connection.execute("SELECT DISTINCT writer FROM responses WHERE writer IS NOT NULL")
-    return [writer for (writer,) in rows]
 
 
 def _split(heads: str, bodies: bytes | None) -> list[Batch]:

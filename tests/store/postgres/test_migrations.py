@@ -11,8 +11,8 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres import PostgresStore
-from antiphon.store.postgres.schema import MIGRATIONS, TakenNames, migrate
-from antiphon.store.sqlite.migrations import NewerDatabase
+from antiphon.store.postgres.migrations import MIGRATIONS, TakenNames, migrate
+from antiphon.store.versions import NewerDatabase
 from tests.postgres import fresh_database
 from tests.store.samples import run_turn
 

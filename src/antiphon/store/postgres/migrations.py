@@ -19,7 +19,7 @@ from typing import Any, Final
 import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sqlite.migrations import NewerDatabase, OlderDatabase
+from antiphon.store.versions import NewerDatabase, OlderDatabase
 
 __all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
 

@@ -1,0 +1,180 @@
+"""Facet `writers` in PostgreSQL: cancellations, and the turns of nodes that are gone.
+
+A turn may be written by the node that its row names, and only while the lease of that node is
+good by the database's clock (the fence). A node that takes a turn over locks the same row. A
+function gets a connection; `claim_orphans` and `held_by` want a transaction, which the caller
+begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from antiphon.protocol.errors import TurnLost
+from antiphon.store.base import Batch, Orphan
+from antiphon.store.encoding import decode_turn
+from antiphon.store.postgres.database import Connection
+from antiphon.store.postgres.flusher import LeaseLapsed
+from antiphon.store.postgres.rows import columns
+
+__all__ = ["LEASE", "ask_cancel", "asked_cancels", "claim_orphans", "explain_losses", "held_by"]
+
+LEASE: Final = (
+    "EXISTS (SELECT FROM nodes WHERE name = $1 AND nodes.lease_until > clock_timestamp())"
+)
+_STATES: Final = """
+    SELECT wanted.place, responses.status, responses.writer, responses.body
+    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (owner, id, place)
+    JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
+"""
+# The row is locked: an end that comes meanwhile must not leave the wish behind.
+_ASK_CANCEL: Final = """
+    WITH held AS (
+        SELECT key, owner FROM responses
+        WHERE owner = $1 AND id = $2 AND writer IS NOT NULL FOR UPDATE
+    )
+    INSERT INTO jobs (response, owner, is_cancelled) SELECT key, owner, 1 FROM held
+    ON CONFLICT (response) DO UPDATE SET is_cancelled = 1
+    RETURNING pg_notify($3, $2)
+"""
+# A node without a row has let go. Of one with a row, the lease tells, if we may judge by it.
+# The sum keeps the planner from walking along the time of all that ever ended.
+_ORPHANS: Final = """
+    SELECT key, owner, status, body FROM responses
+    WHERE writer IS NOT NULL AND writer <> $1 AND NOT EXISTS (
+        SELECT FROM nodes WHERE nodes.name = responses.writer
+            AND (nodes.lease_until > clock_timestamp() OR NOT $3::boolean)
+    )
+    ORDER BY created_at + 0, key LIMIT $2
+    FOR UPDATE SKIP LOCKED
+"""
+
+
+async def ask_cancel(connection: Connection, owner: str, response_id: str, channel: str) -> bool:
+    """Note the wish to cancel an unfinished response; say whether there is such one."""
+    row = await connection.fetchrow(_ASK_CANCEL, owner, response_id, channel)
+    return row is not None
+
+
+async def asked_cancels(connection: Connection, writer: str) -> list[tuple[str, str]]:
+    """Return owner and id of the responses of this writer that are to be cancelled."""
+    rows = await connection.fetch(
+        "SELECT responses.owner, responses.id FROM jobs"
+        " JOIN responses ON responses.key = jobs.response"
+        " WHERE jobs.is_cancelled = 1 AND responses.writer = $1 ORDER BY responses.key",
+        writer,
+    )
+    return [(owner, response_id) for owner, response_id in rows]
+
+
+async def claim_orphans(
+    connection: Connection, writer: str, limit: int, *, is_steady: bool
+) -> list[Orphan]:
+    """Let this writer have the unfinished responses of those who are gone.
+
+    Those whose lease has run out are gone only in the eyes of a node that is steady itself.
+    """
+    rows = await connection.fetch(_ORPHANS, writer, limit, is_steady)
+    if not rows:
+        return []
+    keys = [row["key"] for row in rows]
+    # Only now that the rows are ours: whoever had them may have written until then.
+    await connection.execute(
+        "UPDATE responses SET writer = $1 WHERE key = ANY($2::bigint[])", writer, keys
+    )
+    logs: dict[int, list[Batch]] = {key: [] for key in keys}
+    for key, *batch in await connection.fetch(
+        "SELECT response, first, last, body FROM log WHERE response = ANY($1::bigint[])"
+        " ORDER BY response, first",
+        keys,
+    ):
+        logs[key].append(Batch(*batch))
+    jobs = {
+        row["response"]: row
+        for row in await connection.fetch(
+            "SELECT response, request, is_cancelled FROM jobs WHERE response = ANY($1::bigint[])",
+            keys,
+        )
+    }
+    return [_orphan(row, logs[row["key"]], jobs.get(row["key"])) for row in rows]
+
+
+async def held_by(
+    connection: Connection, writer: str, names: Sequence[tuple[str, str]]
+) -> list[bool]:
+    """Say of each unfinished response, by owner and id, whether this is its writer.
+
+    A change of it that is under way is waited for.
+    """
+    return [
+        await connection.fetchval(
+            "SELECT writer FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE", *name
+        )
+        == writer
+        for name in names
+    ]
+
+
+class Written(Protocol):
+    """A change of a turn, which its writer makes."""
+
+    @property
+    def writer(self) -> str:
+        """The name of the node."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """The owner of the turn."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+        ...
+
+
+async def explain_losses(
+    connection: Connection,
+    turns: Sequence[Written],
+    held: dict[int, Any],
+    bodies: Sequence[bytes] = (),
+) -> dict[int, TurnLost]:
+    """Return why turns are not held, by their places; raise LeaseLapsed if that is why.
+
+    `bodies` are the final states that an earlier attempt may have stored: a turn that has
+    ended with its own is not lost.
+    """
+    if len(held) == len(turns):
+        return {}
+    if not await connection.fetchval(f"SELECT {LEASE}", turns[0].writer):
+        raise LeaseLapsed
+    missing = [place for place in range(len(turns)) if place not in held]
+    names = columns([(turns[place].owner, turns[place].id) for place in missing], 2)
+    states = {missing[row["place"] - 1]: row for row in await connection.fetch(_STATES, *names)}
+    lost: dict[int, TurnLost] = {}
+    for place in missing:
+        turn, state = turns[place], states.get(place)
+        if bodies and state and state["body"] == bodies[place]:
+            continue
+        lost[place] = TurnLost(f"response {turn.id!r} {_obstacle(state)}; nothing was stored")
+    return lost
+
+
+def _obstacle(state: Any) -> str:
+    if state is None:
+        return "is not in the store: its beginning could not be written, or it was deleted"
+    if state["writer"] is None:
+        return f"has already ended as {state['status']}"
+    return "was taken over by another process"
+
+
+def _orphan(row: Any, batches: list[Batch], job: Any) -> Orphan:
+    return Orphan(
+        row["owner"],
+        decode_turn(row["body"], [], row["status"]),
+        batches,
+        None if job is None else job["request"],
+        is_cancelled=job is not None and job["is_cancelled"] == 1,
+    )

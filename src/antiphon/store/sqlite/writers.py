@@ -1,0 +1,115 @@
+"""Facet `writers` in SQLite: cancellations, and the turns of processes that have died.
+
+The column `responses.writer` names the store that may write a turn; NULL means finished.
+`jobs` holds what is needed to run a turn again elsewhere, and the request to cancel it.
+A function gets a connection inside a transaction, which the caller begins and commits.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from antiphon.protocol.errors import TurnLost
+from antiphon.store.base import Batch, Orphan
+from antiphon.store.encoding import decode_turn
+from antiphon.store.sqlite.connection import turns_of
+
+__all__ = [
+    "ask_cancel",
+    "asked_cancels",
+    "claim_orphans",
+    "explain_loss",
+    "has_orphans",
+    "insert_job",
+]
+
+_OF_ALL: Final = """
+    SELECT response, first, last, body FROM log
+    WHERE response IN (SELECT value FROM json_each(?)) ORDER BY key
+"""
+_ORPHANS: Final = """
+    SELECT responses.key, responses.owner, responses.status, responses.body,
+        jobs.request, coalesce(jobs.is_cancelled, 0)
+    FROM responses LEFT JOIN jobs ON jobs.response = responses.key
+    WHERE responses.writer IN (SELECT value FROM json_each(?))
+    ORDER BY responses.created_at, responses.key LIMIT ?
+"""
+
+
+def insert_job(connection: sqlite3.Connection, owner: str, key: int, request: bytes) -> None:
+    """Keep what is needed to run the turn again."""
+    connection.execute(
+        "INSERT INTO jobs (response, owner, is_cancelled, request) VALUES (?, ?, 0, ?)",
+        (key, owner, request),
+    )
+
+
+def explain_loss(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLost:
+    """Return why this response is not the asking store's to write."""
+    turns_of(connection).forget((owner, response_id))
+    row = connection.execute(
+        "SELECT status, writer FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
+    ).fetchone()
+    if row is None:
+        obstacle = "is not in the store: its beginning could not be written, or it was deleted"
+    elif row[1] is None:
+        obstacle = f"has already ended as {row[0]}"
+    else:
+        obstacle = "was taken over by another process"
+    return TurnLost(f"response {response_id!r} {obstacle}; nothing was stored")
+
+
+def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
+    """Note the wish to cancel an unfinished response; say whether there is such one."""
+    cursor = connection.execute(
+        "INSERT INTO jobs (response, owner, is_cancelled)"
+        " SELECT key, owner, 1 FROM responses"
+        " WHERE owner = ? AND id = ? AND writer IS NOT NULL"
+        " ON CONFLICT (response) DO UPDATE SET is_cancelled = 1",
+        (owner, response_id),
+    )
+    turns_of(connection).doubt((owner, response_id))
+    return cursor.rowcount == 1
+
+
+def asked_cancels(connection: sqlite3.Connection, writer: str) -> list[tuple[str, str]]:
+    """Return owner and id of the responses of this writer that are to be cancelled."""
+    return connection.execute(
+        "SELECT responses.owner, responses.id FROM jobs"
+        " CROSS JOIN responses ON responses.key = jobs.response"
+        " WHERE jobs.is_cancelled AND responses.writer = ?",
+        (writer,),
+    ).fetchall()
+
+
+def has_orphans(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> bool:
+    """Say whether there are unfinished responses whose writer is gone."""
+    return not all(is_alive(writer) for writer in _writers(connection))
+
+
+def claim_orphans(
+    connection: sqlite3.Connection, writer: str, is_alive: Callable[[str], bool], limit: int
+) -> list[Orphan]:
+    """Let this writer have the unfinished responses of those that are gone."""
+    gone = [name for name in _writers(connection) if not is_alive(name)]
+    rows = connection.execute(_ORPHANS, (json.dumps(gone), limit)).fetchall()
+    connection.executemany(
+        "UPDATE responses SET writer = ? WHERE key = ?", [(writer, row[0]) for row in rows]
+    )
+    turns_of(connection).forget_all()
+    batches: dict[int, list[Batch]] = {row[0]: [] for row in rows}
+    for key, *batch in connection.execute(_OF_ALL, (json.dumps(list(batches)),)):
+        batches[key].append(Batch(*batch))
+    return [
+        Orphan(owner, decode_turn(body, [], status), batches[key], request, bool(is_cancelled))
+        for key, owner, status, body, request, is_cancelled in rows
+    ]
+
+
+def _writers(connection: sqlite3.Connection) -> list[str]:
+    """Return the writers of all unfinished responses."""
+    rows = connection.execute("SELECT DISTINCT writer FROM responses WHERE writer IS NOT NULL")
+    return [writer for (writer,) in rows]
