@@ -28,8 +28,8 @@ class Database:
 
     def __init__(self, kind: str, directory: Path, url: str = "") -> None:
         self.kind = kind
-        self._directory = directory
-        self._url = url
+        self.path = directory / "a.db"
+        self.url = url
         self._stores: list[Store] = []
 
     @property
@@ -43,9 +43,9 @@ class Database:
             return self._stores[0]
         made: Store = MemoryStore()
         if self.kind == "sqlite":
-            made = SqliteStore(self._directory / "a.db")
+            made = SqliteStore(self.path)
         elif self.kind == "postgres":
-            made = PostgresStore(self._url)
+            made = PostgresStore(self.url)
         self._stores.append(made)
         return made
 

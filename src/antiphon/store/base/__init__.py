@@ -17,6 +17,7 @@ common behaviour suite. Callers should name the facet that they use.
 
 from antiphon.store.base.claims import Claim, ClaimRequest, Claims
 from antiphon.store.base.conversations import Conversation, Conversations, ItemPage
+from antiphon.store.base.entries import Entry
 from antiphon.store.base.history import MAX_DEPTH, Admit, Histories, History, Size
 from antiphon.store.base.keys import KeyRecord, Keys
 from antiphon.store.base.log import Batch, Log, Logs
@@ -34,6 +35,7 @@ __all__ = [
     "Claims",
     "Conversation",
     "Conversations",
+    "Entry",
     "Histories",
     "History",
     "ItemPage",

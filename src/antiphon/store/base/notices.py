@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
+from antiphon.store.base.entries import Entry
 
 __all__ = ["Notice", "Notices"]
 
 
-class Notice(msgspec.Struct, frozen=True):
+class Notice(Entry, frozen=True):
     """An endpoint must be informed how a response ended. `id` is the same at every attempt.
 
     `endpoint` is the name of the receiver; each endpoint has a notice of its own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -54,11 +54,12 @@ class MemoryNotices:
         self._check_open()
         self._notices.pop(notice_id, None)
 
-    def add(self, notice: Notice) -> None:
-        """Keep a notice that is due at once."""
-        while len(self._notices) >= self._room:
-            del self._notices[next(iter(self._notices))]
-        self._notices.setdefault(notice.id, _Due(notice))
+    def add(self, notices: Iterable[Notice]) -> None:
+        """Store notices that are due at once."""
+        for notice in notices:
+            while len(self._notices) >= self._room:
+                del self._notices[next(iter(self._notices))]
+            self._notices.setdefault(notice.id, _Due(notice))
 
     def sweep(self, before: int) -> None:
         """Forget notices that were made before this time."""

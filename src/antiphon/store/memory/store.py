@@ -15,6 +15,7 @@ from antiphon.protocol.response import Response
 from antiphon.store.base import (
     Admit,
     Batch,
+    Entry,
     History,
     KeyRecord,
     Log,
@@ -22,6 +23,7 @@ from antiphon.store.base import (
     Orphan,
     Size,
 )
+from antiphon.store.base.entries import check_entries
 from antiphon.store.encoding import (
     check_final,
     compress_log,
@@ -35,6 +37,7 @@ from antiphon.store.encoding import (
 )
 from antiphon.store.memory.claims import MemoryClaims
 from antiphon.store.memory.conversations import MemoryConversations
+from antiphon.store.memory.entries import MemoryEntries
 from antiphon.store.memory.keys import MemoryKeys
 from antiphon.store.memory.notices import MemoryNotices
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
@@ -55,6 +58,7 @@ class MemoryStore:
         self.claims = MemoryClaims(self._check_open, max_responses)
         self.conversations = MemoryConversations(self._check_open, max_responses, self.claims)
         self.notices = MemoryNotices(self._check_open, max_responses)
+        self._entries = MemoryEntries(lambda notices: self.notices.add(notices))
 
     async def begin(
         self,
@@ -107,9 +111,12 @@ class MemoryStore:
         batch: Batch | None = None,
         said: Sequence[Item] = (),
         notices: Sequence[Notice] = (),
+        entries: Sequence[Entry] = (),
     ) -> None:
         """Keep the final state and all that goes with it."""
         check_final(response)
+        kept = (*notices, *entries)
+        check_entries(kept, self._entries.kinds)
         added = await encode_aside(said)
         self._check_open()
         turn = self._turns.open(owner, response.id)
@@ -121,8 +128,7 @@ class MemoryStore:
         log = end_log(turn.log, batch)
         turn.log, turn.finished_log = [], compress_log(log) if log else None
         self.conversations.release(owner, response.id, added)
-        for notice in notices:
-            self.notices.add(notice)
+        self._entries.write(kept)
         self._waiters.wake(response.id)
 
     async def get(

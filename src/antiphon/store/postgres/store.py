@@ -18,7 +18,8 @@ from typing import Final, TypeVar
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base import Admit, Batch, Entry, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base.entries import check_entries
 from antiphon.store.encoding import (
     StoredItem,
     check_final,
@@ -29,6 +30,7 @@ from antiphon.store.encoding import (
 from antiphon.store.postgres.claims import PostgresClaims, sweep_claims
 from antiphon.store.postgres.conversations import PostgresConversations
 from antiphon.store.postgres.database import Connection, Database
+from antiphon.store.postgres.entries import KINDS
 from antiphon.store.postgres.flusher import Flusher
 from antiphon.store.postgres.history import find_item, read_history, read_input_items, read_removals
 from antiphon.store.postgres.keys import add_key, find_key, keep_secret, list_keys, revoke_key
@@ -130,9 +132,12 @@ class PostgresStore:
         batch: Batch | None = None,
         said: Sequence[Item] = (),
         notices: Sequence[Notice] = (),
+        entries: Sequence[Entry] = (),
     ) -> None:
         """Make the final state of a turn of this node durable, and all that goes with it."""
         check_final(response)
+        kept = (*notices, *entries)
+        check_entries(kept, KINDS)
         turn = Finished(
             await self._node.ensure(),
             owner,
@@ -142,7 +147,7 @@ class PostgresStore:
             encode_items(response.output),
             batch,
             await encode_aside(said),
-            tuple(notices),
+            kept,
         )
         size = _size(turn.body, [*turn.items, *turn.said], batch)
         await self._flusher.call(FINISH, (owner, response.id), turn, size)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Notice
+from antiphon.store.base import Admit, Batch, Entry
 from antiphon.store.encoding import StoredItem, lost_conversation
 from antiphon.store.postgres.database import Connection
+from antiphon.store.postgres.entries import write_entries
 from antiphon.store.postgres.flusher import Kind
 from antiphon.store.postgres.history import INPUT, OUTPUT, OUTPUT_COLUMN, admit_items, insert_items
 from antiphon.store.postgres.log import close_logs, insert_batches
 from antiphon.store.postgres.node import CHANNEL
-from antiphon.store.postgres.notices import insert_notices
 from antiphon.store.postgres.rows import columns, name_of, response_of
 from antiphon.store.postgres.writers import LEASE, explain_losses
 
@@ -150,7 +150,7 @@ class Finished:
     items: list[StoredItem]
     batch: Batch | None = None
     said: list[StoredItem] = field(default_factory=list)
-    notices: Sequence[Notice] = ()
+    entries: Sequence[Entry] = ()
 
 
 async def _begin(connection: Connection, turns: Sequence[Begun], _: bool) -> list[None]:
@@ -228,9 +228,7 @@ async def _end(connection: Connection, ending: list[_Ending]) -> None:
     ]
     if said:
         await connection.execute(_SAY, *columns(said, 4))
-    notices = [notice for e in ending for notice in e.turn.notices]
-    if notices:
-        await insert_notices(connection, notices)
+    await write_entries(connection, [entry for e in ending for entry in e.turn.entries])
 
 
 async def get_turn(

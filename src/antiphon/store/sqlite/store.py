@@ -24,7 +24,8 @@ import msgspec
 from antiphon.protocol.errors import AntiphonError, StoreUnavailable, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base import Admit, Batch, Entry, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base.entries import check_entries
 from antiphon.store.encoding import (
     StoredItem,
     check_final,
@@ -39,6 +40,7 @@ from antiphon.store.sqlite.backlog import Run
 from antiphon.store.sqlite.claims import SqliteClaims, sweep_claims
 from antiphon.store.sqlite.connection import SameFile, connect, look, touch, unavailable
 from antiphon.store.sqlite.conversations import SqliteConversations
+from antiphon.store.sqlite.entries import KINDS
 from antiphon.store.sqlite.erasure import Eraser
 from antiphon.store.sqlite.history import find_item, read_history, read_input_items, read_removals
 from antiphon.store.sqlite.keys import add_key, find_key, keep_secret, list_keys, revoke_key
@@ -178,9 +180,12 @@ class SqliteStore:
         batch: Batch | None = None,
         said: Sequence[Item] = (),
         notices: Sequence[Notice] = (),
+        entries: Sequence[Entry] = (),
     ) -> None:
         """Return when the final state and all that goes with it is on the disk."""
         check_final(response)
+        kept = (*notices, *entries)
+        check_entries(kept, KINDS)
         added = await encode_aside(said)
         ending = Ending(
             response.id,
@@ -189,7 +194,7 @@ class SqliteStore:
             encode_items(response.output),
             batch,
             added,
-            notices,
+            kept,
         )
         run = partial(finish_turn, owner=owner, writer=self._presence.name, ending=ending)
         size = len(ending.body) + _size(ending.output) + _size(ending.said) + _weigh(batch)

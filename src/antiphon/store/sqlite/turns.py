@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from antiphon.protocol.errors import AntiphonError, TurnLost
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Notice
+from antiphon.store.base import Admit, Batch, Entry
 from antiphon.store.encoding import StoredItem, lost_conversation
 from antiphon.store.sqlite.connection import turns_of
 from antiphon.store.sqlite.conversation_statements import release
+from antiphon.store.sqlite.entries import write_entries
 from antiphon.store.sqlite.erasure import mark
 from antiphon.store.sqlite.history import (
     INPUT,
@@ -28,7 +29,6 @@ from antiphon.store.sqlite.history import (
     response_key,
 )
 from antiphon.store.sqlite.log import close_log, insert_batch, remove_own_rows, remove_rows
-from antiphon.store.sqlite.notices import insert_notices
 from antiphon.store.sqlite.writers import explain_loss, insert_job
 
 __all__ = [
@@ -77,7 +77,7 @@ class Ending(NamedTuple):
     output: Sequence[StoredItem]
     batch: Batch | None
     said: Sequence[StoredItem]
-    notices: Sequence[Notice]
+    entries: Sequence[Entry]
 
 
 def begin_turn(
@@ -130,8 +130,8 @@ def finish_turn(
         connection.execute("DELETE FROM jobs WHERE response = ? AND owner = ?", (key, owner))
     if conversation is not None:
         release(connection, owner, conversation, ending.said)
-    if ending.notices:
-        insert_notices(connection, ending.notices)
+    if ending.entries:
+        write_entries(connection, ending.entries)
     return has_rows
 
 
