@@ -1,8 +1,8 @@
-"""How does a person use it? One file per command.
+"""How does a person use it? One file or folder per command.
 
-A command's module is imported when it is needed, and imports what it works with only when it
-runs, so that `antiphon --help` answers at once. Whatever goes wrong becomes one sentence on
-stderr; with ANTIPHON_DEBUG=1 it is a traceback instead.
+A command's module is imported when the command is called, and imports its tools only when it
+runs, so that `antiphon --help` answers at once. An error becomes one sentence on stderr; with
+ANTIPHON_DEBUG=1 it is a traceback, unless the user can repair it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INTERRUPTED: Final = 130
 
 
 class _Root(click.Group):
-    """Finds commands by the name of their module, and turns faults into sentences."""
+    """Imports commands when they are called, and turns errors into sentences."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -48,7 +48,7 @@ class _Root(click.Group):
         command: click.Command = import_module(_COMMANDS[cmd_name]).command
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:  # Any: whatever the command returns, as in click
+    def invoke(self, ctx: click.Context) -> Any:  # Any: as in click
         try:
             return super().invoke(ctx)
         except (BadSettings, Unavailable) as error:

@@ -1,7 +1,7 @@
-"""`antiphon ask`: one turn with a running server, its text on stdout as it comes.
+"""`antiphon ask`: one turn with a running server, its text on stdout as it arrives.
 
-stdout holds the answer and nothing else, so it can be piped. Everything said about the answer
-goes to stderr. An answer that is not whole is an error, whatever was printed before.
+stdout gets only the answer, so it can be piped. Everything about the answer goes to stderr. An
+incomplete answer is an error, even if parts of it were printed.
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ async def _follow(
     except DamagedText:
         screen.note("the final text differs from the streamed text; --json shows it", is_dim=False)
     except (ResponseFailed, MalformedCall, ChangedCall):
-        pass  # the status tells, when all has been shown; and nobody here runs calls
+        pass  # the status shows it, once all was printed; and no calls are run here
     return response
 
 
 def _report(response: Response, screen: Screen) -> None:
-    """Say how it ended: a dim line for a person, an error if it did not end well."""
+    """Report how it ended: a dim line at a terminal, an error if it failed."""
     from antiphon.cli.remote import ending, is_silent
 
     sentence = ending(response)

@@ -1,4 +1,4 @@
-"""Why a command failed: one sentence that says what to do, and an exit code.
+"""Why a command failed: one sentence with what to do, and an exit code.
 
 CliError        1: it was tried and failed
 ├── Misuse      2: it was not tried, because a flag, a variable or a file cannot be used

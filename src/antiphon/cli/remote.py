@@ -1,8 +1,8 @@
-"""A server, as the commands reach it, and what went wrong with it in words for a person.
+"""How commands reach a server, and how they report what went wrong with it.
 
-`open_client` asks it, `first_model` and `list_models` tell what it offers. Whatever goes wrong
-is told by `explain`, and how an answer ended by `ending`, so that one fault has one wording in
-all commands. `Remote` is bare HTTP, for those who judge the answers themselves.
+`open_client` returns a client, `first_model` and `list_models` return what the server offers.
+`explain` words an error and `ending` the end of an answer, so that all commands use the same
+words. `Remote` is bare HTTP for commands that check the answers themselves.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _CUT_TWICE: Final = ": its answer is cut off"
 
 
 class Server(msgspec.Struct, frozen=True):
-    """Where requests go, with which key, and what else the environment says.
+    """Where requests go, with which key, and in which environment.
 
-    `key_source` says where the key comes from, for those whose key is refused.
+    `key_source` names where the key comes from; it is shown when the key is refused.
     """
 
     base_url: str
@@ -99,7 +99,7 @@ def _key_from(*names: str) -> Secret | None:
 
 
 def is_loopback(base_url: str) -> bool:
-    """Say whether the URL can only mean this machine."""
+    """Return whether the URL can only mean this machine."""
     from antiphon.server.origin import is_loopback_name
 
     return is_loopback_name(urlsplit(base_url).netloc.rpartition("@")[2])
@@ -123,7 +123,7 @@ async def list_models(server: Server) -> list[str]:
 
 
 async def first_model(server: Server) -> str:
-    """Return the first model that the server lists. Raise CliError if there is none."""
+    """Return the first model that the server lists. Raise CliError if it lists no model."""
     from antiphon.client.errors import ClientError
 
     try:
@@ -137,14 +137,14 @@ async def first_model(server: Server) -> str:
 
 
 def lacks_list(error: ClientError) -> bool:
-    """Say whether only the list is missing, so that the server may answer all the same."""
+    """Return whether only the list is missing, so that the server may answer all the same."""
     from antiphon.client.errors import InvalidAnswer
 
     return isinstance(error, InvalidAnswer) or error.status in (404, 405, 501)
 
 
 def thinking_of(directory: ModelDirectory, model: str | None) -> Params:
-    """Return what to ask for to be told a model's thinking: some servers tell nobody else."""
+    """Return the parameters that ask for a model's thinking: some servers send it only then."""
     known = directory.get(model) if model else None
     if known is None or known.capabilities.reasoning is not True:
         return {}
@@ -155,9 +155,9 @@ def thinking_of(directory: ModelDirectory, model: str | None) -> Params:
 
 
 def explain(error: AntiphonError, server: Server, asked: WireApi | None = None) -> str:
-    """Return what went wrong, in one sentence for the person who asked.
+    """Return what went wrong, in one sentence for the user.
 
-    `asked` says what was spoken if it was a turn: servers that do not speak it are frequent.
+    `asked` is the API that a turn used: many servers have only one of the two.
     """
     from antiphon.client.errors import AuthFailed, ServerUnreachable, StreamBroken
     from antiphon.host.errors import ResponseFailed
@@ -176,7 +176,7 @@ def explain(error: AntiphonError, server: Server, asked: WireApi | None = None) 
 
 
 def lacks_path(error: AntiphonError) -> bool:
-    """Say whether the server is there and lacks what was asked of it, and not just a model."""
+    """Return whether the server is there and lacks what was asked of it, and not just a model."""
     from antiphon.client.errors import ResourceNotFound
 
     return isinstance(error, ResourceNotFound) and (
@@ -200,7 +200,7 @@ def _nobody(error: AntiphonError, said: str, base_url: str) -> str:
 
 
 def _system_words(error: BaseException | None) -> str:
-    """Return what the system calls the fault below this one; the library tells addresses."""
+    """Return the system's words for the cause; the library's would name addresses."""
     while error is not None:
         if isinstance(error, OSError) and error.errno and error.errno > 0:
             return os.strerror(error.errno).lower()
@@ -226,7 +226,7 @@ def ending(response: Response) -> str:
 
 
 def is_silent(response: Response) -> bool:
-    """Say whether nothing in a response is said or done: at most there are thoughts."""
+    """Return whether a response has neither text nor calls, at most reasoning."""
     from antiphon.host.outcome import spoken_text
 
     return not any(
@@ -261,14 +261,14 @@ class Remote:
         await self._client.close()
 
     async def fetch(self, method: str, path: str, body: bytes | None = None) -> Reply:
-        """Return the whole answer, whatever its status. Raise ServerFault."""
+        """Return the whole answer, of any status. Raise ServerFault."""
         try:
             return await self._client.fetch(method, self.server.base_url + path, body=body)
         except BackendError as error:
             raise self._fault(error) from error
 
     async def stream(self, body: bytes) -> ByteStream:
-        """Return the answer to a turn that streams, whatever its status. Close it."""
+        """Return the answer to a streaming turn, of any status. Close it."""
         try:
             return await open_stream(
                 self._client,
@@ -300,7 +300,7 @@ class Remote:
 
 
 def refusal(status: int, body: bytes) -> str:
-    """Return what an answer that is no 2xx says."""
+    """Return the message of an answer that is not 2xx."""
     from antiphon.client.errors import error_from_answer
 
     return error_from_answer(status, body, {}).message

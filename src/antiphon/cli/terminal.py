@@ -1,4 +1,4 @@
-"""What a person sees: answers on stdout as they come, everything about them on stderr.
+"""What the user sees: answers on stdout as they arrive, everything about them on stderr.
 
 What a server sends cannot control the terminal: control characters are made visible
 first. Where the output is not a terminal, text goes out as it came, without colours.
@@ -40,7 +40,7 @@ _CONTROLS: Final = {
 } | {ord("\r"): ""}
 
 
-def harmless(text: str, stream: Any) -> str:  # Any: whatever stands in for a text stream
+def harmless(text: str, stream: Any) -> str:  # Any: tests pass other objects than text streams
     """Return the text without control characters and without what cannot be encoded."""
     if stream.isatty():
         text = text.translate(_CONTROLS)
@@ -118,7 +118,7 @@ class Screen:
         self.note(f"Error: {text}", is_dim=False)
 
     def end_line(self) -> None:
-        """Let whatever comes next begin on a line of its own."""
+        """Begin a new line, if the cursor is not at the start of one."""
         self._stop_spinning()
         if self._markdown is not None:
             self._write(self._markdown.end())
@@ -182,7 +182,7 @@ def _dim(text: str) -> str:
     return text if os.environ.get("NO_COLOR") else click.style(text, dim=True)
 
 
-def _frames(stream: Any) -> str:  # Any: whatever stands in for a text stream
+def _frames(stream: Any) -> str:  # Any: tests pass other objects than text streams
     return _DOTS if harmless(_DOTS, stream) == _DOTS else _STROKES
 
 

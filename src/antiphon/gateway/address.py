@@ -1,4 +1,4 @@
-"""Is this the base URL of a server? Mistakes are told in one sentence, with what to write."""
+"""Is this the base URL of a server? The error for a wrong one shows what to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `antiphon serve` says when it starts, with a command that works as pasted."""
+"""What `antiphon serve` prints when it starts, with a command to paste."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What was set, and where? A flag wins over the environment, that over the file, that over us.
+"""The settings: a flag overrides the environment, which overrides the file, then the default.
 
-Every key at the top that is not a table has an environment variable: its name in capitals after
-`ANTIPHON_`; a list is written there with commas. The file
-is TOML: the one of `--config` or ANTIPHON_CONFIG, else `antiphon.toml` in the working
-directory if there is one. Keys nobody knows are refused by name, in the file, because a typo
-in a limit or a key must not pass as the default. Nothing here opens or starts anything.
+Every top-level key that is not a table has an environment variable: `ANTIPHON_` and its name in
+capitals; a list is written there with commas. The file is TOML: that of `--config` or
+ANTIPHON_CONFIG, otherwise `antiphon.toml` in the working directory if it exists. Unknown keys in
+the file are refused by name, because a typo must not silently mean the default. Nothing here
+opens or starts anything.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Model(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of a model, whatever the upstream and the bundled table say."""
+    """What is known of a model. This overrides the upstream and the bundled table."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whom to tell when a background response has ended."""
+    """Where to send a notice when a background response has ended."""
 
     url: str
     secret_env: str
@@ -217,7 +217,7 @@ def _words(text: str) -> list[str]:
 
 
 def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
-    """Raise BadSettings for the first key that is not known, or whose value is of no use."""
+    """Raise BadSettings for the first key that is not known, or whose value cannot be used."""
     types = _types(struct)
     for key, value in table.items():
         if key not in types:
@@ -272,7 +272,7 @@ def _convert(value: object, kind: Any, where: str, *, strict: bool = True) -> An
 
 
 def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
-    """Say what a value of this type looks like."""
+    """Return what a value of this type looks like."""
     if NoneType in get_args(kind):
         kind = next(member for member in get_args(kind) if member is not NoneType)
     if get_origin(kind) is Literal:

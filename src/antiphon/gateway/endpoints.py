@@ -1,4 +1,4 @@
-"""Who is told by webhook? The `[[webhooks]]` of the settings, checked before anything starts.
+"""Where do webhooks go? The `[[webhooks]]` of the settings, checked before anything starts.
 
 A secret is read from the environment variable that the settings name, and from nowhere else.
 """
@@ -23,7 +23,7 @@ _MAX_SECRETS: Final = 4
 
 
 def read_endpoints(settings: Settings, environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return the endpoints, each with its secrets. Raise BadSettings if one is of no use."""
+    """Return the endpoints, each with its secrets. Raise BadSettings if one cannot be used."""
     if len(settings.webhooks) > _MAX_ENDPOINTS:
         raise BadSettings(f"[[webhooks]]: at most {_MAX_ENDPOINTS} are allowed")
     endpoints = [_read(webhook, environ) for webhook in settings.webhooks]
@@ -70,7 +70,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _is_inner(host: str) -> bool:
-    """Say whether the host is an address, and not a public one. Names are judged when used."""
+    """Return whether the host is an address, and not a public one. Names are judged when used."""
     looks_like_address = ":" in host or host.replace(".", "").isdecimal()
     return looks_like_address and not is_public(host)
 

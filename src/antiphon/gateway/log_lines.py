@@ -58,7 +58,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a JSON object in one line."""
-        line: dict[str, Any] = {  # Any: whatever the fields of a line hold
+        line: dict[str, Any] = {  # Any: the fields of a line may hold anything
             "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -138,5 +138,5 @@ class LineWriter(logging.Handler):
         try:
             self._stream.write("\n".join(lines) + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone; there is no place to report that
+        except (OSError, ValueError):  # the terminal was closed; there is no place to report that
             self._lines.clear()

@@ -1,4 +1,4 @@
-"""Where do the models come from? Providers of the settings, checked, and then built.
+"""Where do the models come from? The providers of the settings, checked and then built.
 
 Checking comes first and opens nothing; each process then builds backends of its own. A key is
 read from the environment variable that the settings name, and from nowhere else.
@@ -42,7 +42,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]:
-    """Return the providers, that of `--upstream` first; the embedded model if there are none."""
+    """Return the providers, that of `--upstream` first; by default the embedded model."""
     sources = []
     if settings.upstream:
         provider = Provider(

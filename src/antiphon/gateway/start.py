@@ -40,7 +40,7 @@ __all__ = ["Console", "start"]
 
 
 class Console(Protocol):
-    """Where the start reports: the terminal of the user, or whatever a test puts there."""
+    """Where the start reports: the terminal of the user, or a substitute in tests."""
 
     def show(self, text: str) -> None:
         """Show what was started."""

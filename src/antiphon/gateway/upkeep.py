@@ -1,10 +1,10 @@
-"""What a gateway does when nobody asks: look after turns, rows and notices.
+"""The maintenance that a gateway does beside its requests.
 
-Once a second: store the ends that a store in trouble could not take, take over what dead
-processes left unfinished, and cancel here what somebody asked another process to cancel. Once
-an hour: remove what is older than the retention.
-All the time: deliver notices, and return freed memory to the system. A store that cannot be
-reached is tried again.
+Once a second: store the ends of turns that the store could not take before, take over turns that
+dead processes left unfinished, and cancel turns of this process whose cancellation another
+process was asked for. Once an hour: remove what is older than the retention. All the time:
+deliver webhooks, and return freed memory to the system. A store that cannot be reached is tried
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> AsyncIterator[None]:
-    """Do all of it meanwhile. On entry, what an earlier process left has been taken over."""
+    """Do the maintenance inside this context. On entry, turns of dead processes are taken over."""
     chores: list[Chore] = [engine.debts.settle, partial(_recover, engine), partial(_cancel, engine)]
     for chore in chores:
         await _try(chore)
@@ -63,7 +63,7 @@ async def _recover(engine: Engine) -> None:
 
 
 async def _cancel(engine: Engine) -> None:
-    """Cancel what somebody asked another process to cancel."""
+    """Cancel turns of this process whose cancellation another process was asked for."""
     for owner, response_id in await engine.store.asked_cancels():
         engine.background.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
 
@@ -78,7 +78,7 @@ async def _sweep(engine: Engine, retention_days: float) -> None:
     now = engine.now()
     count = await engine.store.sweep(now - int(retention_days * _DAY), now - _DAY)
     if count:
-        _log.info("%d responses were older than the retention and are gone", count)
+        _log.info("%d responses were older than the retention and were removed", count)
 
 
 def _return_memory(freed: FreedMemory) -> Chore:
@@ -92,19 +92,19 @@ async def _again_and_again(chore: Chore, seconds: float) -> None:
     is_well = True
     while True:
         await asyncio.sleep(seconds)
-        is_well = await _try(chore, is_told=not is_well)
+        is_well = await _try(chore, is_logged=not is_well)
 
 
-async def _try(chore: Chore, *, is_told: bool = False) -> bool:
-    """Do it and say whether that worked. Trouble that goes on is told once."""
+async def _try(chore: Chore, *, is_logged: bool = False) -> bool:
+    """Do it and return whether it succeeded. A failure that continues is logged once."""
     try:
         await chore()
     except StoreUnavailable as error:
-        if not is_told:
+        if not is_logged:
             _log.warning("the maintenance of the store failed: %s", error)
         return False
     except Exception:  # noqa: BLE001 - the outermost frame of its task
-        if not is_told:
+        if not is_logged:
             _log.exception("the maintenance of the store failed unexpectedly")
         return False
     return True

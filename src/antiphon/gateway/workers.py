@@ -1,14 +1,14 @@
 """Several processes behind one socket, kept alive by their parent.
 
-The parent binds the socket, forks, and from then on only watches: it hands SIGTERM and SIGINT
-on to the children and starts another one for each that dies, after a pause that grows. It
-gives up when a child keeps dying young. What a child does is a function of its number.
+The parent binds the socket and forks, and then only watches: it passes SIGTERM and SIGINT on to
+the children and replaces each child that dies, after a pause that grows. It gives up when a
+child repeatedly dies soon after its start. What a child does is a function of its number.
 
 - The parent has no threads, no event loop and no open store, so forking it is safe.
-- A child is the leader of its own process group: Ctrl-C reaches the parent alone, which hands
-  it on once. Two would tell the child to stop waiting for its turns.
-- A child whose parent is gone stops as if it had been told to: it notices by the end of a
-  pipe of which only the parent holds the other end.
+- A child is the leader of its own process group: Ctrl-C reaches only the parent, which passes
+  it on once. A second signal would make the child stop waiting for its turns.
+- A child whose parent has ended stops as if it had received a signal: it notices the end of a
+  pipe whose other end only the parent holds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger(__name__)
 
 Run = Callable[[int], None]
-"""Serves as the worker of this number until it is told to stop; raises if it cannot."""
+"""Serves as the worker with this number until a signal arrives; raises if it cannot."""
 
 
 def restart_pause(deaths: int) -> float | None:
@@ -47,7 +47,7 @@ def restart_pause(deaths: int) -> float | None:
 
 
 def run_workers(count: int, run: Run, *, drain_seconds: float) -> int:
-    """Keep that many workers running until a signal says to stop; return the exit code.
+    """Keep that many workers running until a signal arrives; return the exit code.
 
     `drain_seconds` is what a worker may need to stop; one that takes much longer is killed.
     """
@@ -55,7 +55,7 @@ def run_workers(count: int, run: Run, *, drain_seconds: float) -> int:
 
 
 class _Worker:
-    """One place among the workers, whoever fills it."""
+    """One place among the workers; several processes may fill it in turn."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -63,7 +63,7 @@ class _Worker:
         self.started = 0.0
         self.deaths = 0
         self.due: float | None = None
-        """When to start the next one, if there is none now."""
+        """When to start the next process, if none is running."""
 
 
 class _Parent:
@@ -82,7 +82,7 @@ class _Parent:
         for file in (self._signals, self._signals_in):
             os.set_blocking(file, False)
         for number in (*_STOPPING, signal.SIGCHLD):
-            # The handler does nothing: the wake-up pipe tells which signal it was.
+            # The handler does nothing: the wake-up pipe shows which signal it was.
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
         for worker in self._workers:
@@ -121,7 +121,7 @@ class _Parent:
             self._run(index)
             code = 0
         except KeyboardInterrupt:
-            code = 0  # told to stop before it had anything to finish
+            code = 0  # stopped before it had anything to finish
         except BaseException:  # noqa: BLE001 - the outermost frame of this process
             _log.exception("worker %d broke", index)
         finally:
@@ -140,7 +140,7 @@ class _Parent:
                 self._stop(signal.Signals(number))
 
     def _stop(self, number: signal.Signals) -> None:
-        """Hand the signal on; nobody is started any more."""
+        """Pass the signal on; start no more workers."""
         if not self._is_stopping:
             self._kill_at = time.monotonic() + self._drain_seconds + _KILL_AFTER
         self._is_stopping = True
@@ -151,7 +151,7 @@ class _Parent:
                     os.kill(worker.pid, number)
 
     def _bury(self) -> None:
-        """Take note of every child that has ended."""
+        """Note every child that has ended."""
         for worker in self._workers:
             if not worker.pid:
                 continue

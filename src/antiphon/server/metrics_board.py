@@ -1,11 +1,11 @@
 """Where the workers of one gateway leave their counts for each other.
 
 Each worker keeps a file in a directory that all of them share, and writes its counts there once a
-second and before it answers a scrape. Whoever is scraped adds them up, so two scrapes agree
-whichever worker answers. A worker that takes the place of a dead one goes on from its counters.
+second and before it answers a scrape. The worker that is scraped adds them up, so two scrapes
+agree whichever worker answers. A worker that replaces a dead one continues its counters.
 
 The directory is temporary. A parent that is killed cannot remove it, so the next gateway does. A
-lock file says whether somebody uses it: parent and workers share the lock, which ends with them.
+lock file shows whether it is in use: parent and workers share the lock, which ends with them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOCK: Final = "in-use"
 
 @contextmanager
 def board_directory() -> Iterator[Path]:
-    """Make the directory for the workers that are forked meanwhile; remove it in the end."""
+    """Create the directory for workers that are forked inside this context; remove it on exit."""
     _remove_unused()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, (Path(name) / "new").open("w") as new:
         _lock(new.fileno())
@@ -47,12 +47,12 @@ def _remove_unused() -> None:
                 _lock(file.fileno())
                 shutil.rmtree(path.parent, ignore_errors=True)
         except OSError:
-            continue  # somebody uses it, or removes it at this moment
+            continue  # it is in use, or another process is removing it
 
 
 def _lock(file: int) -> None:
     """Lock a file as long as it is open here or in a forked process; raise OSError if it is."""
-    import fcntl  # there is none on Windows, and there are no workers either
+    import fcntl  # not on Windows, which has no workers either
 
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -1,4 +1,4 @@
-"""What a scripted upstream answers, and how it misbehaves meanwhile.
+"""What a scripted upstream answers, and how it misbehaves.
 
 A `Script` and its faults are data. `wire` turns them into what goes over the socket, lazily: bytes
 to send, and in between the faults that only the server can commit (`Act`). Nothing here does

@@ -111,7 +111,7 @@ def test_limits_come_from_the_gateway(runner: CliRunner, listed: str) -> None:
     result = _run(runner, "vscode", "--url", listed, "-m", "big", "-m", "small")
     (group,) = json.loads(result.stdout)
     assert [model["maxInputTokens"] for model in group["models"]] == [750, 24_576]
-    assert "does not tell how long small can read: 32768 is assumed" in result.stderr
+    assert "does not report the context of small: 32768 is assumed" in result.stderr
 
 
 def test_the_default_is_the_gateway_of_the_other_commands(
@@ -154,7 +154,7 @@ def test_without_a_gateway_a_model_must_be_named(runner: CliRunner) -> None:
         assert f"no server answers at {url}" in result.stderr
     assert tomllib.loads(named.stdout)["model"] == "m"
     assert "MODEL" not in named.stdout
-    assert "where it says MODEL" in printed.stderr
+    assert "Replace MODEL with" in printed.stderr
     assert (written.exit_code, written.stdout) == (1, "")
     assert "no model can be chosen; pass --model NAME" in written.stderr
 

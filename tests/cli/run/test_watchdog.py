@@ -1,4 +1,4 @@
-"""A process on a leash: whom it takes along when the leash ends."""
+"""The watchdog: which processes it ends when the pipe to its parent ends."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.cli.processes import ECHO, WATCHDOG_SECONDS, environment
 
 
 @pytest.mark.parametrize(
-    ("said", "ward"),
+    ("sent", "ward"),
     [(b"", 0), (b"17\n", 17), (b"17\n0\n", 0), (b"17\n18\n", 18), (b"1\n" * 1000 + b"19\n", 19)],
 )
-def test_the_last_number_on_the_leash_counts(said: bytes, ward: int) -> None:
+def test_the_last_number_on_the_pipe_counts(sent: bytes, ward: int) -> None:
     end, start = os.pipe()
-    os.write(start, said)
+    os.write(start, sent)
     os.close(start)
     assert read_ward(end) == ward
     os.close(end)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there it ends at once, with another code")
-def test_a_command_ends_in_order_when_its_leash_does(tmp_path: Path) -> None:
+def test_a_command_stops_cleanly_when_the_pipe_ends(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text(ECHO)
     with subprocess.Popen(
         [sys.executable, "-m", "antiphon.cli.run.watchdog", "serve", "--port", "0"],
@@ -43,7 +43,7 @@ def test_a_command_ends_in_order_when_its_leash_does(tmp_path: Path) -> None:
         assert process.wait(WATCHDOG_SECONDS) in (0, -15)  # -15: before it could listen to signals
 
 
-def test_a_command_that_ends_by_itself_needs_no_leash(tmp_path: Path) -> None:
+def test_a_command_that_ends_by_itself_needs_no_pipe(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "antiphon.cli.run.watchdog", "--version"],
         env=environment(tmp_path),

@@ -256,7 +256,7 @@ def _origin(url: str) -> str:
 
 
 def _announce(plan: Plan, places: _Places, *, is_allowed: bool) -> None:
-    """Say what will be sent where. Raise BadSettings if that needs to be allowed first."""
+    """Return what will be sent where. Raise BadSettings if that needs to be allowed first."""
     from antiphon.cli.remote import is_loopback
 
     counts: dict[str, int] = {}
@@ -282,7 +282,7 @@ class _Run:
         self._places = places
 
     def to_the_end(self) -> bool:
-        """Measure everything; say whether somebody interrupted it."""
+        """Measure everything; return whether it was interrupted."""
         import asyncio
 
         try:

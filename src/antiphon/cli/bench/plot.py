@@ -19,7 +19,7 @@ __all__ = ["SUFFIXES", "draw"]
 
 SUFFIXES: Final = (".svg", ".png")
 
-# Told apart by colour-blind people, and by their marks where lines lie on each other.
+# Colours for colour-blind readers, and markers for lines that lie on each other.
 _LOOKS: Final[dict[str, dict[str, Any]]] = {  # Any: what the library takes for a line
     "chat": {"color": "#D55E00", "marker": "s", "linestyle": "-", "markersize": 7.0},
     "stateless": {"color": "#0072B2", "marker": "o", "linestyle": "--", "markersize": 4.5},
@@ -39,7 +39,7 @@ _STYLE: Final[dict[Any, Any]] = {  # Any: the library's names of settings are a 
 
 
 def draw(path: Path, title: str, measured: Sequence[Measured]) -> None:
-    """Write the picture, as the suffix of the path says. Raise ImportError or OSError."""
+    """Write the picture in the format of the path's suffix. Raise ImportError or OSError."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -1,15 +1,15 @@
-"""One conversation, had in several ways: what is sent each turn, and how long it takes.
+"""One conversation, run in several ways: what is sent each turn, and how long it takes.
 
     | mode      | asks                   | what a turn sends                         |
     |-----------|------------------------|-------------------------------------------|
     | chat      | POST /chat/completions | the whole conversation                    |
     | stateless | POST /responses        | the whole conversation, `store: false`    |
-    | stateful  | POST /responses        | what is new, and where to go on from      |
+    | stateful  | POST /responses        | what is new, and where to continue        |
 
 All three are sessions of the library's own client, and differ in nothing else. The modes take
-turns, so that a server which slows down does so for all of them. What was posted is built once
-more, by the functions that the client posts with; nothing is tried again, and a thread that the
-server lost is seen by the cache, so that what is counted is what went out.
+turns, so that a server which slows down does so for all of them. What was posted is built again
+by the functions that the client posts with. Nothing is retried, and the cache sees when the
+server lost a thread, so what is counted is what was sent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STORY: Final = (
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """One way to have a conversation. `store` says whether the server is to keep it."""
+    """One way to run a conversation. `store`: whether the server stores it."""
 
     name: str
     wire_api: WireApi
@@ -80,7 +80,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, measured. Times are in seconds from the call; tokens None if nobody counted."""
+    """One measured turn. Times are in seconds from the call; tokens are None if not counted."""
 
     turn: int
     requests: int
@@ -102,7 +102,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct):
-    """A mode, its turns so far, and why it has no more of them, if it failed."""
+    """A mode, its turns so far, and the reason if it failed."""
 
     mode: str
     turns: list[Turn] = []
@@ -142,10 +142,10 @@ async def measure(
     measured: list[Measured],
     show: Callable[[int], None],
 ) -> None:
-    """Have the conversation in every mode; add to `measured` as it goes, so that all is kept.
+    """Run the conversation in every mode; add each turn to `measured` at once.
 
-    `show` is told each turn before it begins. A mode that fails is left alone, with the reason;
-    when all have failed it is over.
+    `show` is called before each turn. A mode that fails is stopped, with the reason; when all
+    modes have failed, this returns.
     """
     talks = [_Talk(plan, mode, servers(mode)) for mode in plan.modes]
     measured.extend(talk.measured for talk in talks)
@@ -268,7 +268,7 @@ def _turn(number: int, posted: Sequence[bytes], timed: _Timed) -> Turn:
 
 
 def _failure(response: Response) -> str:
-    """Return why a response cannot be gone on from; one that ran into its limit can."""
+    """Return why a response cannot be continued; one that reached its limit can."""
     return "" if response.status == "incomplete" else ending(response)
 
 

@@ -1,7 +1,7 @@
 """`antiphon chat`: a conversation with a running server, in the terminal or through a pipe.
 
-Answers and what commands show go to stdout; the status line, thinking, tool calls and errors go
-to stderr. Piped, every line of stdin is a question.
+Answers and the output of commands go to stdout; the status line, thinking, tool calls and errors
+go to stderr. In a pipe, every line of stdin is a question.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _talk(
     open_keyboard: Callable[[ModelDirectory], Keyboard],
     screen: Screen,
 ) -> bool:
-    """Have the conversation; return whether everything went well."""
+    """Run the chat; return whether everything succeeded."""
     import asyncio
 
     from antiphon.cli.chat.loop import Chat
@@ -158,7 +158,7 @@ def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
             raise BadSettings(f"--tool: {path} cannot be read: {error}") from None
         tools += found if isinstance(found, list) else [found]
         try:
-            # With those of the files before: two tools of one name are told for the second.
+            # With the tools of earlier files: a name that appears twice is reported for the second.
             prepare_tools(tools, ToolLimits())
         except BadCall as error:
             raise BadSettings(f"--tool: {path}: {error.message}") from None

@@ -116,7 +116,7 @@ def _key_bindings() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         buffer = event.current_buffer
-        # A pasted text of several lines is no command, whatever it begins with.
+        # A pasted text of several lines is never a command.
         if not buffer.text and text.startswith("/") and "\n" in text:
             text = f"/{text}"
         buffer.insert_text(text)

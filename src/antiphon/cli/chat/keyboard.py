@@ -1,12 +1,12 @@
-"""What does the person type next?
+"""Reads the messages that the user types, one at a time.
 
-One message at a time. A line that ends in a backslash goes on in the next one; a line that
-begins with three quotes opens a block, which ends with three quotes. What stands in a block is
-sent as it is, and never a command. The end of the input ends an open block, too.
+A line that ends in a backslash continues in the next one; a line that begins with three quotes
+opens a block, which ends with three quotes. The text of a block is sent unchanged and is never a
+command. The end of the input ends an open block, too.
 
 On a terminal an `Editor` reads the lines, and messages are kept in a file of the user's own: one
 JSON string per line, because a message may have several lines. A text of several lines that comes
-in one piece, pasted or called up, is a message as it is.
+in one piece, pasted or recalled, is one message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Cleared(Exception):
-    """The person took back a text of several lines before it was whole."""
+    """The user cancelled a text of several lines before its end."""
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class Keyboard:
         return typed
 
     def read_once(self, prompt: str) -> Typed:
-        """Return a message that is not remembered. Raise EOFError when there are no more.
+        """Return a message that is not remembered. Raise EOFError at the end of the input.
 
         A line that is not valid text in its encoding raises BadSettings. At a terminal, Ctrl-C
         within a text of several lines raises Cleared.

@@ -1,9 +1,8 @@
-"""The talk itself: read what the person says, show what the model says, until one leaves.
+"""The loop of the chat: read a message, run a turn, show the answer, until the user quits.
 
-Whatever goes wrong with a turn is one sentence, and the talk goes on from the last whole turn,
-with the question in the line again.
-On a terminal, Ctrl-C ends the turn and not the program; without one there is nobody who could
-mean anything else by it.
+A turn that fails is reported in one sentence. The conversation then continues from the last
+complete turn, and the question is in the input line again. At a terminal, Ctrl-C ends the turn;
+without a terminal it ends the program.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MAX_NAME: Final = 40
 
 
 class Chat:
-    """One person at a desk."""
+    """One user with a screen, a keyboard and a session."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -39,7 +38,7 @@ class Chat:
         self._has_explained_tools = False
 
     def run(self) -> bool:
-        """Talk until the person leaves. Return whether everything went well."""
+        """Chat until the user quits. Return whether everything succeeded."""
         while True:
             try:
                 typed = self._desk.keyboard.read(_PROMPT, self._offer)
@@ -62,7 +61,7 @@ class Chat:
                 return self._went_well
 
     def _stays(self) -> bool:
-        """Say whether the talk goes on after Ctrl-C at the prompt: it does, the first time."""
+        """Return whether the chat continues after Ctrl-C at the prompt: it does the first time."""
         self._refuse_without_terminal()
         self._offer = ""
         if self._desk.keyboard.has_text:
@@ -78,7 +77,7 @@ class Chat:
             raise KeyboardInterrupt
 
     def _hear(self, typed: Typed) -> None:
-        """Do what was typed; whatever goes wrong is told here."""
+        """Do what was typed, and report what goes wrong."""
         is_leaving = not typed.is_literal and typed.text.strip() in _LEAVING
         # Through a pipe it is a question like every other line.
         if is_leaving and self._desk.keyboard.is_terminal:
@@ -100,7 +99,7 @@ class Chat:
             self._complain(error.message)
 
     def _offer_again(self, typed: Typed) -> None:
-        """Put a question into the line, to be changed; a longer text can be called up."""
+        """Put a question into the input line to be changed; a longer text is in the history."""
         if typed.text.isprintable() and not typed.is_literal:
             self._offer = typed.text
 
@@ -109,7 +108,7 @@ class Chat:
         self._desk.screen.complain(sentence)
 
     def _take_turn(self, typed: Typed, prompt: str) -> None:
-        """Run a turn to its end; if that is none to go on from, the question is offered again."""
+        """Run a turn to its end. Offer the question again if the turn is not complete."""
         if not prompt.strip():
             return
         question = self._desk.session.begin(prompt)
@@ -119,7 +118,7 @@ class Chat:
             self._offer = ""
 
     def _has_ended_well(self, question: Question) -> bool:
-        """Go through all rounds of tool calls; say whether the turn can be gone on from."""
+        """Run all rounds of tool calls; return whether the turn is complete."""
         session, screen = self._desk.session, self._desk.screen
         while True:
             asking = partial(session.ask, question, screen.show)
@@ -138,7 +137,7 @@ class Chat:
             session.answer(question, results)
 
     def _result_of(self, call: ToolCallPart, number: str) -> str | None:
-        """Ask for the result of a call; None if the person declines it."""
+        """Ask the user for the result of a call; return None if they decline."""
         if not self._has_explained_tools:
             self._has_explained_tools = True
             self._desk.screen.note(
@@ -146,7 +145,7 @@ class Chat:
             )
         name = shorten(harmless(call.name, sys.stderr), _MAX_NAME)
         prompt = f"result of {name}> "
-        if number:  # several at once, maybe of one tool: only the arguments tell them apart
+        if number:  # several calls, maybe of one tool: the arguments distinguish them
             told = shorten(harmless(call_line(call), sys.stderr), _MAX_NAME)
             prompt = f"result {number}, {told}> "
         while True:

@@ -17,7 +17,7 @@ _BAD_NAME: Final = re.compile(r"[^0-9A-Za-z-]")
 
 
 def default_name(now: str) -> str:
-    """Return the name of a file for what was said until now, given as an ISO time."""
+    """Return the name of the file for a conversation saved at this ISO time."""
     return f"chat-{_BAD_NAME.sub('', now.replace('T', '-'))}.md"
 
 
@@ -35,7 +35,7 @@ def as_json(items: Sequence[Item], about: dict[str, Any]) -> bytes:
 
 
 def as_markdown(items: Sequence[Item], *, title: str, instructions: str | None) -> bytes:
-    """Return what was said, and what tools were called with; not what was thought."""
+    """Return messages and tool calls as Markdown, without reasoning."""
     blocks = [f"# {title}"]
     if instructions:
         blocks.append("\n".join(f"> {line}".rstrip() for line in instructions.splitlines()))
@@ -50,7 +50,7 @@ def as_markdown(items: Sequence[Item], *, title: str, instructions: str | None) 
 
 
 def _blocks(item: Item) -> Iterator[tuple[str, str]]:
-    """Yield who says what in an item, as Markdown; nothing of items that nobody reads."""
+    """Yield the readable parts of an item as Markdown, each with its role."""
     kind = item_type(item)
     if kind == "message" and item.get("role") == "assistant":
         text = spoken_text(item)

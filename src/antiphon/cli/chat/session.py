@@ -1,12 +1,11 @@
-"""Where does the conversation stand, and what does the next question make of it?
+"""The state of a conversation: its turns, its head, its usage.
 
-A conversation is a tree: every whole turn knows the turn it went on from, and the next question
-goes on from `head`, wherever that is. A turn may take several responses, one after each round of
-tool calls. A turn that was cancelled, or did not come to its end, is no place to go on from: the
-head stays where it was.
+A conversation is a tree: every complete turn knows its parent, and the next question continues
+from `head`. A turn may take several responses, one after each round of tool calls. A turn that
+was cancelled or failed is not added to the tree, and the head does not move.
 
-The client gets its thread before each request and hands back the next one. So it is the client
-that sends what is new, and everything if the server has lost the thread.
+The client gets its thread before each request and returns the next one. It sends only what is
+new, or everything if the server has lost the thread.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ _SESSION: Final = "chat"
 
 
 class ChatSettings(msgspec.Struct, kw_only=True):
-    """What can be changed while the chat goes on."""
+    """What can be changed during the chat."""
 
     model: str | None = None
     instructions: str | None = None
     shows_thinking: bool = False
     tools: Sequence[Mapping[str, Any]] = ()
     price: Price | None = None
-    """What models cost whose price nobody knows."""
+    """The price of models whose price is not known."""
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """A whole turn; `parent` is the number of the one it went on from, 0 at the beginning."""
+    """A complete turn; `parent` is the number of the turn it continues, 0 at the beginning."""
 
     number: int
     parent: int
@@ -58,7 +57,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct):
-    """A turn under way: where it stands, and what is to be sent next."""
+    """A running turn: its state, and what is to be sent next."""
 
     prompt: str
     thread: Thread | None
@@ -66,9 +65,9 @@ class Question(msgspec.Struct):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One response. `calls` wait for results; a turn that is not whole is not gone on from.
+    """One response. `calls` wait for results. A turn that is not complete is not continued.
 
-    `is_silent` says that it has nothing to show.
+    `is_silent` is true if it has nothing to show.
     """
 
     calls: list[ToolCallPart]
@@ -78,7 +77,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What responses cost; `is_partial` if there were others whose price nobody knows."""
+    """What responses cost; `is_partial` if the price of others is not known."""
 
     dollars: float
     is_estimate: bool
@@ -112,22 +111,22 @@ class ChatSession:
 
     @property
     def model(self) -> str | None:
-        """The model in use; None as long as only the server knows."""
+        """The model in use; None while only the server knows it."""
         return self.settings.model or self.last_model
 
     @property
     def thread(self) -> Thread | None:
-        """Where the next question goes on from."""
+        """The thread that the next question continues."""
         return self.turns[self.head - 1].thread if self.head else self._root
 
     @property
     def totals(self) -> Totals:
-        """What the conversation took, all branches together."""
+        """The usage of the conversation, all branches together."""
         return self._usage.totals(str(self._conversation))
 
     @property
     def cost(self) -> Cost | None:
-        """What the conversation cost, all branches together; None if nobody knows."""
+        """What the conversation cost, all branches together; None if it is not known."""
         known = [(dollars, guessed) for dollars, guessed in self._costs if dollars is not None]
         if not known:
             return None
@@ -142,23 +141,23 @@ class ChatSession:
         return [*_ancestors(self.turns, self.head)][::-1]
 
     def fork(self, number: int) -> bool:
-        """Go on from this turn; say whether there is such a turn."""
+        """Continue from this turn; return whether there is such a turn."""
         if not 1 <= number <= len(self.turns):
             return False
         self.head = number
         return True
 
     def reset(self) -> None:
-        """Begin a new conversation. The settings stay."""
+        """Start a new conversation with the same settings."""
         self.turns, self.head, self._root, self._costs = [], 0, None, []
         self._conversation += 1
 
     def begin(self, prompt: str) -> Question:
-        """Return a turn that goes on from the head."""
+        """Return a turn that continues from the head."""
         return Question(prompt, self.thread, prompt)
 
     async def ask(self, question: Question, show: Callable[[ResponsePart], None]) -> Round:
-        """Send what is to be sent and show the answer. Raise what keeps it from being one."""
+        """Send the next request and show the answer. Raise if it fails."""
         adapter = StreamAdapter(
             AdapterSettings(shows_thinking=self.settings.shows_thinking, annotations="none")
         )
@@ -180,7 +179,7 @@ class ChatSession:
     def answer(
         self, question: Question, results: Sequence[tuple[ToolCallPart, str | None]]
     ) -> None:
-        """Let the turn go on with the results of its calls; None is a call that was declined."""
+        """Continue the turn with the results of its calls; None is a declined call."""
         kinds = _call_types(question.thread)
         question.input = [
             {
@@ -192,21 +191,21 @@ class ChatSession:
         ]
 
     def keep(self, question: Question) -> None:
-        """Go on from a turn that has come to its end."""
+        """Add a complete turn to the tree and continue from it."""
         assert question.thread is not None
         number = len(self.turns) + 1
         self.turns.append(Turn(number, self.head, question.prompt, question.thread))
         self.head = number
 
     def price_of(self, model: str) -> Price | None:
-        """Return what the model costs, as far as anybody knows."""
+        """Return the price of the model, if it is known."""
         known = self.directory.get(model)
         return (known.price if known else None) or self.settings.price
 
     async def _follow(
         self, question: Question, adapter: StreamAdapter, show: Callable[[ResponsePart], None]
     ) -> tuple[Response, list[ToolCallPart]]:
-        """Run one response; return it and its calls. The question then stands behind it."""
+        """Run one response; return it and its calls. The question then continues after it."""
         cache, model = self.client.cache, self.settings.model
         if question.thread is None:
             cache.invalidate(_SESSION, model)
@@ -242,7 +241,7 @@ class ChatSession:
         return params
 
     def _count(self, question: Question, response: Response | None, *, is_over: bool) -> None:
-        """Book what a response took, also one that nobody will hear the end of."""
+        """Record the usage of a response, also of one whose stream broke."""
         if response is None:
             return
         self.last_model = response.model or self.model

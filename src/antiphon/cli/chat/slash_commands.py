@@ -1,6 +1,6 @@
-"""What can be said to the chat itself? The lines that begin with a slash, as a table.
+"""The commands of the chat: the lines that begin with a slash, as a table.
 
-A command says what it did, or raises a CliError that says why not.
+A command reports what it did, or raises a CliError with the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Run(Protocol):
 
 
 class Leave(Exception):
-    """The person wants to go."""
+    """The user quits."""
 
 
 class Desk:
@@ -68,7 +68,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 def obey(desk: Desk, line: str) -> None:
-    """Do what a line says that begins with a slash."""
+    """Run the command in a line that begins with a slash."""
     name, argument = [*line[1:].split(None, 1), "", ""][:2]
     name = name.lower()
     command = _BY_NAME.get(_OTHER_NAMES.get(name, name))

@@ -1,4 +1,4 @@
-"""The turns that `antiphon check` drives a server through, as data.
+"""The test cases of `antiphon check`, as data.
 
 A case is a few steps, and a step is a request with what its answer must be. `PREVIOUS` and
 `CALL` stand for the id of the response before and of its first call. A case that is `optional`

@@ -160,7 +160,7 @@ async def _require_responses(remote: Remote, timeout: float) -> None:
 
 
 def _may_be_checked(error: ClientError) -> bool:
-    """Say whether somebody answered who lets us in, and only has no list for us."""
+    """Return whether the server answers and accepts the key, and lacks only the list."""
     from antiphon.client.errors import InvalidAnswer
 
     if isinstance(error, InvalidAnswer):

@@ -1,9 +1,9 @@
-"""What `antiphon check` holds an answer against.
+"""The rules that `antiphon check` applies to an answer.
 
 The stream itself is judged by the referee, which knows the grammar of events. The rules here
 are about what the referee cannot see: the frames around the events, the HTTP answer, and
-whether the response is what was asked for. No rule is about the model's wit. Each returns what
-it found wrong, or raises Skip when this answer cannot show it.
+whether the response is what was asked for. No rule is about the quality of the answer. Each
+returns what it found wrong, or raises Skip when this answer cannot show it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 class Answer(msgspec.Struct, kw_only=True):
     """What came back for one step.
 
-    `response` is as the server told it last; `previous` is the one of the step before, and
+    `response` is as the server sent it last; `previous` is the one of the step before, and
     `asked` the body that was sent.
     """
 
@@ -123,7 +123,7 @@ def judge_frames(frames: Sequence[Frame]) -> tuple[Response | None, list[Finding
         accumulator.feed(event)
     findings += [_of_violation(found, "") for found in referee.end()]
     if not findings:
-        # The referee found nothing: then what was streamed and what was told last agree.
+        # The referee found nothing: then the streamed and the final response agree.
         findings += [Finding("stream_equal", text) for text in accumulator.deviations]
     return accumulator.response, findings
 
@@ -169,7 +169,7 @@ def shape_of(body: object) -> Iterator[Finding]:
 
 
 def is_completed(answer: Answer) -> Iterator[Finding]:
-    """The turn ended well, and says when and what it cost."""
+    """The turn completed, with its time and usage."""
     response = _response(answer)
     if response.status != "completed":
         reason = f": {response.error.message}" if response.error else ""
@@ -209,7 +209,7 @@ def continues(answer: Answer) -> Iterator[Finding]:
 
 
 def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
-    """A response that reached max_output_tokens is incomplete and says so."""
+    """A response that reached max_output_tokens is marked as incomplete."""
     response, limit = _response(answer), answer.asked["max_output_tokens"]
     if response.status == "completed":
         used = response.usage.output_tokens if response.usage else None
@@ -269,7 +269,7 @@ def fits_schema(answer: Answer) -> Iterator[Finding]:
 
 
 def took_the_image(answer: Answer) -> Iterator[Finding]:
-    """The image was not left out; a gateway that says it was is believed."""
+    """The image was not left out; a gateway that reports it is believed."""
     notes = _response(answer).antiphon
     for what in notes.degraded if notes else ():
         if "image" in what:
@@ -294,7 +294,7 @@ def has_error_shape(answer: Answer) -> Iterator[Finding]:
 
 
 def says_previous_is_unknown(answer: Answer) -> Iterator[Finding]:
-    """The code tells a client to send the whole history."""
+    """The code makes a client send the whole history."""
     yield from has_error_shape(answer)
     code = _error_field(answer.body, "code")
     if code != "previous_response_not_found":
@@ -313,10 +313,10 @@ def equals_the_stream(answer: Answer) -> Iterator[Finding]:
 
 
 def is_deleted(answer: Answer) -> Iterator[Finding]:
-    """The answer to DELETE names what is gone."""
+    """The answer to DELETE names what was deleted."""
     body = answer.body if isinstance(answer.body, Mapping) else {}
     if body.get("deleted") is not True:
-        yield Finding("deleted", f"the body does not say deleted: {_brief(answer.body)}")
+        yield Finding("deleted", f"the body lacks deleted: true: {_brief(answer.body)}")
 
 
 def _response(answer: Answer) -> Response:

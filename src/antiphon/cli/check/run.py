@@ -1,4 +1,4 @@
-"""Drives a server through cases, one after the other, and collects what was found."""
+"""Runs the cases against a server, one after the other, and collects the findings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Verdict = Literal["pass", "fail", "skip"]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How a case ended. `reason` says why it was skipped."""
+    """How a case ended. `reason`: why it was skipped."""
 
     name: str
     about: str
@@ -103,7 +103,7 @@ async def _send(step: Step, remote: Remote, model: str | None, previous: Respons
 
 
 def _filled(value: Any, previous: Response | None) -> Any:  # Any: what JSON holds
-    """Return the value with the stand-ins replaced by what the last response told."""
+    """Return the value with the stand-ins replaced by values of the last response."""
     match value:
         case dict():
             return {key: _filled(inner, previous) for key, inner in value.items()}
@@ -154,7 +154,7 @@ def _judge(case: Case, step: Step, answer: Answer) -> Iterator[Finding]:
 
 
 def _wrong_status(case: Case, step: Step, answer: Answer) -> Finding:
-    """Return the finding, or raise Skip where the server says that it does not do this at all."""
+    """Return the finding, or raise Skip where the server reports that it does not support this."""
     said = refusal(answer.status, _bytes(answer.body))
     if answer.status == 501:
         raise Skip(said)

@@ -1,9 +1,9 @@
 """A block of our own lines between two marks, in files whose comments begin with `#`.
 
-The marks and what is between them are all there is to know: nothing is remembered elsewhere.
-Lines of others that would contradict ours become comments with a mark of their own, and lines
-again afterwards. If the text had no newline at its end, the block has none, and so the end of
-the text tells what it was before.
+The marks and the text between them hold everything: nothing is stored elsewhere. The user's lines
+that would contradict ours become comments with a mark of their own, and lines again when the
+block is removed. If the text had no newline at its end, the block has none, so the original end
+can be restored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def marked(lines: Sequence[str], client: str) -> list[str]:
 
 
 def is_marked(text: str) -> bool:
-    """Say whether there is anything of ours in a text."""
+    """Return whether there is anything of ours in a text."""
     return any(line.startswith((_BEGIN, _END, _OFF)) for line in lines_of(text))
 
 
@@ -53,10 +53,9 @@ def switch_off(text: str, numbers: Collection[int]) -> str:
 def drop_block(text: str, kept: Kept, *, may_lose_end: bool = False) -> str:
     """Return the text without blocks of ours, and with what they switched off.
 
-    `kept` returns those lines of a block that are somebody else's after all: programs that
-    edit their own settings may well put something between our marks. Some lose comments, too:
-    if it `may_lose_end`, a block without its second mark goes on to the end, for `kept` to
-    sort out.
+    `kept` returns the lines of a block that are not ours: programs that edit their own settings
+    may put something between our marks. Some lose comments, too: with `may_lose_end`, a block
+    without its second mark continues to the end of the text, and `kept` sorts its lines.
     """
     lines = [line.removeprefix(_OFF) for line in lines_of(text)]
     while (begin := _find(lines, _BEGIN, 0)) is not None:
@@ -65,7 +64,7 @@ def drop_block(text: str, kept: Kept, *, may_lose_end: bool = False) -> str:
             end = len(lines)
             lines.append(_END + "\n")
         if end is None:
-            raise CannotMerge(f"the mark `{_BEGIN}` has no `{_END}` behind it")
+            raise CannotMerge(f"the mark `{_BEGIN}` has no `{_END}` after it")
         rest = kept(lines[begin + 1 : end])
         head = lines[:begin]
         if not lines[end].endswith("\n") and (last := rest or head):

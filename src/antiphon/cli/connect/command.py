@@ -44,7 +44,7 @@ class _Options(NamedTuple):
     writes: bool
     shows_diff: bool
     where: str
-    """The flags that say which file."""
+    """The flags that name the file."""
 
 
 @click.command(
@@ -197,7 +197,7 @@ def _target(asked: _Options) -> Target:
     if not names:
         if asked.writes:
             raise CliError("no model can be chosen; pass --model NAME")
-        _note(f"Put the name of your model where it says {_NO_MODEL}, or pass --model NAME.")
+        _note(f"Replace {_NO_MODEL} with the name of your model, or pass --model NAME.")
         names = (_NO_MODEL,)
     elif listed:
         _tell_models(names, listed, is_given=bool(asked.models))

@@ -1,4 +1,4 @@
-"""How is a file of somebody else's changed? Whole or not at all, and with a way back.
+"""How is a user's file changed? Completely or not at all, and with a backup.
 
 The new text is written beside the file and takes its place in one step, with the permissions of
 the old one; a link stays a link. What was there before is kept beside it as
@@ -33,12 +33,12 @@ _SECRET: Final = re.compile(
     (?!unused\b|\$\{|\{env:)[^\s"',}]+""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What looks like a key, behind the name of one; group 1 is the name."""
+"""What looks like a key after the name of one; group 1 is the name."""
 _MASKED: Final = r"\1…"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A file before and after; None where there is none."""
+    """A file before and after; None if it does not exist."""
 
     path: Path
     """The file itself, where the path that was named is a link."""
@@ -47,13 +47,13 @@ class Change(msgspec.Struct, frozen=True):
     is_kept: bool = False
     """Whether to keep what was there before."""
     spent: tuple[Path, ...] = ()
-    """Backups that hold nothing any more that the file does not hold."""
+    """Backups that hold nothing that the file does not hold."""
     left: tuple[Path, ...] = ()
     """Backups that hold something else, the newest first."""
 
     @property
     def is_none(self) -> bool:
-        """Say whether there is nothing to do."""
+        """Return whether there is nothing to do."""
         return self.before == self.after
 
 
@@ -200,7 +200,7 @@ def _keep(path: Path, text: str) -> Path:
 
 
 def _replace(path: Path, before: str | None, after: str) -> None:
-    """Put a text in a file's place in one step, unless somebody else has changed it meanwhile."""
+    """Replace a file's text in one step, unless another program has changed it."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -22,7 +22,7 @@ _WORD: Final = re.compile(r"[-+.\w]+", re.ASCII)
 
 
 class NotJson(ValueError):
-    """The text cannot be understood; the message says where and why."""
+    """The text cannot be read; the message has the line and the reason."""
 
 
 class Node(msgspec.Struct, frozen=True):

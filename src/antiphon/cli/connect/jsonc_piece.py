@@ -1,9 +1,9 @@
-"""Our members in somebody's JSON file with comments.
+"""Our members in a user's JSON file with comments.
 
-There are no marks here, since not every such file may have comments and some programs write
-theirs anew: ours is known by where it stands and by its name. It goes in right after the opening
-bracket, with nothing else touched. Taken out, the text is what it was before if that is known,
-and else without our members and the objects that held nothing else.
+There are no marks here, because not every such file may have comments and some programs rewrite
+theirs: ours is found by its place and its name. It is inserted right after the opening bracket,
+and nothing else changes. When it is removed, the text is what it was before if that is known,
+otherwise the text without our members and without objects that held nothing else.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class JsonPiece(msgspec.Struct, frozen=True):
         return text
 
     def has_made(self, text: str, before: str) -> bool:
-        """Say whether the text is what comes of our members in the one before."""
+        """Return whether the text is what comes of our members in the one before."""
         try:
             return self._found(text).merge(before) == text
         except CannotMerge:  # it has become something else since
             return False
 
     def is_blank(self, text: str) -> bool:
-        """Say whether there is nothing in it, not even a comment."""
+        """Return whether there is nothing in it, not even a comment."""
         return text.strip() in ("", self.empty)
 
     def _found(self, text: str) -> JsonPiece:

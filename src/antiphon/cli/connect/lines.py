@@ -1,4 +1,4 @@
-"""Our lines at the end of somebody's file of lines: environment variables, or a list in YAML.
+"""Our lines at the end of a user's file of lines: environment variables, or a list in YAML.
 
 Neither is parsed: variables are known by the beginning of a line, and of YAML only the plain
 list that begins at the first column is taken, to which another entry can be added as it is.
@@ -43,11 +43,11 @@ class EnvPiece(msgspec.Struct, frozen=True):
         return drop_block(text, self._foreign)
 
     def has_made(self, text: str, before: str) -> bool:
-        """Say whether the text is the one before, but for what is between our marks."""
+        """Return whether the text is the one before, but for what is between our marks."""
         return self.take_out(text) == before
 
     def is_blank(self, text: str) -> bool:
-        """Say whether there is nothing in it."""
+        """Return whether there is nothing in it."""
         return not text.strip()
 
     def _set_here(self) -> tuple[str, ...]:
@@ -88,11 +88,11 @@ class YamlPiece(msgspec.Struct, frozen=True):
         return drop_block(text, self._foreign)
 
     def has_made(self, text: str, before: str) -> bool:
-        """Say whether the text is the one before, but for what is between our marks."""
+        """Return whether the text is the one before, but for what is between our marks."""
         return self.take_out(text) == before
 
     def is_blank(self, text: str) -> bool:
-        """Say whether there is nothing in it."""
+        """Return whether there is nothing in it."""
         return not text.strip()
 
     def _foreign(self, lines: list[str]) -> list[str]:
@@ -105,7 +105,7 @@ class YamlPiece(msgspec.Struct, frozen=True):
 
 
 def _is_indented_entry(text: str, at: int) -> bool:
-    """Say whether a line with an indent is the first of all, so that no entry holds it."""
+    """Return whether a line with an indent is the first of all, so that no entry holds it."""
     lines = lines_of(text)
-    said = [line for line in lines[:at] if re.match(r"- |-\s*$", line)]
-    return bool(re.match(r"[ \t]+[^\s#]", lines[at])) and not said
+    entries = [line for line in lines[:at] if re.match(r"- |-\s*$", line)]
+    return bool(re.match(r"[ \t]+[^\s#]", lines[at])) and not entries

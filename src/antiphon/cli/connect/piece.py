@@ -1,7 +1,7 @@
 """What does `antiphon connect` put into a file? The contract of a piece, and what they share.
 
-A piece knows how to get into a text and out again, and nothing of files. Whatever it does not
-understand it refuses: a settings file is a person's work.
+A piece knows how it is inserted into a text and removed again; it knows nothing about files. It
+refuses a text that it cannot parse, because a settings file is the user's work.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final, Protocol
 __all__ = ["NAME", "CannotMerge", "Piece", "lines_of", "newline_of"]
 
 NAME: Final = "antiphon"
-"""What we are called in the files of others."""
+"""Our name in the files of users."""
 
 
 class CannotMerge(Exception):
-    """The text is not one that can be changed safely; the message says why."""
+    """The text cannot be changed safely; the message has the reason."""
 
 
 class Piece(Protocol):
-    """Something of ours in a text of somebody else's."""
+    """Settings of ours in a user's text."""
 
     def paste(self) -> str:
         """Return the text as it would be if the file held nothing else."""
@@ -39,10 +39,10 @@ class Piece(Protocol):
         """
 
     def has_made(self, text: str, before: str) -> bool:
-        """Say whether a text is what a piece of ours made of the one before, and nothing else."""
+        """Return whether the text is exactly what a piece of ours made of the one before."""
 
     def is_blank(self, text: str) -> bool:
-        """Say whether a text has nothing in it that anybody would miss."""
+        """Return whether a text has nothing in it that anybody would miss."""
 
 
 def newline_of(text: str) -> str:

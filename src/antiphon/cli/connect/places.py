@@ -13,7 +13,7 @@ __all__ = ["Machine", "codex", "dotenv", "is_there", "llm", "opencode", "vscode"
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What tells where things are."""
+    """What decides where files are."""
 
     environ: Mapping[str, str]
     platform: str
@@ -44,7 +44,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def is_there(path: Path) -> bool:
-    """Say whether there is such a file, as far as we may look."""
+    """Return whether there is such a file, as far as we may look."""
     try:
         return path.is_file()
     except OSError:

@@ -96,7 +96,7 @@ PROGRAMS: Final[Mapping[str, _Form]] = {
 
 
 def program(client: str, url: str, model: str, key_env: str | None = None) -> str:
-    """Return a program that asks the model at the URL to say hello, and prints what it says.
+    """Return a program that asks the model at the URL for a greeting and prints it.
 
     `client` is a key of PROGRAMS; `key_env` names the variable that holds the key, if one is
     needed.

@@ -1,7 +1,7 @@
-"""How is each client told of the gateway? One recipe per client.
+"""How is each client set up to use the gateway? One recipe per client.
 
-A recipe is what goes into a file, which file, and what to do then. What it knows of a client is
-what that client's documentation and source say; it is tried out by `tests/clients`. Keys are
+A recipe is what goes into a file, which file, and what to do next. It follows the documentation
+and the source of the client; `tests/clients` tries it out. Keys are
 never in it: only the names of the variables that hold them.
 """
 
@@ -32,7 +32,7 @@ _NO_TRACES: Final = "OPENAI_AGENTS_DISABLE_TRACING"
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A model, and what is known of it. None: nobody said."""
+    """A model, and what is known of it. None: not known."""
 
     id: str
     name: str | None = None
@@ -171,7 +171,7 @@ def _assumed(target: Target) -> list[str]:
     names = ", ".join(model.id for model in target.models if model.context is None)
     if not names:
         return []
-    return [f"The gateway does not tell how long {names} can read: {ASSUMED_WINDOW} is assumed."]
+    return [f"The gateway does not report the context of {names}: {ASSUMED_WINDOW} is assumed."]
 
 
 # Zed.
@@ -276,7 +276,7 @@ def _then_llm(target: Target) -> list[str]:
 
 
 def _variables(name: str, target: Target) -> list[str]:
-    # Traces hold what was said, and would be sent to api.openai.com.
+    # Traces hold the conversation, and would be sent to api.openai.com.
     quiet = [f"{_NO_TRACES}=1"] if name in ("agents", "agents-js") else []
     return [f"OPENAI_BASE_URL={target.url}", *quiet]
 

@@ -1,9 +1,9 @@
-"""Our keys and our table in somebody's TOML file.
+"""Our keys and our table in a user's TOML file.
 
-The keys must stand before the first table, so the block goes there: keys first, then our table,
-then theirs. Keys of the same name become comments. What somebody adds to our table stays in it
-when it is written again, and goes when it goes. TOML is parsed before and after, and unless
-exactly the keys and the table have changed, nothing is done.
+The keys must come before the first table, so the block goes there: keys first, then our table,
+then the user's tables. Existing keys of the same name become comments. What the user adds to our
+table stays when it is written again, and is removed with it. The TOML is parsed before and after;
+unless exactly our keys and our table have changed, nothing is written.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class TomlPiece(msgspec.Struct, frozen=True):
         return self._split(text)[0]
 
     def has_made(self, text: str, before: str) -> bool:
-        """Say whether the text is the one before, but for what is between our marks."""
+        """Return whether the text is the one before, but for what is between our marks."""
         return self.take_out(text) == before
 
     def is_blank(self, text: str) -> bool:
-        """Say whether there is nothing, not even a comment."""
+        """Return whether there is nothing, not even a comment."""
         return not text.strip()
 
     def _block(self, added: Sequence[str] = ()) -> list[str]:
@@ -83,7 +83,7 @@ class TomlPiece(msgspec.Struct, frozen=True):
         return marked([*keys, "", f"[{'.'.join(self.table)}]", *fields, *more], self.client)
 
     def _add_to(self, settings: dict[str, Any], ours: dict[str, Any]) -> None:
-        """Put what our block says to the settings."""
+        """Add what our block sets to the settings."""
         settings |= self.keys
         for name in self.table[:-1]:
             settings, ours = settings.setdefault(name, {}), ours[name]
@@ -198,7 +198,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _is_other(text: str, wanted: dict[str, Any]) -> bool:
-    """Say whether a text of ours says anything but what is wanted."""
+    """Return whether the text means anything but what is wanted."""
     try:
         return _canonical(tomllib.loads(text)) != _canonical(wanted)
     except tomllib.TOMLDecodeError:

@@ -1,7 +1,7 @@
-"""A client program in our terminal: it has the keys and the screen, we wait for its end.
+"""A client program in our terminal: it uses the keyboard and the screen, we wait for its end.
 
-Ctrl-C comes to all programs of the terminal at once, so it is the client's to answer, and we
-take no notice. What ends only us is passed on to the client, which has a while to obey.
+Ctrl-C reaches all programs of the terminal at once, so the client handles it and we ignore it.
+Signals that would end only us are passed on to the client, which has some seconds to stop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     context: int | None
     models: Sequence[Mapping[str, object]]
-    """The models as Codex has them listed; none if the gateway does not say."""
+    """The models as Codex has them listed; empty if the gateway lists none."""
     is_small: bool
     arguments: Sequence[str]
     directory: Path
@@ -52,7 +52,7 @@ class Client(Protocol):
     name: str
 
     def find(self) -> str:
-        """Return where the program is. Raise CliError that says how to get it."""
+        """Return where the program is. Raise CliError with how to get it."""
         ...
 
     def prepare(self, program: str, order: Order) -> Launch:
@@ -74,7 +74,7 @@ def raising_on_signals() -> Iterator[None]:
 def run_program(launch: Launch, on_start: Callable[[int], None]) -> int:
     """Run it to its end with our stdin, stdout and stderr; return its exit code as a shell does.
 
-    `on_start` is told its process id.
+    `on_start` gets its process id.
     """
     relay = _Relay()
     # A handler, not SIG_IGN: that one would be inherited by the program.

@@ -1,7 +1,7 @@
-"""A gateway of our own, in a process of its own, for as long as a client needs it.
+"""A gateway in its own process, for as long as a client needs it.
 
-It has no part in the terminal: its output goes to a file, and Ctrl-C does not reach it. It is
-held on a leash, so that it ends with us whatever ends us.
+It does not use the terminal: its output goes to a file, and Ctrl-C does not reach it. A watchdog
+in it ends it when our process ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Model(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What `GET /v1/models` says: for OpenAI's clients, and for Codex."""
+    """The answer of `GET /v1/models`: for OpenAI's clients, and for Codex."""
 
     data: list[_Model] = []
     models: list[dict[str, Any]] = []
@@ -63,7 +63,7 @@ class Gateway(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Say whether it has ended, which it does not do by itself."""
+        """Return whether it has ended, which it does not do by itself."""
         return self.process.poll() is not None
 
     def guard(self, pid: int) -> None:
@@ -87,9 +87,9 @@ class Gateway(msgspec.Struct, frozen=True):
 
 @contextmanager
 def open_gateway(flags: Mapping[str, Any], log: Path) -> Iterator[Gateway]:
-    """Run a gateway on a free port; what it says goes to `log`. Raise CliError if it cannot be.
+    """Run a gateway on a free port; its output goes to `log`. Raise CliError if it does not start.
 
-    `flags` are those of `antiphon serve`. Leaving lets go of the leash and waits for the end.
+    `flags` are those of `antiphon serve`. Leaving stops it and waits for its end.
     """
     with log.open("ab") as sink:
         process = subprocess.Popen(  # noqa: S603 - our own program, no shell

@@ -1,8 +1,8 @@
-"""From a wish to a client that runs on a gateway, and down again: the order of things.
+"""The steps of `antiphon run`: check, start a gateway, run the client, stop both.
 
-What can be refused is refused before anything starts: the client must be there, the settings
-must make sense. The gateway keeps nothing unless told where: clients that are run this way
-send the whole conversation each time, and keep it themselves.
+Everything that can be refused is refused before anything starts: the client must be installed,
+the settings must be valid. The gateway stores nothing by default: clients that are run this way
+keep the conversation themselves and send all of it each time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from antiphon.gateway.providers import read_sources
 __all__ = ["SMALL_CONTEXT", "Wish", "run"]
 
 SMALL_CONTEXT: Final = 16_384
-"""A model that takes no more tokens than this has a client with few tools and a short prompt."""
+"""For a model with at most this context, the client gets few tools and a short prompt."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ def run(client: Client, wish: Wish, flags: Mapping[str, Any]) -> int:
     """Run the client on a gateway to its end; return its exit code. Raise CliError."""
     program = client.find()
     settings, _ = load(flags, os.environ, Path.cwd())
-    read_sources(settings, os.environ)  # what is wrong with one is told now
+    read_sources(settings, os.environ)  # only checked here
     wish = msgspec.structs.replace(wish, model=wish.model or settings.default_model)
     with raising_on_signals(), _workplace() as place, open_gateway(flags, place.log) as gateway:
         order = _order(gateway, wish, place.directory)
@@ -66,7 +66,7 @@ class _Place:
         self._is_kept = False
 
     def keep(self, reason: str) -> None:
-        """Do not remove it, and say why and where it is."""
+        """Do not remove it, and print why and where it is."""
         self._is_kept = True
         click.echo(f"antiphon: {reason}; the gateway's log is {self.log}", err=True)
 
@@ -117,7 +117,7 @@ def _listing(gateway: Gateway, *, is_needed: bool) -> Listing:
 
 
 def _announce(client: Client, order: Order, wish: Wish) -> None:
-    """Say on stderr what is about to run, before the client has the screen."""
+    """Print what is about to run on stderr, before the client uses the screen."""
     how = ""
     if order.is_small:
         how = ", with few tools and a short prompt"

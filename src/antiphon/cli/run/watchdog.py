@@ -1,8 +1,8 @@
-"""A command on a leash: it ends when whoever holds the other end of its stdin is gone.
+"""Runs a command of antiphon and stops it when its parent process has ended.
 
-However the holder ends, by a fault or by force, the system closes its end, and that is the
-sign. On the leash comes the id of a process to end as well, one number to a line, the last
-one counts, and 0 stands for none: the program that the gateway is there for.
+The command's stdin is a pipe from the parent. However the parent ends, the system closes the
+pipe, and that is the signal to stop. On the pipe the parent sends the id of the client process,
+one number per line. The last one counts, and 0 means none. That process is ended as well.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _MAX_BYTES: Final = 64
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command of antiphon until it ends, or the leash does."""
+    """Run a command of antiphon until it ends, or the pipe does."""
     from antiphon.cli import main as command
 
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), daemon=True).start()
     command(list(arguments))
 
 
-def read_ward(leash: int) -> int:
-    """Read the leash to its end; return the process to end, or 0."""
-    said = b""
+def read_ward(pipe: int) -> int:
+    """Read the pipe to its end; return the process to end, or 0."""
+    data = b""
     # Not through sys.stdin, whose lock must be free when the interpreter ends.
-    while data := os.read(leash, _MAX_BYTES):
-        said = (said + data)[-_MAX_BYTES:]
-    lines = said.split()
+    while piece := os.read(pipe, _MAX_BYTES):
+        data = (data + piece)[-_MAX_BYTES:]
+    lines = data.split()
     return int(lines[-1]) if lines else 0
 
 
-def _watch(leash: int) -> None:
-    if ward := read_ward(leash):
+def _watch(pipe: int) -> None:
+    if ward := read_ward(pipe):
         with suppress(ProcessLookupError):
             os.kill(ward, signal.SIGTERM)
-    for _ in range(2):  # the second one says that it is not to wait for turns that run
+    for _ in range(2):  # the second one stops the waiting for running turns
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_HURRY_SECONDS)
     os._exit(1)
