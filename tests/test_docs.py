@@ -16,7 +16,7 @@ from antiphon.testing import Gateway, serve_gateway
 from tests.asking import Answer, request
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_readme_is_short() -> None:

@@ -1,4 +1,4 @@
-"""Valid events of every class, made up: what a stream could say in its wildest moment.
+"""Valid events of every class, generated: everything that a stream may contain.
 
 The strategies know the specification, not the builder: they make any event that may stand on
 the wire, one by one, and care nothing for what comes before or after it.

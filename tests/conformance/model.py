@@ -32,7 +32,7 @@ _REPEAT: Final = re.compile(r"(?:Repeat this text exactly|Say exactly)[^:]*: (.*
 
 
 def answer(body: Json) -> Script:
-    """Return what this model says to a request."""
+    """Return the answer of this model to a request."""
     messages: list[Json] = body["messages"]
     question = _text([m for m in messages if m["role"] == "user"][-1:])
     thought = _THOUGHT if body.get("reasoning_effort") not in (None, "none") else ""
@@ -126,7 +126,7 @@ def _cap(script: Script, body: Json) -> Script:
 
 
 def _text(messages: list[Json]) -> str:
-    """Return everything these messages say in words."""
+    """Return the text of these messages."""
     return "\n".join(part.get("text") or "" for part in _parts(messages))
 
 

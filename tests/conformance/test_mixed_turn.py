@@ -1,7 +1,7 @@
 """The mixed turn: reasoning, text, two interleaved calls, usage; through the chat backend.
 
-One turn with everything in it must read the same to everybody: to the referee, to the SDK's
-stream helper, to whoever retrieves it later, and to whoever did not stream at all.
+One turn with everything in it must be the same for all readers: the referee, the SDK's stream
+helper, a client that retrieves it later, and a client that did not stream.
 """
 
 from __future__ import annotations

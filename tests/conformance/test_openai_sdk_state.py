@@ -42,7 +42,7 @@ async def client(house: House) -> AsyncIterator[AsyncOpenAI]:
 
 
 class Slow:
-    """A model that says `one two`, and then ` three` when it may go on."""
+    """A model that sends `one two`, and then ` three` when it may continue."""
 
     def __init__(self) -> None:
         self.may_go_on = asyncio.Event()
@@ -431,7 +431,7 @@ async def test_a_webhook_tells_the_end_of_a_background_response(status: str) -> 
             event = client.webhooks.unwrap(request.body, request.headers, secret=secret)
             assert event.type == f"response.{status}"
             assert event.data.id == created.id  # type: ignore[union-attr]
-            # Of what is not in the background nobody is told.
+            # A turn that is not in the background sends no webhook.
             await client.responses.create(model="echo", input="x")
             created = await client.responses.create(model="echo", input="x", background=True)
             request = await asyncio.wait_for(heard.get(), PATIENCE)

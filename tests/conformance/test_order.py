@@ -1,6 +1,6 @@
-"""Every kind of turn, told in order: the semantic rules of the protocol on real streams.
+"""Every kind of turn, in order: the semantic rules of the protocol on real streams.
 
-Three judges look at each stream: our referee (`protocol/machines/referee.py`), the independent
+Three judges check each stream: our referee (`protocol/machines/referee.py`), the independent
 models (every single event), and the stream helper of the official SDK, which raises on what
 it cannot follow.
 """
@@ -25,7 +25,7 @@ from tests.conformance.judges import Json, event_problems, response_problems
 from tests.conformance.turns import TURNS, Turn
 from tests.conformance.wire import ask, ask_for_events, fetch
 
-# What the two dialects say with different words.
+# Where the two dialects use different words.
 OWN_WORDS = {"reasoning", "mixed", "failure"}
 LOGPROB = {"token": "Rain", "logprob": -0.1, "bytes": [82, 97, 105, 110], "top_logprobs": []}
 CITATION = {

@@ -1,4 +1,4 @@
-"""What the specification says in prose: chains, tool_choice, truncation, errors."""
+"""What the specification demands in prose: chains, tool_choice, truncation, errors."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _smallest(cls: type[KnownEvent]) -> KnownEvent:
 
 
 def _without_schema(event: KnownEvent) -> KnownEvent:
-    """Return the event as Open Responses can tell it: the echo of a schema is null there."""
+    """Return the event as Open Responses can express it: the echo of a schema is null there."""
     response = getattr(event, "response", None)
     if not isinstance(response, Response) or response.text is None:
         return event

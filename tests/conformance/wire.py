@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def events(self) -> list[Json]:
-        """The events of a stream, each of which is a frame as it should be."""
+        """The events of a stream; each of them must be a correct frame."""
         return read_frames(self.body)
 
     @property
