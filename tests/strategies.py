@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -20,7 +20,11 @@ from antiphon.protocol.deltas import (
     CallMade,
     CallOpened,
     Delta,
+    ItemClosed,
+    ItemOpened,
     ItemPassed,
+    ItemProgressed,
+    NativeState,
     ReasoningGrew,
     RefusalGrew,
     Stopped,
@@ -38,6 +42,7 @@ __all__ = [
     "broken_turns",
     "citations",
     "deltas",
+    "hosted_items",
     "interleaved",
     "passed_items",
     "prose",
@@ -100,6 +105,91 @@ def images() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+_Hosted = tuple[list[ItemProgressed], dict[str, Any]]
+
+
+@cache
+def hosted_items() -> st.SearchStrategy[_Hosted]:
+    """A hosted or foreign item, whole, and what its source may report before."""
+    return st.one_of(
+        _searches("web_search_call", {"action": {"type": "search", "query": "q"}}, {}),
+        _searches("file_search_call", {"queries": ["q"]}, {"results": [{"text": "found"}]}),
+        _hosted_texts("code_interpreter_call", "code", {"container_id": "c"}, {"outputs": []}),
+        _hosted_texts(
+            "mcp_call", "arguments", {"server_label": "s", "name": "n"}, {"output": "done"}
+        ),
+        _previews(),
+        st.sampled_from([_LISTED, _UNLISTED, _REQUEST, _FOREIGN]),
+    )
+
+
+_LISTED: _Hosted = (
+    [ItemProgressed("", "response.mcp_list_tools.in_progress")],
+    {"type": "mcp_list_tools", "server_label": "s", "tools": [{"name": "n", "input_schema": {}}]},
+)
+_UNLISTED: _Hosted = (
+    [ItemProgressed("", "response.mcp_list_tools.failed")],
+    {"type": "mcp_list_tools", "server_label": "s", "tools": [], "error": "no such server"},
+)
+_REQUEST: _Hosted = (
+    [],
+    {"type": "mcp_approval_request", "server_label": "s", "name": "n", "arguments": "{}"},
+)
+_FOREIGN: _Hosted = (
+    [ItemProgressed("", "acme:search.looked", {"hits": [1, {"two": 2}]})],
+    {"type": "acme:search", "status": "completed", "hits": [1]},
+)
+
+
+def _stages(kind: str, *names: str) -> list[ItemProgressed]:
+    return [ItemProgressed("", f"response.{kind}.{name}") for name in names]
+
+
+@st.composite
+def _searches(draw: st.DrawFn, kind: str, asked: dict[str, Any], found: dict[str, Any]) -> _Hosted:
+    steps = draw(
+        st.sampled_from([[], ["in_progress"], ["searching"], ["in_progress", "searching"]])
+    )
+    status = draw(st.sampled_from(["completed", "completed", "failed", "incomplete"]))
+    return _stages(kind, *steps), {"type": kind, "status": status, **asked, **found}
+
+
+@st.composite
+def _hosted_texts(
+    draw: st.DrawFn, kind: str, field: str, asked: dict[str, Any], found: dict[str, Any]
+) -> _Hosted:
+    text, events = draw(texts()), f"response.{kind}_{field}"
+    cut = draw(st.integers(0, len(text)))
+    steps = [
+        *_stages(kind, *draw(st.sampled_from([[], ["in_progress"]]))),
+        *[ItemProgressed("", f"{events}.delta", {"delta": text[:cut]})] * draw(st.integers(0, 1)),
+    ]
+    if draw(st.booleans()):
+        steps.append(ItemProgressed("", f"{events}.done", {field: text}))
+    status = draw(st.sampled_from(["completed", "completed", "failed", "incomplete"]))
+    return steps, {"type": kind, "status": status, field: text, **asked, **found}
+
+
+@st.composite
+def _previews(draw: st.DrawFn) -> _Hosted:
+    kind = "image_generation_call"
+    shown = ItemProgressed("", f"response.{kind}.partial_image", {"partial_image_b64": "aGk="})
+    steps = [*_stages(kind, "in_progress"), *[shown] * draw(st.integers(0, 2))]
+    done = draw(st.sampled_from([("completed", "aGk="), ("failed", "")]))
+    return steps, {"type": kind, "status": done[0], "result": done[1]}
+
+
+@st.composite
+def _hosted(draw: st.DrawFn, key: str) -> list[Delta]:
+    """A hosted item from its opening to its end, which some sources never report."""
+    steps, item = draw(hosted_items())
+    told: list[Delta] = [
+        ItemOpened(key, item),
+        *(ItemProgressed(key, step.event, step.fields) for step in steps),
+    ]
+    return [*told, ItemClosed(key, item)] if draw(st.integers(0, 5)) else told
+
+
 @cache
 def usages() -> st.SearchStrategy[Usage]:
     """A count of tokens whose total is a sum."""
@@ -122,6 +212,8 @@ def usages() -> st.SearchStrategy[Usage]:
 @cache
 def prose() -> st.SearchStrategy[Delta]:
     """A delta of anything but a call: text most of the time."""
+    attached: st.SearchStrategy[Literal["next", "previous"] | None]
+    attached = st.sampled_from([None, "next", "previous"])
     return st.one_of(
         st.builds(TextGrew, texts()),
         st.builds(TextGrew, texts()),
@@ -130,7 +222,8 @@ def prose() -> st.SearchStrategy[Delta]:
         st.builds(ReasoningGrew, texts()),
         st.builds(SummaryGrew, texts()),
         st.builds(AnnotationAdded, citations()),
-        st.builds(ItemPassed, passed_items() | images()),
+        st.builds(ItemPassed, passed_items() | images() | hosted_items().map(lambda one: one[1])),
+        st.builds(NativeState, st.just("chat"), st.binary(max_size=3), attached),
     )
 
 
@@ -197,8 +290,8 @@ def interleaved(draw: st.DrawFn, lists: list[list[Delta]]) -> list[Delta]:
 def deltas(draw: st.DrawFn, *, families: bool = False) -> list[Delta]:
     """What a model said, without an end: prose and groups of calls in turn.
 
-    With `families` they are calls of all families. Prose may fall between the pieces of a
-    call's arguments, as it does with some models.
+    With `families` they are calls of all families, and hosted items. Prose may fall between the
+    pieces of a call's arguments, as it does with some models.
     """
     said: list[Delta] = []
     key = 0
@@ -207,6 +300,8 @@ def deltas(draw: st.DrawFn, *, families: bool = False) -> list[Delta]:
         if draw(st.booleans()):
             calls = draw(_calls(key, families=families))
             key += len(calls)
+            if families and draw(st.booleans()):
+                calls += [draw(_hosted(f"{key}{name}")) for name in "ab"]
             beside = draw(st.lists(prose(), max_size=2))
             said += draw(interleaved([*calls, beside]))
     counted: list[Delta] = [UsageKnown(draw(usages())), TierUsed("flex")]

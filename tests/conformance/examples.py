@@ -7,7 +7,7 @@ the wire, one by one, and care nothing for what comes before or after it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from hypothesis import strategies as st
 from msgspec import UNSET
@@ -16,19 +16,21 @@ from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
+    CodeDelta,
+    CodeDone,
     ContentPartAdded,
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
-    ImageCompleted,
-    ImageGenerating,
-    ImageInProgress,
     KnownEvent,
+    McpArgumentsDelta,
+    McpArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
     OutputTextDone,
+    PartialImage,
     ReasoningTextDelta,
     ReasoningTextDone,
     RefusalDelta,
@@ -39,6 +41,7 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
     ResponseQueued,
+    StageEvent,
     SummaryPartAdded,
     SummaryPartDone,
     SummaryTextDelta,
@@ -276,9 +279,14 @@ EXAMPLES: Final[dict[type[KnownEvent], st.SearchStrategy[KnownEvent]]] = {
     ArgumentsDone: _events(ArgumentsDone, arguments=_text, name=_name, **_in_item),
     CustomInputDelta: _events(CustomInputDelta, delta=_text, obfuscation=_padding, **_in_item),
     CustomInputDone: _events(CustomInputDone, input=_text, **_in_item),
-    ImageInProgress: _events(ImageInProgress, **_in_item),
-    ImageGenerating: _events(ImageGenerating, **_in_item),
-    ImageCompleted: _events(ImageCompleted, **_in_item),
+    **{stage: _events(stage, **_in_item) for stage in get_args(StageEvent)},
+    PartialImage: _events(
+        PartialImage, partial_image_index=_index, partial_image_b64=_text, size=_name, **_in_item
+    ),
+    CodeDelta: _events(CodeDelta, delta=_text, **_in_item),
+    CodeDone: _events(CodeDone, code=_text, **_in_item),
+    McpArgumentsDelta: _events(McpArgumentsDelta, delta=_text, **_in_item),
+    McpArgumentsDone: _events(McpArgumentsDone, arguments=_text, **_in_item),
     ErrorEvent: _events(
         ErrorEvent, message=_text, code=st.none() | _name, param=st.none() | _name, kind=_name
     ),

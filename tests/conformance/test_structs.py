@@ -18,7 +18,7 @@ from antiphon.protocol.codec import (
     encode_response,
     encode_sse,
 )
-from antiphon.protocol.events import EVENT_CLASSES, KnownEvent, UnknownEvent
+from antiphon.protocol.events import EVENT_CLASSES, KnownEvent, StageEvent, UnknownEvent
 from antiphon.protocol.response import Response
 from tests.conformance.examples import EXAMPLES, responses
 from tests.conformance.judges import (
@@ -29,13 +29,15 @@ from tests.conformance.judges import (
 )
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
-# OpenAI's own: in Open Responses there are no custom tools and no images.
+# OpenAI's own: in Open Responses there are no custom tools and no hosted items.
 NOT_IN_OPEN = {
     "response.custom_tool_call_input.delta",
     "response.custom_tool_call_input.done",
-    "response.image_generation_call.in_progress",
-    "response.image_generation_call.generating",
-    "response.image_generation_call.completed",
+    "response.code_interpreter_call_code.delta",
+    "response.code_interpreter_call_code.done",
+    "response.mcp_call_arguments.delta",
+    "response.mcp_call_arguments.done",
+    *(str(stage.__struct_config__.tag) for stage in get_args(StageEvent)),
 }
 
 few = settings(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.codec import decode_event, encode_event
-from antiphon.protocol.deltas import Degraded, Delta
+from antiphon.protocol.deltas import Degraded, Delta, NativeState
 from antiphon.protocol.errors import BackendError, BrokenStream
 from antiphon.protocol.events import Event, is_terminal
 from antiphon.protocol.items import Item
@@ -19,7 +19,7 @@ from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.log import pack_events, unpack_events
 from antiphon.protocol.machines.rebuild import rebuild
 from antiphon.protocol.machines.referee import judge_stream
-from antiphon.protocol.machines.replay import tell_response
+from antiphon.protocol.machines.replay import replay_response
 from antiphon.protocol.response import Failure, Response
 from tests.building import COUNTED, counting_mint
 from tests.strategies import prose, turns
@@ -28,7 +28,7 @@ GONE = Failure("server_restarted", "the server was restarted")
 ENDS = st.sampled_from(["finish", "cancel"])
 
 
-def seal(item: Item) -> str:
+def seal(item: Item, state: NativeState | None) -> str:
     return f"sealed {item['id']}"
 
 
@@ -120,7 +120,7 @@ def test_a_damaged_log_is_read_or_refused(stream: Stream, where: int, what: int)
 
 @given(streams())
 def test_a_response_without_a_log_is_told_as_a_right_stream(stream: Stream) -> None:
-    events = tell_response(stream.response)
+    events = replay_response(stream.response)
     accumulator = accumulate(events)
 
     assert judge_stream(events) == []

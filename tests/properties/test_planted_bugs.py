@@ -7,8 +7,6 @@ accumulator, has to object. A change that no longer applies fails too, so the li
 
 from __future__ import annotations
 
-import inspect
-import types
 from typing import Final
 
 import pytest
@@ -36,11 +34,14 @@ from antiphon.protocol.events import (
 from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_of
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines import builder as original
-from antiphon.protocol.machines import open_items
+from antiphon.protocol.machines import hosted_items, open_items, whole_items
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.sse import SseDecoder
 from tests.building import COUNTED, STOP, Builder, build
+from tests.properties.planting import plant
+
+BUILDER: Final = (open_items, hosted_items, whole_items, original)
 
 _NOTE: Final = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
 
@@ -104,11 +105,11 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "output = self._output",
     ),
     "calls close in the wrong order": (
-        "for key in list(self._calls):",
-        "for key in reversed(list(self._calls)):",
+        "for key in list(self._open):",
+        "for key in reversed(list(self._open)):",
     ),
     "a message opens beside open calls": (
-        "if self._calls and not self._end_whole_calls():",
+        "if self._open and not self._end_whole_calls():",
         "if False:",
     ),
     "text is dropped from the whole": ("part.growing.add(text)\n        logprobs", "logprobs"),
@@ -146,9 +147,10 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         'call_id = wished or self._mint("call")',
     ),
     "interleaved calls mix their arguments": (
-        "call = self._calls.get(delta.key)\n        if call is None:\n            if delta.arg",
-        "call = next(iter(self._calls.values()), None)\n"
-        "        if call is None:\n            if delta.arg",
+        "call = self._open.get(delta.key)\n        if not isinstance(call, OpenCall):\n"
+        "            if delta.arg",
+        "call = next(iter(self._open.values()), None)\n"
+        "        if not isinstance(call, OpenCall):\n            if delta.arg",
     ),
     "output_text.done is never sent": (
         "self._emit(\n                OutputTextDone(",
@@ -193,7 +195,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a call that is made overtakes the one before it": (
         "self._end_call(CallClosed(-self._made))",
-        'self._close_call(-self._made, "completed")',
+        'self._close_open(-self._made, "completed")',
     ),
     "a call that is made stands in the text": (
         'self._close_prose("completed")\n        call_id = self._claim',
@@ -267,16 +269,8 @@ def _round_trip(events: list[Event]) -> list[str]:
 
 
 def _plant(old: str, new: str) -> Builder:
-    """Return the builder with this change, made in its own module or in that of open items."""
-    sources = [inspect.getsource(module) for module in (open_items, original)]
-    assert any(old in source for source in sources), "the bug no longer applies: write it anew"
-    module = types.ModuleType("planted")
-    for source in sources:
-        # The items' own classes stay, where the builder's source would import them again.
-        own = {name: module.__dict__[name] for name in open_items.__all__ if name in vars(module)}
-        exec(source.replace(old, new), module.__dict__)
-        module.__dict__.update(own)
-    builder: Builder = module.ResponseBuilder
+    """Return the builder with this change, made in one of its modules."""
+    builder: Builder = plant(BUILDER, old, new).ResponseBuilder
     return builder
 
 

@@ -48,7 +48,7 @@ from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder
+from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
@@ -349,7 +349,7 @@ class Engine:
         backend = route.backend if checks is None else Mending(route.backend, checks)
         return compacting(backend, request, owner, self.sealer, context=route.context_length)
 
-    def _seal(self, request: CreateResponse, owner: str) -> Callable[[Item], str] | None:
+    def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
         wants = "reasoning.encrypted_content" in (request.include or ())
         return reasoning_seal(self.sealer, owner) if wants and self.sealer else None
 

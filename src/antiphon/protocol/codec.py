@@ -111,6 +111,8 @@ _ABSENT: Final[dict[str, Any]] = {
     "content_index": -1,
     "summary_index": -1,
     "annotation_index": -1,
+    "partial_image_index": -1,
+    "partial_image_b64": "",
     "item": {},
     "part": {},
 }

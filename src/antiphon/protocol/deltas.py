@@ -24,7 +24,11 @@ __all__ = [
     "CallOpened",
     "Degraded",
     "Delta",
+    "ItemClosed",
+    "ItemOpened",
     "ItemPassed",
+    "ItemProgressed",
+    "NativeState",
     "ReasoningGrew",
     "RefusalGrew",
     "Repaired",
@@ -117,6 +121,47 @@ class ItemPassed(msgspec.Struct, frozen=True):
     item: Item
 
 
+class ItemOpened(msgspec.Struct, frozen=True):
+    """A hosted or foreign item began: a search, a call of an MCP server, a vendor's own item.
+
+    `item` is the whole item as far as it is known, without an id unless it has to keep one.
+    `key` is how its source names it until it is closed.
+    """
+
+    key: str
+    item: Item
+
+
+class ItemProgressed(msgspec.Struct, frozen=True):
+    """An open item came further: an event of its type, such as `response.mcp_call.in_progress`.
+
+    `fields` are those of the event without sequence number, item id and indexes.
+    """
+
+    key: str
+    event: str
+    fields: dict[str, Any] = {}
+
+
+class ItemClosed(msgspec.Struct, frozen=True):
+    """An open item is final. `item` is the whole item, with its last status."""
+
+    key: str
+    item: Item
+
+
+class NativeState(msgspec.Struct, frozen=True):
+    """State that only its own provider can read, such as the signature of a thought.
+
+    It ends the reasoning item that is open, or stands alone if none is. With `attach` it belongs
+    to the item that comes next or that came before. `data` are the provider's own bytes.
+    """
+
+    wire: str
+    data: bytes
+    attach: Literal["next", "previous"] | None = None
+
+
 class UsageKnown(msgspec.Struct, frozen=True):
     """The backend counted tokens. The last word counts."""
 
@@ -170,6 +215,10 @@ Delta = (
     | CallClosed
     | CallMade
     | ItemPassed
+    | ItemOpened
+    | ItemProgressed
+    | ItemClosed
+    | NativeState
     | UsageKnown
     | TierUsed
     | Degraded
@@ -193,6 +242,8 @@ def produced_length(batch: Sequence[Delta]) -> int:
             length += len(delta.arguments)
         elif isinstance(delta, CallMade):
             length += len(delta.said)
-        elif isinstance(delta, ItemPassed):
+        elif isinstance(delta, ItemPassed | ItemClosed):
             length += text_length(delta.item)
+        elif isinstance(delta, ItemProgressed):
+            length += sum(len(text) for text in delta.fields.values() if isinstance(text, str))
     return length

@@ -14,28 +14,45 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from antiphon.protocol.items import Item, Part
-from antiphon.protocol.response import Extra, Failure, Response
+from antiphon.protocol.response import Extra, Response
 
 __all__ = [
     "EVENT_CLASSES",
     "AnnotationEvent",
     "ArgumentsDelta",
     "ArgumentsDone",
+    "CodeCompleted",
+    "CodeDelta",
+    "CodeDone",
+    "CodeInProgress",
+    "CodeInterpreting",
     "ContentPartAdded",
     "ContentPartDone",
     "CustomInputDelta",
     "CustomInputDone",
     "ErrorEvent",
     "Event",
+    "FileSearchCompleted",
+    "FileSearchInProgress",
+    "FileSearchSearching",
     "ImageCompleted",
     "ImageGenerating",
     "ImageInProgress",
     "KnownEvent",
     "LifecycleEvent",
+    "McpArgumentsDelta",
+    "McpArgumentsDone",
+    "McpCallCompleted",
+    "McpCallFailed",
+    "McpCallInProgress",
+    "McpListCompleted",
+    "McpListFailed",
+    "McpListInProgress",
     "OutputItemAdded",
     "OutputItemDone",
     "OutputTextDelta",
     "OutputTextDone",
+    "PartialImage",
     "ReasoningTextDelta",
     "ReasoningTextDone",
     "RefusalDelta",
@@ -46,13 +63,16 @@ __all__ = [
     "ResponseInProgress",
     "ResponseIncomplete",
     "ResponseQueued",
+    "StageEvent",
     "SummaryPartAdded",
     "SummaryPartDone",
     "SummaryTextDelta",
     "SummaryTextDone",
     "TerminalEvent",
     "UnknownEvent",
-    "error_event",
+    "WebSearchCompleted",
+    "WebSearchInProgress",
+    "WebSearchSearching",
     "event_type",
     "is_terminal",
     "sequence_of",
@@ -238,16 +258,115 @@ class CustomInputDone(_InItem, frozen=True, tag="response.custom_tool_call_input
     input: str
 
 
+# Hosted items: what a server reports while it runs a call itself.
+
+
+class WebSearchInProgress(_InItem, frozen=True, tag="response.web_search_call.in_progress"):
+    """A web search has begun."""
+
+
+class WebSearchSearching(_InItem, frozen=True, tag="response.web_search_call.searching"):
+    """A web search is running."""
+
+
+class WebSearchCompleted(_InItem, frozen=True, tag="response.web_search_call.completed"):
+    """A web search has ended; its item is done next."""
+
+
+class FileSearchInProgress(_InItem, frozen=True, tag="response.file_search_call.in_progress"):
+    """A file search has begun."""
+
+
+class FileSearchSearching(_InItem, frozen=True, tag="response.file_search_call.searching"):
+    """A file search is running."""
+
+
+class FileSearchCompleted(_InItem, frozen=True, tag="response.file_search_call.completed"):
+    """A file search has ended; its item is done next."""
+
+
+class CodeInProgress(_InItem, frozen=True, tag="response.code_interpreter_call.in_progress"):
+    """The model has begun to write code."""
+
+
+class CodeDelta(_InItem, frozen=True, gc=False, tag="response.code_interpreter_call_code.delta"):
+    """The code grew."""
+
+    delta: str
+
+
+class CodeDone(_InItem, frozen=True, tag="response.code_interpreter_call_code.done"):
+    """The code is final."""
+
+    code: str
+
+
+class CodeInterpreting(_InItem, frozen=True, tag="response.code_interpreter_call.interpreting"):
+    """The code is running."""
+
+
+class CodeCompleted(_InItem, frozen=True, tag="response.code_interpreter_call.completed"):
+    """The code has run; its item is done next."""
+
+
 class ImageInProgress(_InItem, frozen=True, tag="response.image_generation_call.in_progress"):
-    """An image is asked for."""
+    """An image was requested."""
 
 
 class ImageGenerating(_InItem, frozen=True, tag="response.image_generation_call.generating"):
-    """An image is being made."""
+    """An image is being generated."""
+
+
+class PartialImage(_InItem, frozen=True, tag="response.image_generation_call.partial_image"):
+    """A preview of an image, in base64."""
+
+    partial_image_index: int
+    partial_image_b64: str
+    size: str | UnsetType | None = UNSET
+    quality: str | UnsetType | None = UNSET
+    background: str | UnsetType | None = UNSET
+    output_format: str | UnsetType | None = UNSET
 
 
 class ImageCompleted(_InItem, frozen=True, tag="response.image_generation_call.completed"):
-    """An image is made; its item is done next."""
+    """An image is complete; its item is done next."""
+
+
+class McpListInProgress(_InItem, frozen=True, tag="response.mcp_list_tools.in_progress"):
+    """The tools of an MCP server are being listed."""
+
+
+class McpListCompleted(_InItem, frozen=True, tag="response.mcp_list_tools.completed"):
+    """The tools of an MCP server are listed; the item is done next."""
+
+
+class McpListFailed(_InItem, frozen=True, tag="response.mcp_list_tools.failed"):
+    """The tools of an MCP server could not be listed."""
+
+
+class McpCallInProgress(_InItem, frozen=True, tag="response.mcp_call.in_progress"):
+    """A call of a tool of an MCP server has begun."""
+
+
+class McpArgumentsDelta(_InItem, frozen=True, gc=False, tag="response.mcp_call_arguments.delta"):
+    """The arguments of an MCP call grew."""
+
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class McpArgumentsDone(_InItem, frozen=True, tag="response.mcp_call_arguments.done"):
+    """The arguments of an MCP call are final."""
+
+    arguments: str
+
+
+class McpCallCompleted(_InItem, frozen=True, tag="response.mcp_call.completed"):
+    """An MCP call has returned; its item is done next."""
+
+
+class McpCallFailed(_InItem, frozen=True, tag="response.mcp_call.failed"):
+    """An MCP call has failed; its item is done next."""
 
 
 class ErrorEvent(_Event, frozen=True, tag="error"):
@@ -285,6 +404,29 @@ LifecycleEvent = (
 )
 """Tells the whole response as it is at that moment."""
 
+StageEvent = (
+    WebSearchInProgress
+    | WebSearchSearching
+    | WebSearchCompleted
+    | FileSearchInProgress
+    | FileSearchSearching
+    | FileSearchCompleted
+    | CodeInProgress
+    | CodeInterpreting
+    | CodeCompleted
+    | ImageInProgress
+    | ImageGenerating
+    | PartialImage
+    | ImageCompleted
+    | McpListInProgress
+    | McpListCompleted
+    | McpListFailed
+    | McpCallInProgress
+    | McpCallCompleted
+    | McpCallFailed
+)
+"""Reports how far a hosted item has come. The last part of its name is the stage."""
+
 KnownEvent = (
     LifecycleEvent
     | OutputItemAdded
@@ -306,9 +448,11 @@ KnownEvent = (
     | ArgumentsDone
     | CustomInputDelta
     | CustomInputDone
-    | ImageInProgress
-    | ImageGenerating
-    | ImageCompleted
+    | StageEvent
+    | CodeDelta
+    | CodeDone
+    | McpArgumentsDelta
+    | McpArgumentsDone
     | ErrorEvent
 )
 Event = KnownEvent | UnknownEvent
@@ -318,27 +462,6 @@ EVENT_CLASSES: Final[dict[str, type[KnownEvent]]] = {
     str(cls.__struct_config__.tag): cls for cls in get_args(KnownEvent)
 }
 _TYPES: Final = {cls: name for name, cls in EVENT_CLASSES.items()}
-
-
-def error_event(
-    response: Response, sequence_number: int, kind: str = "server_error", *, is_kept: bool = True
-) -> ErrorEvent:
-    """Return the event that announces the failure of this response.
-
-    The OpenAI SDKs raise at this event and never read the `response.failed` after it. So the
-    nested error names the response; one that the server keeps can be read by that id.
-    """
-    why = response.error or Failure()
-    where = f"response {response.id}"
-    if is_kept and response.store:
-        where = f"what was produced is kept: GET /v1/responses/{response.id}"
-    return ErrorEvent(
-        sequence_number=sequence_number,
-        message=why.message,
-        code=why.code,
-        kind=kind,
-        detail=f"{why.message} ({where})" if why.message else where,
-    )
 
 
 def event_type(event: Event) -> str:

@@ -36,7 +36,17 @@ _MAX_TEXT: Final = 10 * 1024 * 1024
 _MAX_IMAGE: Final = 20 * 1024 * 1024
 _MAX_FILE: Final = 32 * 1024 * 1024
 # Where an item or a part that a model has produced may have a long text.
-_LONG_FIELDS: Final = ("text", "refusal", "arguments", "input", "result")
+_LONG_FIELDS: Final = (
+    "text",
+    "refusal",
+    "arguments",
+    "input",
+    "result",
+    "code",
+    "output",
+    "logs",
+)
+_LONG_LISTS: Final = ("content", "summary", "outputs", "results")
 
 _Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
 _ImageUrl = Annotated[str, msgspec.Meta(max_length=_MAX_IMAGE)]
@@ -245,6 +255,12 @@ _PREFIXES: Final = {
     "reasoning": "rs",
     "compaction": "cmp",
     "image_generation_call": "ig",
+    "web_search_call": "ws",
+    "file_search_call": "fs",
+    "code_interpreter_call": "ci",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+    "mcp_approval_request": "mcpr",
 }
 
 
@@ -356,7 +372,7 @@ def text_of(content: object) -> str:
 
 def text_length(item: Item) -> int:
     """Return how many characters the long texts of an item have, about."""
-    lists = (item.get("content"), item.get("summary"))
+    lists = [item.get(name) for name in _LONG_LISTS]
     parts = [part for some in lists if isinstance(some, list) for part in some]
     holders = [item, *(part for part in parts if isinstance(part, dict))]
     texts = (holder.get(name) for holder in holders for name in _LONG_FIELDS)

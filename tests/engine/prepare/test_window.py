@@ -32,7 +32,7 @@ def compaction(sealer: Sealer = SEALER, owner: str = "alice", **fields: Any) -> 
 
 def thought(text: str, *, sealer: Sealer = SEALER, **more: Any) -> Item:
     parts = [{"type": "reasoning_text", "text": text}]
-    sealed = reasoning_seal(sealer, "alice")({"content": parts, "summary": []})
+    sealed = reasoning_seal(sealer, "alice")({"content": parts, "summary": []}, None)
     return {"type": "reasoning", "summary": [], "encrypted_content": sealed, **more}
 
 
@@ -137,7 +137,7 @@ def test_sealed_reasoning_gets_its_content_back() -> None:
 
 def test_a_sealed_summary_comes_back_too() -> None:
     parts = [{"type": "summary_text", "text": "short"}]
-    sealed = reasoning_seal(SEALER, "alice")({"summary": parts})
+    sealed = reasoning_seal(SEALER, "alice")({"summary": parts}, None)
     item: Item = {"type": "reasoning", "summary": [], "encrypted_content": sealed}
     (opened,), _ = open_context([item], "alice", SEALER)
     assert text_of(opened["summary"]) == "short"

@@ -956,3 +956,90 @@ def test_usage_without_a_total_is_given_the_sum_and_noted() -> None:
     assert counted is not None
     assert counted.total_tokens == 8
     assert "usage without total_tokens" in accumulator.deviations
+
+
+# Items that a server runs itself.
+
+HOSTED = {"item_id": "h", "output_index": 0}
+
+
+def opened(kind: str, **fields: Any) -> dict[str, Any]:
+    """The opening of a hosted item."""
+    item = {"id": "h", "type": kind, "status": "in_progress", **fields}
+    return event("output_item.added", output_index=0, item=item)
+
+
+def test_a_stage_is_the_status_of_a_hosted_item_until_it_is_done() -> None:
+    told = [created(), opened("web_search_call"), event("web_search_call.searching", **HOSTED)]
+    accumulator = collect(*told)
+    assert accumulator.response is not None
+    assert accumulator.response.output[0]["status"] == "searching"
+    done = {"id": "h", "type": "web_search_call", "status": "completed"}
+    told += [event("output_item.done", output_index=0, item=done), end(done)]
+    assert output_of(*told) == [done]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "status"),
+    [
+        ("web_search_call", "searching", "incomplete"),
+        ("file_search_call", "completed", "completed"),
+        ("mcp_call", "failed", "failed"),
+        ("image_generation_call", "completed", "failed"),
+    ],
+)
+def test_a_hosted_item_that_was_never_done_ends_as_its_last_stage_says(
+    kind: str, stage: str, status: str
+) -> None:
+    (item,) = output_of(created(), opened(kind), event(f"{kind}.{stage}", **HOSTED), end())
+    assert item["status"] == status
+
+
+def test_a_list_of_tools_gets_no_status_from_its_stages() -> None:
+    item = {"id": "h", "type": "mcp_list_tools", "tools": []}
+    added = event("output_item.added", output_index=0, item=item)
+    accumulator = collect(created(), added, event("mcp_list_tools.completed", **HOSTED))
+    assert accumulator.response is not None
+    assert accumulator.response.output == [item]
+
+
+def test_a_preview_of_an_image_is_no_stage_and_is_not_kept() -> None:
+    shown = event(
+        "image_generation_call.partial_image",
+        partial_image_index=0,
+        partial_image_b64="AA",
+        **HOSTED,
+    )
+    going = event("image_generation_call.generating", **HOSTED)
+    accumulator = collect(created(), opened("image_generation_call"), going, shown)
+    assert accumulator.response is not None
+    item = {"id": "h", "type": "image_generation_call", "status": "generating"}
+    assert accumulator.response.output == [item]
+    assert accumulator.deviations == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "text"),
+    [("mcp_call", "arguments", '{"a":1}'), ("code_interpreter_call", "code", "print(1)")],
+)
+def test_the_text_of_a_hosted_item_is_put_together(kind: str, field: str, text: str) -> None:
+    deltas = [
+        event(f"{kind}_{field}.delta", delta=text[:3], **HOSTED),
+        event(f"{kind}_{field}.delta", delta=text[3:], **HOSTED),
+    ]
+    for told in ([opened(kind), *deltas], deltas):
+        (item,) = output_of(created(), *told, end())
+        assert (item["type"], item[field], item["status"]) == (kind, text, "incomplete")
+    # An empty end does not take away what was streamed.
+    done = {"id": "h", "type": kind, "status": "completed", field: ""}
+    ends = [event("output_item.done", output_index=0, item=done), end(done)]
+    (item,) = output_of(created(), opened(kind), *deltas, *ends)
+    assert item == done | {field: text}
+
+
+@pytest.mark.parametrize("told", [[], [opened("file_search_call")]], ids=["none", "another"])
+def test_a_stage_of_an_item_that_is_not_there_counts_for_nothing(told: list[Any]) -> None:
+    accumulator = collect(created(), *told)
+    late = event("web_search_call.searching", **HOSTED)
+    assert not accumulator.feed(numbered([created(), *told, late])[-1])
+    assert "for unknown item 'h'" in accumulator.deviations[-1]

@@ -18,6 +18,7 @@ from antiphon.protocol.deltas import (
     Degraded,
     Delta,
     ItemPassed,
+    NativeState,
     ReasoningGrew,
     RefusalGrew,
     Repaired,
@@ -470,7 +471,7 @@ def test_a_queued_response_can_be_cancelled_before_it_runs() -> None:
 def test_reasoning_is_sealed_when_it_is_done(channel: str) -> None:
     shown: list[Item] = []
 
-    def seal(item: Item) -> str:
+    def seal(item: Item, state: NativeState | None) -> str:
         shown.append(item)
         return f"sealed {item['id']}"
 
@@ -487,14 +488,14 @@ def test_reasoning_is_sealed_when_it_is_done(channel: str) -> None:
 
 
 def test_the_seal_may_have_nothing_to_say() -> None:
-    events = accepted(ReasoningGrew("why"), COUNTED, STOP, seal=lambda item: "")
+    events = accepted(ReasoningGrew("why"), COUNTED, STOP, seal=lambda item, state: "")
 
     assert "encrypted_content" not in final(events).output[0]
 
 
 def test_an_item_that_is_passed_on_is_not_sealed_again() -> None:
     theirs = {"type": "acme:thought", "encrypted_content": "theirs"}
-    events = accepted(ItemPassed(theirs), COUNTED, STOP, seal=lambda item: "ours")
+    events = accepted(ItemPassed(theirs), COUNTED, STOP, seal=lambda item, state: "ours")
 
     assert final(events).output[0]["encrypted_content"] == "theirs"
 

@@ -14,6 +14,7 @@ from antiphon.protocol.deltas import (
     CallOpened,
     Delta,
     ItemPassed,
+    NativeState,
     ReasoningGrew,
     RefusalGrew,
     SummaryGrew,
@@ -189,7 +190,7 @@ def test_an_end_that_was_not_stored_can_be_taken_back() -> None:
 def test_only_what_is_still_open_is_sealed() -> None:
     sealed: list[str] = []
 
-    def seal(item: Item) -> str:
+    def seal(item: Item, state: NativeState | None) -> str:
         sealed.append(item["id"])
         return f"sealed {len(sealed)}"
 
@@ -284,9 +285,9 @@ BROKEN: dict[str, list[Event]] = {
         *added({"id": "x", "type": "custom_tool_call", "call_id": "c", "name": "f"}),
         CustomInputDelta(sequence_number=3, delta="ls", **PLACE),
     ],
-    "an item passed on that is not done": [
+    "an event that names no item": [
         *added(STRANGE),
-        OutputItemAdded(sequence_number=3, output_index=1, item=CALL),
+        UnknownEvent("acme:ping", {"type": "acme:ping", "sequence_number": 3}),
     ],
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.protocol.codec import read_event
 from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
@@ -25,6 +26,7 @@ from antiphon.protocol.events import (
     OutputItemDone,
     OutputTextDelta,
     OutputTextDone,
+    PartialImage,
     ReasoningTextDelta,
     ReasoningTextDone,
     RefusalDelta,
@@ -48,6 +50,11 @@ from antiphon.protocol.response import Failure, IncompleteDetails, Response, Usa
 PLACE: dict[str, Any] = {"sequence_number": 0, "item_id": "m", "output_index": 0}
 IN_TEXT: dict[str, Any] = PLACE | {"content_index": 0}
 NOTE = {"type": "url_citation", "url": "https://a.example/"}
+IMAGE_STEPS = (ImageInProgress, ImageGenerating, ImageCompleted)
+TEXTS = ("delta", "done")
+SEARCH = ("in_progress", "searching", "completed")
+RUN = ("in_progress", "delta", "done", "interpreting", "completed")
+MCP = ("in_progress", "delta", "done")
 
 
 def change(event: Event, **fields: Any) -> Event:
@@ -255,6 +262,48 @@ def image(*steps: type[_Step], status: str = "completed", result: str | None = "
     return item_events(item | {"result": None}, progress, done)
 
 
+def hosted(
+    kind: str, *names: str, fields: Item | None = None, text: str = "x", **done: Any
+) -> list[Event]:
+    """A hosted item with these events inside: stages, or `delta` and `done` of its text."""
+    field = {"code_interpreter_call": "code", "mcp_call": "arguments"}.get(kind, "")
+    opened: Item = {"id": "m", "type": kind, "status": "in_progress", **(fields or {})}
+    body: list[Event] = []
+    for name in names:
+        event = f"response.{kind}_{field}.{name}" if name in TEXTS else f"response.{kind}.{name}"
+        more = {"delta": {"delta": text}, "done": {field: text}}.get(name, {})
+        body.append(read_event({"type": event, **more, **PLACE}))
+    end = {"status": "completed", **({field: text} if field else {}), **done}
+    return item_events(opened | ({field: ""} if field else {}), body, opened | end)
+
+
+def listed(*names: str, **done: Any) -> list[Event]:
+    """The tools of an MCP server, an item without a status."""
+    opened: Item = {"id": "m", "type": "mcp_list_tools", "server_label": "s", "tools": []}
+    body = [read_event({"type": f"response.mcp_list_tools.{name}", **PLACE}) for name in names]
+    return item_events(opened, body, opened | done)
+
+
+def previewed(*indexes: int) -> list[Event]:
+    """An image with previews of these indexes."""
+    opened, first, second, *rest = image(*IMAGE_STEPS)
+    shown: list[Event] = [
+        PartialImage(partial_image_index=n, partial_image_b64="AA", **PLACE) for n in indexes
+    ]
+    return [opened, first, second, *shown, *rest]
+
+
+def at(events: list[Event], item_id: str) -> list[Event]:
+    """The events as if they were about this item."""
+    return [change(event, item_id=item_id) for event in events]
+
+
+def requested(**done: Any) -> list[Event]:
+    """A request for an approval."""
+    item: Item = {"id": "m", "type": "mcp_approval_request", "name": "n", "arguments": "{}"}
+    return item_events(item, [], item | done)
+
+
 def custom_call() -> list[Event]:
     """A call with free-form input."""
     begun: Item = {
@@ -295,6 +344,21 @@ GOOD: dict[str, list[Event]] = {
     "calls side by side": whole(side_by_side()),
     "a custom call": whole(custom_call()),
     "an unknown item": whole(passed(), message(1)),
+    "a web search": whole(hosted("web_search_call", *SEARCH)),
+    "a file search that failed": whole(
+        hosted("file_search_call", "in_progress", status="failed", results=None)
+    ),
+    "an interpreter": whole(hosted("code_interpreter_call", *RUN, outputs=[])),
+    "a call of an MCP server": whole(hosted("mcp_call", *MCP, "completed", output="found")),
+    "one that failed": whole(hosted("mcp_call", *MCP, "failed", status="failed", error="no")),
+    "one whose end was lost": whole(hosted("mcp_call", *MCP, "completed", status="incomplete")),
+    "tools of an MCP server": whole(listed("in_progress", "completed", tools=[{"name": "n"}])),
+    "tools that cannot be listed": whole(listed("in_progress", "failed", error="no")),
+    "previews": whole(previewed(0, 1)),
+    "a request for an approval": whole(requested()),
+    "an unknown event of an item": whole(
+        [passed()[0], UnknownEvent("acme:hit", {"item_id": "x", "output_index": 0}), passed()[1]]
+    ),
     "an unknown event": number(
         [*begin(), UnknownEvent("acme:ping", {}), *message(), completed(message())]
     ),
@@ -353,8 +417,6 @@ PART = text_events("hel", "lo")
 HELLO = text_part("hello")
 OPEN_CALL, *REST_OF_CALL = call("f")
 FIRST, SECOND = call("f"), call("g", 1)
-
-IMAGE_STEPS = (ImageInProgress, ImageGenerating, ImageCompleted)
 
 BROKEN: list[tuple[str, list[Event]]] = [
     ("first", number(without(whole(message()), 0))),
@@ -445,13 +507,49 @@ BROKEN: list[tuple[str, list[Event]]] = [
     ),
     ("text_equal", whole(message_with(without(PART, 1), HELLO))),
     ("text_equal", whole(without(call(), 1))),
-    ("image_order", whole(image())),
-    ("image_order", whole(image(ImageInProgress, ImageGenerating))),
+    ("hosted_order", whole(image())),
+    ("hosted_order", whole(image(ImageInProgress, ImageGenerating))),
     (
-        "image_order",
+        "hosted_order",
         whole(image(ImageGenerating, ImageInProgress, ImageGenerating, ImageCompleted)),
     ),
-    ("image_order", whole(image(*IMAGE_STEPS, ImageCompleted))),
+    ("hosted_order", whole(image(*IMAGE_STEPS, ImageCompleted))),
+    ("hosted_order", whole(hosted("web_search_call"))),
+    ("hosted_order", whole(hosted("web_search_call", "searching", "in_progress", *SEARCH[1:]))),
+    ("hosted_order", whole(hosted("web_search_call", "in_progress", *SEARCH))),
+    ("hosted_order", whole(hosted("file_search_call", "in_progress", "searching"))),
+    ("hosted_order", whole(hosted("mcp_call", *MCP))),
+    ("hosted_order", whole(hosted("mcp_call", *MCP, "completed", "completed"))),
+    ("hosted_order", whole(hosted("mcp_call", *MCP, "failed"))),
+    ("hosted_order", whole(hosted("mcp_call", *MCP, status="failed"))),
+    ("hosted_order", whole(hosted("mcp_call", *MCP, "failed", status="incomplete"))),
+    ("hosted_order", whole(hosted("mcp_call", "done", "in_progress", "completed", text=""))),
+    (
+        "hosted_order",
+        whole(
+            hosted(
+                "code_interpreter_call", "in_progress", "interpreting", "done", "completed", text=""
+            )
+        ),
+    ),
+    ("hosted_order", whole(listed("in_progress"))),
+    ("hosted_order", whole(listed("in_progress", error="no"))),
+    ("hosted_order", whole([passed()[0], *at(image(*IMAGE_STEPS)[1:2], "x"), passed()[1]])),
+    ("preview_index", whole(previewed(0, 0))),
+    ("preview_index", whole(previewed(1))),
+    ("text_equal", whole(hosted("mcp_call", "in_progress", "done", "completed"))),
+    ("part_order", whole(hosted("code_interpreter_call", "in_progress", "delta", status="failed"))),
+    ("item_equal", whole(hosted("code_interpreter_call", *RUN, code="y"))),
+    ("item_equal", whole(requested(arguments='{"all":true}'))),
+    ("item_begin", whole(with_item(hosted("web_search_call", *SEARCH), 0, status="searching"))),
+    ("item_begin", whole(with_item(hosted("mcp_call", *MCP, "completed"), 0, output="x"))),
+    ("item_begin", whole(with_item(reasoning(), 0, encrypted_content="sealed"))),
+    ("item_end", whole(hosted("web_search_call", *SEARCH[:2], status="searching"))),
+    (
+        "item_open",
+        whole([passed()[0], UnknownEvent("a", {"item_id": "y", "output_index": 0}), passed()[1]]),
+    ),
+    ("part_open", whole([passed()[0], *at(hosted("mcp_call", *MCP)[2:3], "x"), passed()[1]])),
     ("item_begin", whole(with_item(image(*IMAGE_STEPS), 0, result="AA"))),
     ("item_end", whole(image(*IMAGE_STEPS, result=None))),
     ("annotation_index", whole(annotated(0, 2))),

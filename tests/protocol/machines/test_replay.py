@@ -32,7 +32,7 @@ from antiphon.protocol.events import (
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.referee import judge_stream
-from antiphon.protocol.machines.replay import tell_response
+from antiphon.protocol.machines.replay import replay_response
 from antiphon.protocol.response import Notes, Response, Usage
 from tests.building import COUNTED, STOP, build, counting_mint
 
@@ -51,7 +51,7 @@ def kinds(events: list[Event]) -> list[str]:
 
 def told(response: Response) -> list[Event]:
     """Tell, and let the referee look at it first."""
-    events = tell_response(response)
+    events = replay_response(response)
     assert judge_stream(events) == []
     assert final(events) == response
     return events
@@ -90,7 +90,9 @@ def test_every_kind_of_item_is_told() -> None:
 
 
 def test_sealed_content_is_told_when_the_item_is_done() -> None:
-    events = told(final(build([ReasoningGrew("why"), COUNTED, STOP], seal=lambda item: "sealed")))
+    events = told(
+        final(build([ReasoningGrew("why"), COUNTED, STOP], seal=lambda item, state: "sealed"))
+    )
     added = next(e.item for e in events if isinstance(e, OutputItemAdded))
     assert "encrypted_content" not in added
     assert final(events).output[0]["encrypted_content"] == "sealed"
@@ -104,7 +106,7 @@ def test_a_failed_response_is_told_with_its_error() -> None:
 
 
 def test_a_failed_response_without_a_reason_is_told_all_the_same() -> None:
-    events = tell_response(Response(id="r", status="failed", usage=Usage()))
+    events = replay_response(Response(id="r", status="failed", usage=Usage()))
     assert kinds(events) == ["created", "in_progress", "error", "failed"]
 
 
@@ -139,7 +141,7 @@ def test_what_only_the_end_knew_is_not_told_at_the_beginning() -> None:
 @pytest.mark.parametrize("status", ["queued", "in_progress", "strange"])
 def test_a_response_that_has_not_ended_cannot_be_told(status: str) -> None:
     with pytest.raises(ValueError, match="has not ended"):
-        tell_response(Response(id="r", status=status))
+        replay_response(Response(id="r", status=status))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_a_response_that_has_not_ended_cannot_be_told(status: str) -> None:
 )
 def test_an_item_of_another_shape_is_told_whole(item: Item) -> None:
     done = Response(id="r", status="completed", completed_at=1, output=[item], usage=Usage())
-    events = tell_response(done)
+    events = replay_response(done)
     assert kinds(events)[2:-1] == ["output_item.added", "output_item.done"]
     assert final(events) == done
 
@@ -174,7 +176,7 @@ def test_reasoning_without_a_status_stays_without() -> None:
 
 def test_the_stream_shares_nothing_with_the_response() -> None:
     response = final(build([TextGrew("x"), COUNTED, STOP]))
-    final(tell_response(response)).output[0]["content"][0]["text"] = "changed"
+    final(replay_response(response)).output[0]["content"][0]["text"] = "changed"
     assert response.output_text == "x"
 
 

@@ -17,7 +17,7 @@ from antiphon.engine.keep.live import Channel, Live
 from antiphon.protocol.errors import no_response
 from antiphon.protocol.events import Event, is_terminal, sequence_of
 from antiphon.protocol.machines.log import unpack_events
-from antiphon.protocol.machines.replay import tell_response
+from antiphon.protocol.machines.replay import replay_response
 from antiphon.protocol.response import DONE_STATUSES
 from antiphon.store.base import Log, Store
 
@@ -51,7 +51,7 @@ def events_of(log: Log) -> Iterator[Event]:
         for batch in log.batches:
             yield from unpack_events(batch.body, log.response)
     elif log.response.status in DONE_STATUSES:
-        yield from tell_response(log.response)
+        yield from replay_response(log.response)
 
 
 class _Follower:

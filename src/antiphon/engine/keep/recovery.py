@@ -23,13 +23,8 @@ from antiphon.protocol.errors import (
     StoreUnavailable,
     TurnLost,
 )
-from antiphon.protocol.events import (
-    Event,
-    ResponseFailed,
-    TerminalEvent,
-    error_event,
-    sequence_of,
-)
+from antiphon.protocol.events import Event, TerminalEvent, sequence_of
+from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.log import has_error_event, pack_events
 from antiphon.protocol.machines.rebuild import rebuild
 from antiphon.protocol.request import read_request
@@ -182,20 +177,14 @@ async def _last_events(engine: Engine, orphan: Orphan, failure: Failure) -> list
 
 async def _bare_end(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
     """Return an end for a log that cannot be gone on from: what it says stays as it is."""
-    number = orphan.batches[-1].last + 1
-    response = msgspec.structs.replace(
-        orphan.response,
-        status="failed",
-        error=failure,
-        output=[],
-        usage=await _estimate(engine, orphan, []),
+    builder = ResponseBuilder(
+        msgspec.structs.replace(orphan.response, output=[]),
+        engine.mint,
+        has_error_event=_may_have_error_event(orphan),
+        first=orphan.batches[-1].last + 1,
     )
-    if not _may_have_error_event(orphan):
-        return [ResponseFailed(sequence_number=number, response=response)]
-    return [
-        error_event(response, number),
-        ResponseFailed(sequence_number=number + 1, response=response),
-    ]
+    builder.note_estimate(await _estimate(engine, orphan, []))
+    return builder.fail(failure)
 
 
 def _has_error_event(orphan: Orphan) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
+from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.thread import Thread
 
@@ -64,11 +65,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     covered: list[str] = []
 
 
-class _Thought(msgspec.Struct, frozen=True):
+class _Thought(msgspec.Struct, frozen=True, omit_defaults=True):
     """What sealed reasoning holds. Fields that later versions add are passed over."""
 
     content: list[dict[str, Any]] = []
     summary: list[dict[str, Any]] = []
+    native: NativeState | None = None
 
 
 def seal_memory(memory: Memory, owner: str, sealer: Sealer) -> Item:
@@ -77,11 +79,11 @@ def seal_memory(memory: Memory, owner: str, sealer: Sealer) -> Item:
     return {"type": "compaction", "encrypted_content": sealed}
 
 
-def reasoning_seal(sealer: Sealer, owner: str) -> Callable[[Item], str]:
+def reasoning_seal(sealer: Sealer, owner: str) -> Callable[[Item, NativeState | None], str]:
     """Return the function that gives a reasoning item its `encrypted_content`."""
 
-    def seal(item: Item) -> str:
-        thought = _Thought(item.get("content") or [], item.get("summary") or [])
+    def seal(item: Item, state: NativeState | None) -> str:
+        thought = _Thought(item.get("content") or [], item.get("summary") or [], state)
         return sealer.seal(owner, "reasoning", msgspec.json.encode(thought))
 
     return seal

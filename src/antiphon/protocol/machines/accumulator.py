@@ -26,7 +26,9 @@ Damage is repaired by these rules, and each repair is noted in `deviations`:
 - An item that was never done ends as the response did. If the name and the status of the
   terminal event disagree, the worse of them counts. There is no event for a cancelled
   response: it ends as an incomplete one.
-- An image that was announced and never done has failed, whatever its progress was.
+- A stage of a hosted item is its status until it is done. One that was never done ends as its
+  last stage says, if that is the end of it, and is incomplete otherwise; but an image that was
+  never done has failed, because it was not received. A preview of an image is not kept.
 - Unknown items are kept as they are; unknown events and all after the end are passed over.
 
 A stream without a terminal event is broken, however much of it arrived.
@@ -37,7 +39,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -46,15 +48,16 @@ from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
+    CodeDelta,
+    CodeDone,
     ContentPartAdded,
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
     Event,
-    ImageCompleted,
-    ImageGenerating,
-    ImageInProgress,
+    McpArgumentsDelta,
+    McpArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -69,6 +72,7 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
     ResponseQueued,
+    StageEvent,
     SummaryPartAdded,
     SummaryPartDone,
     SummaryTextDelta,
@@ -103,10 +107,9 @@ _Lifecycle = ResponseCreated | ResponseQueued | ResponseInProgress
 _Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 _TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
 _TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
-_CallDelta = ArgumentsDelta | CustomInputDelta
-_CallDone = ArgumentsDone | CustomInputDone
+_CallDelta = ArgumentsDelta | CustomInputDelta | CodeDelta | McpArgumentsDelta
+_CallDone = ArgumentsDone | CustomInputDone | CodeDone | McpArgumentsDone
 _PartEvent = ContentPartAdded | ContentPartDone | SummaryPartAdded | SummaryPartDone
-_Image = ImageInProgress | ImageGenerating | ImageCompleted
 _InItem = _TextDelta | _TextDone | _CallDelta | _CallDone | _PartEvent | AnnotationEvent
 
 _TEXT: Final = Channel("content", "message", "output_text", "text", "content_index")
@@ -115,6 +118,8 @@ _REASONING: Final = Channel("content", "reasoning", "reasoning_text", "text", "c
 _SUMMARY: Final = Channel("summary", "reasoning", "summary_text", "text", "summary_index")
 _ARGUMENTS: Final = Channel("arguments", "function_call", "", "arguments", "")
 _INPUT: Final = Channel("input", "custom_tool_call", "", "input", "")
+_CODE: Final = Channel("code", "code_interpreter_call", "", "code", "")
+_MCP: Final = Channel("arguments", "mcp_call", "", "arguments", "")
 
 _CHANNELS: Final[dict[type[Any], Channel]] = {
     OutputTextDelta: _TEXT,
@@ -132,6 +137,10 @@ _CHANNELS: Final[dict[type[Any], Channel]] = {
     ArgumentsDone: _ARGUMENTS,
     CustomInputDelta: _INPUT,
     CustomInputDone: _INPUT,
+    CodeDelta: _CODE,
+    CodeDone: _CODE,
+    McpArgumentsDelta: _MCP,
+    McpArgumentsDone: _MCP,
 }
 _PART_CHANNELS: Final = {"refusal": _REFUSAL, "reasoning_text": _REASONING}
 
@@ -173,9 +182,11 @@ class ResponseAccumulator:
             **dict.fromkeys((ContentPartDone, SummaryPartDone), self._close_part),
             **dict.fromkeys((RefusalDelta, ReasoningTextDelta, SummaryTextDelta), self._grow),
             **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._grow),
+            **dict.fromkeys((CodeDelta, McpArgumentsDelta), self._grow),
             **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._close_text),
             **dict.fromkeys((SummaryTextDone, CustomInputDone), self._close_text),
-            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), self._progress),
+            **dict.fromkeys((CodeDone, McpArgumentsDone), self._close_text),
+            **dict.fromkeys(get_args(StageEvent), self._progress),
             OutputTextDelta: self._grow_output,
             ArgumentsDone: self._close_arguments,
             AnnotationEvent: self._annotate,
@@ -299,13 +310,14 @@ class ResponseAccumulator:
             self._compare(draft.id, told, draft.streamed())
         draft.close(told)
 
-    def _progress(self, event: _Image) -> bool:
-        """Note how far an image has come; the item itself comes whole."""
+    def _progress(self, event: StageEvent) -> bool:
+        """Note how far a hosted item has come; what it holds comes with its end."""
+        kind, _, stage = event_type(event).removeprefix("response.").rpartition(".")
         draft = self._by_id.get(event.item_id) or self._by_index.get(event.output_index)
-        if draft is None or draft.done or draft.kind != "image_generation_call":
+        if draft is None or draft.done or draft.kind != kind:
             self._deviate(f"{event_type(event)} for unknown item {event.item_id!r}")
             return False
-        draft.added["status"] = event_type(event).rpartition(".")[2]
+        draft.advance(stage)
         self.touched = draft
         return True
 
@@ -454,7 +466,7 @@ class ResponseAccumulator:
             self._part_for(event).logprobs.extend(copy_json(event.logprobs))
         return is_wanted
 
-    def _close_text(self, event: _TextDone | CustomInputDone | ArgumentsDone) -> None:
+    def _close_text(self, event: _TextDone | _CallDone) -> None:
         final: str = getattr(event, _CHANNELS[type(event)].text)
         if not self._text_for(event).close(final):
             self._deviate(f"{event_type(event)} disagrees with what was streamed")

@@ -17,8 +17,15 @@ What opens and closes what:
     | text, refusal    | goes on, or a new part   | closes them if their arguments are whole   |
     | reasoning        | goes on, or a new item   | JSON; is held back until they are, or the  |
     | annotation, item | goes on, or a new item   | end, if they are not: a tail may come      |
+    | native state     | ends the reasoning item, | the same                                   |
+    |                  | or is an item of its own |                                            |
     | call opened      | prose closes             | one more is open                           |
     | call made        | prose closes             | it is done when those before it are        |
+    | item opened      | prose closes             | one more is open                           |
+    | item progressed  |                          | the next stages of its type                |
+    | item closed      |                          | it is done when those before it are        |
+
+Hosted and foreign items count as calls in this table, and are whole when they are closed.
 
 Nothing here knows the time or rolls dice: `mint` makes ids, and the times come in.
 """
@@ -40,7 +47,11 @@ from antiphon.protocol.deltas import (
     CallOpened,
     Degraded,
     Delta,
+    ItemClosed,
+    ItemOpened,
     ItemPassed,
+    ItemProgressed,
+    NativeState,
     ReasoningGrew,
     RefusalGrew,
     Repaired,
@@ -54,6 +65,7 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError, ErrorObject
 from antiphon.protocol.events import (
+    EVENT_CLASSES,
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
@@ -63,9 +75,6 @@ from antiphon.protocol.events import (
     CustomInputDone,
     ErrorEvent,
     Event,
-    ImageCompleted,
-    ImageGenerating,
-    ImageInProgress,
     LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
@@ -85,11 +94,14 @@ from antiphon.protocol.events import (
     SummaryPartDone,
     SummaryTextDelta,
     SummaryTextDone,
-    error_event,
+    TerminalEvent,
+    UnknownEvent,
 )
-from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
+from antiphon.protocol.families import FAMILIES, WHOLE, is_call, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
+from antiphon.protocol.machines.hosted_items import OpenItem, Step
 from antiphon.protocol.machines.open_items import OpenCall, OpenPart, OpenProse, copy_json
+from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
     Failure,
     IncompleteDetails,
@@ -104,13 +116,27 @@ __all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
 Mint = Callable[[str], str]
 ReasoningAs = Literal["content", "summary"]
-Seal = Callable[[Item], str]
+Seal = Callable[[Item, NativeState | None], str]
 
-_Prose = TextGrew | RefusalGrew | ReasoningGrew | SummaryGrew | AnnotationAdded | ItemPassed
+_Prose = (
+    TextGrew
+    | RefusalGrew
+    | ReasoningGrew
+    | SummaryGrew
+    | AnnotationAdded
+    | ItemPassed
+    | NativeState
+)
 
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
+}
+_ENDS: Final[dict[str, type[TerminalEvent]]] = {
+    "completed": ResponseCompleted,
+    "incomplete": ResponseIncomplete,
+    "cancelled": ResponseIncomplete,
+    "failed": ResponseFailed,
 }
 _ItemStatus = Literal["completed", "incomplete"]
 
@@ -128,9 +154,10 @@ class ResponseBuilder:
     """Builds one response. Feed it deltas; it answers with the events to send.
 
     `response` is the response as it begins: id, model, echoes of the request. The builder
-    owns it from here on. `seal` is shown each reasoning item when it is done, and returns its
-    `encrypted_content`: "" for none. Without `has_error_event`, `response.failed` alone reports a
-    failure, as it has to over a WebSocket. `is_taken` tells whether the history uses a call id.
+    owns it from here on. `seal` is given each reasoning item when it is done, with the native
+    state that belongs to it, and returns its `encrypted_content`: "" for none. Without
+    `has_error_event`, `response.failed` alone reports a failure, as it has to over a WebSocket.
+    `is_taken` tells whether the history uses a call id. `first` is the number of the first event.
     """
 
     def __init__(
@@ -142,17 +169,19 @@ class ResponseBuilder:
         seal: Seal | None = None,
         has_error_event: bool = True,
         is_taken: Callable[[str], bool] = lambda call_id: False,
+        first: int = 0,
     ) -> None:
         self._response = response
         self._has_error_event = has_error_event
         self._mint = mint
         self._seal = seal
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
-        self._sequence = 0
+        self._sequence = first
         self._indexes = 0
         self._output: list[Item] = []
         self._prose: OpenProse | None = None
-        self._calls: dict[int, OpenCall] = {}
+        self._open: dict[int | str, OpenCall | OpenItem] = {}
+        """The calls, by number, and other items, by name, that are not done, in index order."""
         self._held: list[_Prose] = []
         self._call_ids = CallIds(is_taken=is_taken)
         self._events: list[Event] = []
@@ -280,9 +309,39 @@ class ResponseBuilder:
         self._end_number = self._sequence
         self._response.error = failure
         if self._has_error_event:
-            self._emit(error_event(self._response, self._sequence, kind, is_kept=is_kept))
+            self._emit_error(self._response, kind, is_kept=is_kept)
         self._announce(ResponseFailed, "failed")
         return self._take()
+
+    def repeat_end(self, ended: Response) -> list[Event]:
+        """End as this response did, which is stored: the terminal event has it as it is."""
+        end = _ENDS[ended.status]
+        if end is ResponseFailed and self._has_error_event:
+            self._emit_error(ended, "server_error", is_kept=True)
+        output = copy_json(ended.output)
+        response = msgspec.structs.replace(ended, output=output)
+        self._emit(end(sequence_number=self._sequence, response=response))
+        return self._take()
+
+    def _emit_error(self, response: Response, kind: str, *, is_kept: bool) -> None:
+        """Announce the failure of this response.
+
+        The OpenAI SDKs raise at this event and never read the `response.failed` after it. So the
+        nested error names the response; one that the server keeps can be read by that id.
+        """
+        why = response.error or Failure()
+        where = f"response {response.id}"
+        if is_kept and response.store:
+            where = f"what was produced is kept: GET /v1/responses/{response.id}"
+        self._emit(
+            ErrorEvent(
+                sequence_number=self._sequence,
+                message=why.message,
+                code=why.code,
+                kind=kind,
+                detail=f"{why.message} ({where})" if why.message else where,
+            )
+        )
 
     # What is noted for the end.
 
@@ -317,7 +376,7 @@ class ResponseBuilder:
     def _tell_prose(self, delta: _Prose) -> None:
         if getattr(delta, "text", None) == "":
             return
-        if self._calls and not self._end_whole_calls():
+        if self._open and not self._end_whole_calls():
             self._held.append(delta)
             return
         match delta:
@@ -334,6 +393,8 @@ class ResponseBuilder:
                 self._annotate(delta.annotation)
             case ItemPassed():
                 self._pass_item(delta.item)
+            case NativeState():
+                self._keep_state(delta)
 
     def _tell_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
@@ -382,19 +443,21 @@ class ResponseBuilder:
             )
         )
 
-    def _pass_item(self, item: Item) -> None:
-        self._close_prose("completed")
-        whole = copy_json(item)
-        whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
-        index = self._next_index()
-        if whole["type"] == "image_generation_call" and whole.get("status") == "completed":
-            self._add_item(index, copy_json(whole | {"status": _RUNNING, "result": None}))
-            for event in (ImageInProgress, ImageGenerating, ImageCompleted):
-                number = self._sequence
-                self._emit(event(sequence_number=number, item_id=whole["id"], output_index=index))
-        else:
-            self._add_item(index, copy_json(whole))
-        self._end_item(index, whole)
+    def _keep_state(self, state: NativeState) -> None:
+        """Seal the state with the reasoning item that it ends, or with one of its own.
+
+        Without a seal it cannot travel; the reasoning item ends there all the same.
+        """
+        prose = self._prose
+        if prose is not None and prose.kind == "reasoning" and state.attach is None:
+            self._close_prose("completed", state)
+            return
+        item_id = self._mint(item_prefix("reasoning"))
+        status = self._after_a_cut("completed")
+        item: Item = {"id": item_id, "type": "reasoning", "status": status, "summary": []}
+        sealed = self._seal(copy_json(item), state) if self._seal is not None else ""
+        if sealed:
+            self._pass_item(item | {"encrypted_content": sealed})
 
     def _ensure_part(
         self, item: Literal["message", "reasoning"], kind: str
@@ -480,7 +543,7 @@ class ResponseBuilder:
                 )
             )
 
-    def _close_prose(self, status: _ItemStatus) -> None:
+    def _close_prose(self, status: _ItemStatus, state: NativeState | None = None) -> None:
         prose = self._prose
         if prose is None:
             return
@@ -488,14 +551,14 @@ class ResponseBuilder:
         self._prose = None
         item = prose.item(self._after_a_cut(status))
         if self._seal is not None and prose.kind == "reasoning":
-            sealed = self._seal(copy_json(item))
+            sealed = self._seal(copy_json(item), state)
             item |= {"encrypted_content": sealed} if sealed else {}
         self._end_item(prose.index, item)
 
     # Calls: many may be open, and they end in the order in which they began.
 
     def _open_call(self, delta: CallOpened) -> None:
-        if delta.key in self._calls:
+        if delta.key in self._open:
             raise BackendError(
                 f"the model opened call {delta.key} twice", code="upstream_invalid_response"
             )
@@ -520,7 +583,7 @@ class ResponseBuilder:
         call = OpenCall(
             item_id, self._next_index(), call_id, delta.name, delta.kind, delta.namespace
         )
-        self._calls[key] = call
+        self._open[key] = call
         self._add_item(call.index, call.opening(said))
         return call
 
@@ -537,8 +600,8 @@ class ResponseBuilder:
         return call_id
 
     def _grow_call(self, delta: CallGrew) -> None:
-        call = self._calls.get(delta.key)
-        if call is None:
+        call = self._open.get(delta.key)
+        if not isinstance(call, OpenCall):
             if delta.arguments.strip():
                 raise BackendError(
                     f"arguments arrived for call {delta.key}, which is not open",
@@ -561,31 +624,40 @@ class ResponseBuilder:
             self._emit(CustomInputDelta(delta=text, **place))
 
     def _end_call(self, delta: CallClosed) -> None:
-        call = self._calls.get(delta.key)
-        if call is None:
-            return
-        call.is_whole = True
-        for key, first in list(self._calls.items()):
+        call = self._open.get(delta.key)
+        if isinstance(call, OpenCall):
+            call.is_whole = True
+            self._end_first()
+
+    def _end_first(self) -> None:
+        """Close the open calls and items up to the first that is not whole."""
+        for key, first in list(self._open.items()):
             if not first.is_whole:
                 break
-            self._close_call(key, "completed")
-        if self._held and not self._calls:
+            self._close_open(key, "completed")
+        if self._held and not self._open:
             self._tell_held()
 
     def _end_whole_calls(self) -> bool:
         """Close the open calls if all are whole; say whether none is open any more."""
-        if not all(call.check_whole() for call in self._calls.values()):
+        if not all(call.check_whole() for call in self._open.values()):
             return False
         self._end_calls()
         return True
 
     def _end_calls(self) -> None:
-        for key in list(self._calls):
-            self._close_call(key, "completed")
+        for key in list(self._open):
+            self._close_open(key, "completed")
 
-    def _close_call(self, key: int, status: _ItemStatus) -> None:
-        call = self._calls.pop(key)
-        status = self._after_a_cut(status)
+    def _close_open(self, key: int | str, status: _ItemStatus) -> None:
+        """Close a call with this status, or another item with the status that it has."""
+        item = self._open.pop(key)
+        if isinstance(item, OpenCall):
+            self._close_call(item, self._after_a_cut(status))
+        else:
+            self._close_item(item)
+
+    def _close_call(self, call: OpenCall, status: _ItemStatus) -> None:
         if call.kind == "function" and not call.growing.text() and status == "completed":
             # A call without arguments: clients parse the string, and "" is not JSON.
             self._add_arguments(call, "{}")
@@ -600,6 +672,64 @@ class ResponseBuilder:
             self._emit(CustomInputDone(input=said, **place))
         self._end_item(call.index, call.item(status, said))
 
+    # Hosted and foreign items, which end like calls in the order in which they began.
+
+    def _open_item(self, delta: ItemOpened) -> None:
+        if delta.key in self._open:
+            raise BackendError(
+                f"the item {delta.key} was opened twice", code="upstream_invalid_response"
+            )
+        self._close_prose("completed")
+        item = OpenItem(self._with_id(delta.item), self._next_index())
+        self._open[delta.key] = item
+        self._add_item(item.index, item.opening())
+
+    def _progress_item(self, delta: ItemProgressed) -> None:
+        item = self._item_at(delta.key)
+        self._emit_steps(item.id, item.index, item.progress(delta.event, delta.fields))
+
+    def _end_open_item(self, delta: ItemClosed) -> None:
+        self._item_at(delta.key).close(delta.item)
+        self._end_first()
+
+    def _item_at(self, key: str) -> OpenItem:
+        item = self._open.get(key)
+        if not isinstance(item, OpenItem):
+            raise BackendError(f"the item {key} is not open", code="upstream_invalid_response")
+        return item
+
+    def _close_item(self, item: OpenItem) -> None:
+        final = item.final or item.cut()
+        self._emit_steps(item.id, item.index, item.ending())
+        self._end_item(item.index, final)
+
+    def _pass_item(self, item: Item) -> None:
+        self._close_prose("completed")
+        whole, index = self._with_id(item), self._next_index()
+        opening, steps, done = unfold(whole, index)
+        self._add_item(index, opening)
+        self._emit_steps(whole["id"], index, steps)
+        self._end_item(index, done)
+
+    def _with_id(self, item: Item) -> Item:
+        whole: Item = copy_json(item)
+        whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
+        return whole
+
+    def _emit_steps(self, item_id: str, index: int, steps: Iterable[Step]) -> None:
+        """Emit events inside an item. Those of unknown types keep their fields as they are."""
+        for name, fields in steps:
+            place = {
+                "sequence_number": self._sequence,
+                "item_id": item_id,
+                "output_index": index,
+            }
+            make: Callable[..., Event] | None = EVENT_CLASSES.get(name)
+            if make is None:
+                self._emit(UnknownEvent(name, {"type": name, **fields, **place}))
+            else:
+                self._emit(make(**fields, **place))
+
     def _tell_held(self) -> None:
         held, self._held = self._held, []
         for delta in held:
@@ -609,26 +739,40 @@ class ResponseBuilder:
 
     def _close_all(self, status: _ItemStatus) -> None:
         """Close everything; at a cut, what is not whole or comes last is incomplete."""
+        if status == "completed":
+            self._require_closed()
         if self._held:
             # The model went on to prose: the cut, if it is one, is there, unless in a call too.
             # But an item that was passed on cannot be made to say that it comes after a cut.
             may_cut = status == "incomplete" and not any(
                 isinstance(delta, ItemPassed) for delta in self._held
             )
-            for key in list(self._calls):
-                is_cut = may_cut and not self._calls[key].check_whole()
-                self._close_call(key, "incomplete" if is_cut else "completed")
+            for key in list(self._open):
+                is_cut = may_cut and not self._open[key].check_whole()
+                self._close_open(key, "incomplete" if is_cut else "completed")
             self._tell_held()
-        for key in list(self._calls):
-            is_last = len(self._calls) == 1
-            is_cut = status == "incomplete" and (is_last or not self._calls[key].check_whole())
-            self._close_call(key, "incomplete" if is_cut else "completed")
+        for key in list(self._open):
+            is_last = len(self._open) == 1
+            is_cut = status == "incomplete" and (is_last or not self._open[key].check_whole())
+            self._close_open(key, "incomplete" if is_cut else "completed")
         self._close_prose(status)
 
+    def _require_closed(self) -> None:
+        """Raise BackendError if the model went on to its end over an item that has none."""
+        for item in self._open.values():
+            if isinstance(item, OpenItem) and not item.is_whole:
+                raise BackendError(
+                    f"the item {item.kind} was never closed", code="upstream_invalid_response"
+                )
+
     def _after_a_cut(self, status: _ItemStatus) -> _ItemStatus:
-        """Return the status of the next item: incomplete items are always the last ones."""
-        is_cut = bool(self._output) and self._output[-1].get("status") == "incomplete"
-        return "incomplete" if is_cut else status
+        """Return the status of the next item: incomplete items are always the last ones.
+
+        Hosted and foreign items say themselves how they ended, and cut nothing.
+        """
+        written = (item for item in reversed(self._output) if _is_written(item))
+        last = next(written, None)
+        return "incomplete" if last and last.get("status") == "incomplete" else status
 
     def _add_item(self, index: int, item: Item) -> None:
         self._emit(OutputItemAdded(sequence_number=self._sequence, output_index=index, item=item))
@@ -667,6 +811,11 @@ class ResponseBuilder:
         return events
 
 
+def _is_written(item: Item) -> bool:
+    """Return whether the model itself writes such items: prose, and calls for the caller."""
+    return item_type(item) in ("message", "reasoning") or is_call(item)
+
+
 # One table for all builders; to bind these methods anew would cost in every turn.
 _HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
     TextGrew: ResponseBuilder._tell_text,
@@ -675,6 +824,10 @@ _HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
     SummaryGrew: ResponseBuilder._tell_prose,
     AnnotationAdded: ResponseBuilder._tell_prose,
     ItemPassed: ResponseBuilder._tell_prose,
+    NativeState: ResponseBuilder._tell_prose,
+    ItemOpened: ResponseBuilder._open_item,
+    ItemProgressed: ResponseBuilder._progress_item,
+    ItemClosed: ResponseBuilder._end_open_item,
     CallOpened: ResponseBuilder._open_call,
     CallGrew: ResponseBuilder._grow_call,
     CallClosed: ResponseBuilder._end_call,

@@ -33,15 +33,20 @@ from antiphon.protocol.events import (
     EVENT_CLASSES,
     ArgumentsDelta,
     ArgumentsDone,
+    CodeDelta,
+    CodeDone,
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     Event,
     KnownEvent,
     LifecycleEvent,
+    McpArgumentsDelta,
+    McpArgumentsDone,
     OutputItemDone,
     OutputTextDelta,
     OutputTextDone,
+    PartialImage,
     ReasoningTextDelta,
     ReasoningTextDone,
     RefusalDelta,
@@ -56,7 +61,9 @@ from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Respon
 
 __all__ = ["has_error_event", "pack_events", "packed_at", "split_events", "unpack_events"]
 
-_Kind = Literal["text", "refusal", "reasoning", "summary", "arguments", "input"]
+_Kind = Literal[
+    "text", "refusal", "reasoning", "summary", "arguments", "input", "code", "mcp_arguments"
+]
 _Name = Literal["created", "queued", "in_progress", "completed", "failed", "incomplete"]
 _Logprobs = list[dict[str, Any]] | None
 _Delta = (
@@ -66,6 +73,8 @@ _Delta = (
     | SummaryTextDelta
     | ArgumentsDelta
     | CustomInputDelta
+    | CodeDelta
+    | McpArgumentsDelta
 )
 
 _PREFIX: Final = "response."
@@ -79,6 +88,8 @@ _KINDS: Final[dict[type[Any], _Kind]] = {
     SummaryTextDelta: "summary",
     ArgumentsDelta: "arguments",
     CustomInputDelta: "input",
+    CodeDelta: "code",
+    McpArgumentsDelta: "mcp_arguments",
 }
 _INDEXES: Final[dict[type[Any], str | None]] = {
     cls: next((name for name in cls.__struct_fields__ if name in _PART_INDEXES), None)
@@ -200,10 +211,14 @@ def _length(event: Event) -> int:
             return text_length(event.part)
         case OutputTextDone() | ReasoningTextDone() | SummaryTextDone():
             return len(event.text)
-        case ArgumentsDone():
+        case ArgumentsDone() | McpArgumentsDone():
             return len(event.arguments)
         case CustomInputDone():
             return len(event.input)
+        case CodeDone():
+            return len(event.code)
+        case PartialImage():
+            return len(event.partial_image_b64)
     return 0
 
 

@@ -15,7 +15,7 @@ import msgspec
 from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, opening_of, payload_of
 from antiphon.protocol.items import Item, Part
 
-__all__ = ["OpenCall", "OpenPart", "OpenProse", "copy_json"]
+__all__ = ["OpenCall", "OpenPart", "OpenProse", "TextPieces", "copy_json"]
 
 # Fresh lists and dicts all the way down, several times faster than deepcopy.
 copy_json: Final[Callable[[Any], Any]] = msgspec.to_builtins
@@ -23,7 +23,7 @@ copy_json: Final[Callable[[Any], Any]] = msgspec.to_builtins
 _PIECES_TO_A_BLOCK: Final = 1024
 
 
-class _Growing:
+class TextPieces:
     """A text that grows by many small pieces, which weigh ten times what their text does.
 
     Each block is longer than those after it together, so there are few, and a piece is copied
@@ -64,7 +64,7 @@ class OpenPart:
     def __init__(self, kind: str, index: int) -> None:
         self.kind = kind
         self.index = index
-        self.growing = _Growing()
+        self.growing = TextPieces()
         self.annotations: list[dict[str, Any]] = []
         self.logprobs: list[dict[str, Any]] = []
 
@@ -124,7 +124,7 @@ class OpenCall:
         self.name = name
         self.kind = kind
         self.namespace = namespace
-        self.growing = _Growing()
+        self.growing = TextPieces()
         self.is_whole = False
 
     def item(self, status: str, said: str) -> Item:

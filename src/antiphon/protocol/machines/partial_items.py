@@ -59,16 +59,31 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
     "reasoning": frozenset({"content", "summary"}),
     "function_call": frozenset({"arguments"}),
     "custom_tool_call": frozenset({"input"}),
+    "code_interpreter_call": frozenset({"code"}),
+    "mcp_call": frozenset({"arguments"}),
 }
 _ZERO: Final[dict[str, Item]] = {
     "message": {"role": "assistant", "content": [], "status": "in_progress"},
     "reasoning": {"summary": []},
     "function_call": {"call_id": "", "name": "", "arguments": "", "status": "in_progress"},
     "custom_tool_call": {"call_id": "", "name": "", "input": "", "status": "in_progress"},
+    "code_interpreter_call": {"code": "", "status": "in_progress"},
+    "mcp_call": {"arguments": "", "status": "in_progress"},
 }
 STREAMING: Final = frozenset(_FIELDS)
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-_GROWING: Final = ("content", "summary", "arguments", "input")
+_GROWING: Final = ("content", "summary", "arguments", "input", "code")
+# Items that a server runs itself, and that have a status.
+_HOSTED: Final = frozenset(
+    {
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_call",
+    }
+)
+_OVER: Final = ("completed", "failed")
 STREAMED: Final = (*_GROWING, "name", "call_id")
 _KEPT: Final = ("type", "role", "encrypted_content", *STREAMED)
 
@@ -232,9 +247,21 @@ class Draft:
         self.done = merge(self.done, told) if self.done else told
         self.sealed = frozenset(field for field in _GROWING if substance(self.done.get(field)))
 
+    def advance(self, stage: str) -> None:
+        """Note the stage that a hosted item has reached. A preview is no stage of its own."""
+        if self.kind in _HOSTED and stage != "partial_image":
+            self.added["status"] = stage
+
     def end(self, status: str) -> None:
         """Let an item that was never done end with this status."""
-        self._end = status
+        stage = self.added.get("status")
+        if self.kind == "image_generation_call":
+            # It is never incomplete, and one without its item was never received.
+            self._end = "failed"
+        elif self.kind in _HOSTED:
+            self._end = stage if stage in _OVER else "incomplete"
+        else:
+            self._end = status
 
     def item(self) -> Item:
         """Return the item as JSON, a fresh one."""
@@ -245,9 +272,7 @@ class Draft:
         else:
             item = self.streamed()
             if self._end is not None and "status" in item:
-                # An image is never incomplete, and one without its item was never received.
-                is_image = self.kind == "image_generation_call"
-                item["status"] = "failed" if is_image else self._end
+                item["status"] = self._end
         if self.id:
             item["id"] = self.id
         if "call_id" in item:

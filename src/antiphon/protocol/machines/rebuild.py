@@ -13,24 +13,26 @@ this version can say, is a `BrokenStream`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
+from msgspec import to_builtins
 
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
+    CodeDelta,
+    CodeDone,
     ContentPartAdded,
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
     Event,
-    ImageCompleted,
-    ImageGenerating,
-    ImageInProgress,
+    McpArgumentsDelta,
+    McpArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -43,15 +45,18 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseInProgress,
     ResponseQueued,
+    StageEvent,
     SummaryPartAdded,
     SummaryPartDone,
     SummaryTextDelta,
     SummaryTextDone,
+    UnknownEvent,
     event_type,
 )
 from antiphon.protocol.families import WHOLE, Family, Kind, call_family
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
+from antiphon.protocol.machines.hosted_items import OpenItem
 from antiphon.protocol.machines.open_items import OpenCall, OpenPart, OpenProse, copy_json
 from antiphon.protocol.machines.referee import Referee
 from antiphon.protocol.response import Failure, Response
@@ -60,6 +65,7 @@ __all__ = ["rebuild"]
 
 _TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
 _TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
+_Progress = StageEvent | CodeDelta | CodeDone | McpArgumentsDelta | McpArgumentsDone | UnknownEvent
 _PartAdded = ContentPartAdded | SummaryPartAdded
 _PartDone = ContentPartDone | SummaryPartDone
 
@@ -116,8 +122,6 @@ class _Rebuilt(ResponseBuilder):
             has_error_event=has_error_event,
         )
         self._told_failure: Failure | None = None
-        self._image: tuple[int, Item] | None = None
-        """An image that was announced and is not done."""
         self._recalls: dict[type[Any], Callable[[Any], None]] = {
             **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), _skip),
             **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._recall_part),
@@ -127,7 +131,9 @@ class _Rebuilt(ResponseBuilder):
             **dict.fromkeys((OutputTextDone, RefusalDone), _skip),
             **dict.fromkeys((ReasoningTextDone, SummaryTextDone), _skip),
             **dict.fromkeys((ArgumentsDone, CustomInputDone), _skip),
-            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), _skip),
+            **dict.fromkeys(get_args(StageEvent), self._recall_progress),
+            **dict.fromkeys((CodeDelta, CodeDone, UnknownEvent), self._recall_progress),
+            **dict.fromkeys((McpArgumentsDelta, McpArgumentsDone), self._recall_progress),
             AnnotationEvent: self._recall_annotation,
             **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._recall_said),
             OutputItemAdded: self._recall_item,
@@ -155,15 +161,6 @@ class _Rebuilt(ResponseBuilder):
                 self._mend_call(last.output_index, last.arguments)
             case CustomInputDone():
                 self._mend_call(last.output_index, last.input)
-            case _ if self._image is not None:
-                # Its events are sent together; those that did not arrive had the image.
-                index, item = self._image
-                self._end_item(index, item | {"status": "failed", "result": ""})
-            case OutputItemAdded() if not self._is_open(last.output_index):
-                self._end_item(last.output_index, copy_json(last.item))
-        open_items = len(self._calls) + (self._prose is not None)
-        if self._indexes != len(self._output) + open_items:
-            raise _broken("an item that was passed on is not done")
 
     def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
         """End as failed. An error event that was sent already stands; only the end is missing."""
@@ -181,15 +178,13 @@ class _Rebuilt(ResponseBuilder):
         return self.fail(self._told_failure)
 
     def _mend_call(self, index: int, said: str) -> None:
-        call = self._calls.pop(index)
+        call = self._open.pop(index)
+        assert isinstance(call, OpenCall)
         # One that is done without arguments was cut off: a whole one would have had "{}". Of a
         # plain text nobody can tell.
         is_whole = call.kind == "function" and call.check_whole()
         status = self._after_a_cut("completed" if is_whole else "incomplete")
         self._end_item(call.index, call.item(status, said))
-
-    def _is_open(self, index: int) -> bool:
-        return index in self._calls or self._prose is not None
 
     def _open_text(self) -> tuple[OpenProse, OpenPart]:
         if self._prose is None or self._prose.part is None:
@@ -201,33 +196,39 @@ class _Rebuilt(ResponseBuilder):
     def _recall_item(self, event: OutputItemAdded) -> None:
         index, item = self._next_index(), event.item
         kind, item_id = item.get("type"), str(item.get("id"))
-        if item.get("status") != "in_progress":
-            return
+        is_running = item.get("status") == "in_progress"
         family = call_family(item)
-        if family is not None:
+        if is_running and family is not None:
             self._recall_call(index, item, family)
-        elif kind == "image_generation_call":
-            self._image = (index, copy_json(item))
-        elif kind == "message" or kind == "reasoning":
+        elif is_running and (kind == "message" or kind == "reasoning"):
             self._prose = OpenProse(kind, item_id, index)
             _compare(item, self._prose.item("in_progress"))
+        else:
+            self._open[str(index)] = OpenItem(copy_json(item), index)
 
     def _recall_call(self, index: int, item: Item, family: Family) -> None:
         item_id, call_id = str(item.get("id")), str(item.get("call_id"))
         self._call_ids.add(call_id)
         if family.kind in WHOLE:
-            self._calls[index] = _TornCall(item_id, index, call_id, family.kind, item)
+            self._open[index] = _TornCall(item_id, index, call_id, family.kind, item)
             return
         name, namespace = str(item.get("name")), item.get("namespace")
         call = OpenCall(item_id, index, call_id, name, family.kind, namespace)
-        self._calls[index] = call
+        self._open[index] = call
         _compare(item, call.item("in_progress", ""))
 
     def _recall_item_done(self, event: OutputItemDone) -> None:
         self._output.append(copy_json(event.item))
-        self._image = None
-        if self._calls.pop(event.output_index, None) is None:
+        index = event.output_index
+        if self._open.pop(index, None) is None and self._open.pop(str(index), None) is None:
             self._prose = None
+
+    def _recall_progress(self, event: _Progress) -> None:
+        fields = event.fields if isinstance(event, UnknownEvent) else to_builtins(event)
+        item = self._open.get(str(fields.get("output_index")))
+        if not isinstance(item, OpenItem):
+            raise _broken(f"{event_type(event)} of an item that was written")
+        item.recall(event_type(event), fields)
 
     def _recall_part(self, event: _PartAdded) -> None:
         prose, kind = self._prose, event.part.get("type")
@@ -255,8 +256,8 @@ class _Rebuilt(ResponseBuilder):
         part.annotations.append(copy_json(event.annotation))
 
     def _recall_said(self, event: ArgumentsDelta | CustomInputDelta) -> None:
-        call = self._calls.get(event.output_index)
-        if call is None:
+        call = self._open.get(event.output_index)
+        if not isinstance(call, OpenCall):
             raise _broken("arguments of a call that was passed on")
         call.growing.add(event.delta)
 

@@ -12,7 +12,7 @@ told it is caught. It says nothing about fields that the rules do not name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -21,19 +21,36 @@ from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
+    CodeCompleted,
+    CodeDelta,
+    CodeDone,
+    CodeInProgress,
+    CodeInterpreting,
     ContentPartAdded,
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
     Event,
+    FileSearchCompleted,
+    FileSearchInProgress,
+    FileSearchSearching,
     ImageCompleted,
     ImageGenerating,
     ImageInProgress,
+    McpArgumentsDelta,
+    McpArgumentsDone,
+    McpCallCompleted,
+    McpCallFailed,
+    McpCallInProgress,
+    McpListCompleted,
+    McpListFailed,
+    McpListInProgress,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
     OutputTextDone,
+    PartialImage,
     ReasoningTextDelta,
     ReasoningTextDone,
     RefusalDelta,
@@ -44,10 +61,15 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
     ResponseQueued,
+    StageEvent,
     SummaryPartAdded,
     SummaryPartDone,
     SummaryTextDelta,
     SummaryTextDone,
+    UnknownEvent,
+    WebSearchCompleted,
+    WebSearchInProgress,
+    WebSearchSearching,
     event_type,
 )
 from antiphon.protocol.items import Item, Part
@@ -63,12 +85,12 @@ RULES: Final[dict[str, str]] = {
     "queued_next": "created has status queued only if response.queued is next.",
     "item_index": "A new item's output_index is the number of items before it.",
     "item_id": "Every item has an id of its own.",
-    "item_begin": "An item opens empty and in progress; a call with its name and call_id.",
+    "item_begin": "An item opens empty, unsealed, in progress; a call with its name and call_id.",
     "call_id": "Every call has a call_id of its own.",
     "item_open": "An event inside an item names one that is open, by its id and output_index.",
     "item_same": "An item is done under the id, type and call_id with which it was added.",
     "item_end": "A done item is not in progress any more.",
-    "item_equal": "A done item holds exactly the parts or arguments that were told.",
+    "item_equal": "A done item holds exactly the parts, arguments or code that were told.",
     "prose_alone": "A message or reasoning item is never open beside another item.",
     "close_order": "Items are done in the order of their indexes.",
     "part_index": "A new part's index is the number of parts before it in its item.",
@@ -78,7 +100,8 @@ RULES: Final[dict[str, str]] = {
     "part_order": "added, deltas, text done, part done, one part after the other, then item done.",
     "part_equal": "A done part holds exactly the text and annotations that were told.",
     "text_equal": "A done text is the concatenation of its deltas.",
-    "image_order": "An image is in progress, generating, completed, and then done; or it failed.",
+    "hosted_order": "A hosted item has the stages of its type, and completes with the last.",
+    "preview_index": "partial_image_index counts 0, 1, 2, … in each image.",
     "annotation_index": "annotation_index counts 0, 1, 2, … in each part.",
     "items_done": "Every item is done before the terminal event.",
     "incomplete_item": "Only the last items of an incomplete response, or any of a failed one.",
@@ -95,13 +118,12 @@ _Begin = ResponseCreated | ResponseQueued | ResponseInProgress
 _Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 _Grow = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
 _Say = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
-_CallGrow = ArgumentsDelta | CustomInputDelta
-_CallSay = ArgumentsDone | CustomInputDone
+_CallGrow = ArgumentsDelta | CustomInputDelta | CodeDelta | McpArgumentsDelta
+_CallSay = ArgumentsDone | CustomInputDone | CodeDone | McpArgumentsDone
 _PartAdded = ContentPartAdded | SummaryPartAdded
 _PartDone = ContentPartDone | SummaryPartDone
 _InPart = _Grow | _Say | _PartAdded | _PartDone | AnnotationEvent
-_Image = ImageInProgress | ImageGenerating | ImageCompleted
-_InItem = _InPart | _CallGrow | _CallSay | _Image
+_InItem = _InPart | _CallGrow | _CallSay | StageEvent
 
 _BEFORE: Final[dict[tuple[str, type[Any]], str]] = {
     ("new", ResponseCreated): "created",
@@ -112,15 +134,63 @@ _BEFORE: Final[dict[tuple[str, type[Any]], str]] = {
 
 _OPENS_WITH: Final[dict[str, Item]] = {
     "message": {"role": "assistant", "status": "in_progress", "content": []},
-    "reasoning": {"summary": []},
+    "reasoning": {"summary": [], "encrypted_content": None},
     "function_call": {"status": "in_progress", "arguments": ""},
     "image_generation_call": {"status": "in_progress", "result": None},
+    "web_search_call": {"status": "in_progress"},
+    "file_search_call": {"status": "in_progress", "results": None},
+    "code_interpreter_call": {"status": "in_progress", "code": "", "outputs": None},
+    "mcp_call": {"status": "in_progress", "arguments": "", "output": None, "error": None},
+    "mcp_list_tools": {"tools": [], "error": None},
 }
-_IMAGE_STEPS: Final[dict[tuple[str, type[Any]], str]] = {
-    ("added", ImageInProgress): "in_progress",
-    ("in_progress", ImageGenerating): "generating",
-    ("generating", ImageCompleted): "completed",
+_STAGES: Final[dict[str, dict[tuple[str, type[Any]], str]]] = {
+    "web_search_call": {
+        ("added", WebSearchInProgress): "in_progress",
+        ("in_progress", WebSearchSearching): "searching",
+        ("searching", WebSearchCompleted): "completed",
+    },
+    "file_search_call": {
+        ("added", FileSearchInProgress): "in_progress",
+        ("in_progress", FileSearchSearching): "searching",
+        ("searching", FileSearchCompleted): "completed",
+    },
+    "code_interpreter_call": {
+        ("added", CodeInProgress): "in_progress",
+        ("in_progress", CodeInterpreting): "interpreting",
+        ("interpreting", CodeCompleted): "completed",
+    },
+    "image_generation_call": {
+        ("added", ImageInProgress): "in_progress",
+        ("in_progress", ImageGenerating): "generating",
+        ("generating", PartialImage): "generating",
+        ("generating", ImageCompleted): "completed",
+    },
+    "mcp_call": {
+        ("added", McpCallInProgress): "in_progress",
+        ("in_progress", McpCallCompleted): "completed",
+        ("in_progress", McpCallFailed): "failed",
+    },
+    "mcp_list_tools": {
+        ("added", McpListInProgress): "in_progress",
+        ("in_progress", McpListCompleted): "completed",
+        ("in_progress", McpListFailed): "failed",
+    },
 }
+# The text of a hosted item, which is told while it is in progress.
+_HOSTED_TEXTS: Final = {"code_interpreter_call": "code", "mcp_call": "arguments"}
+# Items that the model itself writes. Hosted and foreign ones are incomplete on their own account.
+_WRITTEN: Final = frozenset(
+    {
+        "message",
+        "reasoning",
+        "function_call",
+        "custom_tool_call",
+        "shell_call",
+        "local_shell_call",
+        "apply_patch_call",
+        "tool_search_call",
+    }
+)
 _ENDS_AS: Final[dict[str, frozenset[str]]] = {
     "completed": frozenset({"completed"}),
     # There is no event for a cancelled response but this one.
@@ -129,6 +199,7 @@ _ENDS_AS: Final[dict[str, frozenset[str]]] = {
 }
 _PROSE: Final = frozenset({"message", "reasoning"})
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_TEXTS: Final = ("arguments", "input", "code")
 _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "message": ("content",),
     "reasoning": ("summary", "content"),
@@ -150,6 +221,8 @@ _REASONING: Final = _Voice("content", "reasoning_text", "text", "content_index")
 _SUMMARY: Final = _Voice("summary", "summary_text", "text", "summary_index")
 _ARGUMENTS: Final = _Voice("arguments", "arguments", "arguments", "")
 _INPUT: Final = _Voice("input", "input", "input", "")
+_CODE: Final = _Voice("code", "code_interpreter_call", "code", "")
+_MCP: Final = _Voice("arguments", "mcp_call", "arguments", "")
 
 _VOICES: Final[dict[type[Any], _Voice]] = {
     OutputTextDelta: _TEXT,
@@ -169,6 +242,10 @@ _VOICES: Final[dict[type[Any], _Voice]] = {
     ArgumentsDone: _ARGUMENTS,
     CustomInputDelta: _INPUT,
     CustomInputDone: _INPUT,
+    CodeDelta: _CODE,
+    CodeDone: _CODE,
+    McpArgumentsDelta: _MCP,
+    McpArgumentsDone: _MCP,
 }
 _HOMES: Final = {
     "output_text": ("message", "content"),
@@ -215,11 +292,15 @@ class _Item:
         self.id = item.get("id")
         self.kind = item.get("type")
         self.call_id = item.get("call_id")
-        self.image = "added"
-        """How far an image has come."""
+        self.added = _copy(item)
+        self.stage = "added"
+        """How far a hosted item has come."""
+        self.previews = 0
         self.lists: dict[str, list[_Part]] = {"content": [], "summary": []}
         if self.kind == "function_call":
             self.lists["arguments"] = [_Part("arguments")]
+        elif self.kind in _HOSTED_TEXTS:
+            self.lists[_HOSTED_TEXTS[self.kind]] = [_Part(self.kind)]
 
 
 class Referee:
@@ -245,9 +326,12 @@ class Referee:
             **dict.fromkeys((ContentPartDone, SummaryPartDone), self._close_part),
             **dict.fromkeys((OutputTextDelta, RefusalDelta, ReasoningTextDelta), self._grow),
             **dict.fromkeys((SummaryTextDelta, ArgumentsDelta, CustomInputDelta), self._grow),
+            **dict.fromkeys((CodeDelta, McpArgumentsDelta), self._grow),
             **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._say),
             **dict.fromkeys((SummaryTextDone, ArgumentsDone, CustomInputDone), self._say),
-            **dict.fromkeys((ImageInProgress, ImageGenerating, ImageCompleted), self._progress),
+            **dict.fromkeys((CodeDone, McpArgumentsDone), self._say),
+            **dict.fromkeys(get_args(StageEvent), self._progress),
+            UnknownEvent: self._check_stranger,
             AnnotationEvent: self._annotate,
             OutputItemAdded: self._add_item,
             OutputItemDone: self._close_item,
@@ -369,7 +453,7 @@ class Referee:
             told = event.item.get(field)
             self._require(told == value, "item_same", f"{field} {told!r} was {value!r}")
         self._check_status(event.item)
-        self._check_image(item, event.item)
+        self._check_hosted(item, event.item)
         self._check_whole(item, event.item)
         del self._open[str(item.id)]
         self._done[item.position] = _copy(event.item)
@@ -383,39 +467,70 @@ class Referee:
 
     def _check_status(self, item: Item) -> None:
         status = item.get("status")
-        if item.get("type") in ("message", "function_call"):
+        kind = item.get("type")
+        if kind in ("message", "function_call"):
             is_final = status in ("completed", "incomplete")
+        elif kind == "image_generation_call":
+            is_final = status in ("completed", "failed")
+        elif kind in _STAGES and kind != "mcp_list_tools":
+            is_final = status in ("completed", "incomplete", "failed")
         else:
             is_final = status != "in_progress"
         self._require(is_final, "item_end", f"status is {status!r}")
 
-    def _progress(self, event: _Image) -> None:
+    def _progress(self, event: StageEvent) -> None:
         item = self._item_of(event)
         if item is None:
             return
-        step = _IMAGE_STEPS.get((item.image, type(event)))
-        is_due = step is not None and item.kind == "image_generation_call"
-        self._require(is_due, "image_order", f"came while the {item.kind} was {item.image}")
-        item.image = step or item.image
+        stage = _STAGES.get(str(item.kind), {}).get((item.stage, type(event)))
+        self._require(stage, "hosted_order", f"came while the {item.kind} was {item.stage}")
+        item.stage = stage or item.stage
+        if isinstance(event, PartialImage):
+            index, due = event.partial_image_index, item.previews
+            self._require(index == due, "preview_index", f"{index} where {due} was due")
+            item.previews += 1
 
-    def _check_image(self, item: _Item, told: Item) -> None:
-        if item.kind != "image_generation_call":
+    def _check_hosted(self, item: _Item, told: Item) -> None:
+        """Check that the item ends as its last stage says.
+
+        One whose end was lost after that stage may be incomplete, or have an error.
+        """
+        if item.kind == "mcp_approval_request":
+            self._require(told == item.added, "item_equal", "the request is not what was told")
+        if item.kind not in _STAGES:
             return
-        status, result = told.get("status"), told.get("result")
-        self._require(isinstance(result, str), "item_end", "the image has no result")
-        is_due = status == "failed" or (status, item.image) == ("completed", "completed")
-        self._require(is_due, "image_order", f"done as {status} while it was {item.image}")
+        if item.kind == "image_generation_call":
+            self._require(isinstance(told.get("result"), str), "item_end", "it has no result")
+        status = told.get("status")
+        if item.kind == "mcp_list_tools":
+            status = "lost" if told.get("error") else "completed"
+        can_fail = item.kind in ("mcp_call", "mcp_list_tools")
+        is_due = {
+            "completed": item.stage == "completed",
+            "failed": not can_fail or item.stage == "failed",
+            "lost": item.stage in ("completed", "failed"),
+        }.get(str(status), item.stage != "failed")
+        self._require(is_due, "hosted_order", f"done as {status} while it was {item.stage}")
+
+    def _check_stranger(self, event: UnknownEvent) -> None:
+        """Check the place of an event that is not in the grammar, if it names an item."""
+        item_id, index = event.fields.get("item_id"), event.fields.get("output_index")
+        if item_id is None or index is None:
+            return
+        item = self._open.get(str(item_id))
+        is_open = item is not None and item.index == index
+        self._require(is_open, "item_open", f"{item_id} is not open at {index}")
 
     def _check_whole(self, item: _Item, told: Item) -> None:
         for name, parts in item.lists.items():
-            closed = "said" if name in ("arguments", "input") else "closed"
+            closed = "said" if name in _TEXTS else "closed"
             for part in parts:
                 self._require(part.state == closed, "part_order", f"a part of {name} is open")
         for name in _LISTS.get(str(item.kind), ()):
             parts_told = [part.whole for part in item.lists[name] if part.state == "closed"]
             is_equal = (told.get(name) or []) == parts_told
             self._require(is_equal, "item_equal", f"{name} is not what was told")
-        for name in ("arguments", "input"):
+        for name in _TEXTS:
             for part in item.lists.get(name, ()):
                 is_equal = part.state != "said" or told.get(name) == part.text
                 self._require(is_equal, "item_equal", f"{name} is not what was told")
@@ -456,6 +571,8 @@ class Referee:
         if part is None:
             self._object("part_open", f"item {item.id} has no such part")
             return None
+        is_due = item.kind not in _HOSTED_TEXTS or item.stage == "in_progress"
+        self._require(is_due, "hosted_order", f"came while the {item.kind} was {item.stage}")
         state = _PART_STEPS.get((part.state, step))
         if state is None:
             self._object("part_order", f"came while the part was {part.state}")
@@ -534,11 +651,12 @@ class Referee:
             self._require(does_fit, "terminal_state", f"{field} does not fit")
 
     def _check_incomplete(self, status: str) -> None:
-        cut = [n for n, item in self._done.items() if item.get("status") == "incomplete"]
+        written = sorted(n for n, item in self._done.items() if item.get("type") in _WRITTEN)
+        cut = [n for n in written if self._done[n].get("status") == "incomplete"]
         if not cut or status == "failed":
             return
         # The specification speaks of one; several calls may have been open together.
-        is_last = sorted(cut) == sorted(self._done)[-len(cut) :]
+        is_last = cut == written[-len(cut) :]
         may_be_cut = status in _ENDS_AS["incomplete"]
         self._require(may_be_cut and is_last, "incomplete_item", f"incomplete items at {cut}")
 

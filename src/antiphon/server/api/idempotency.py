@@ -39,7 +39,7 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.run.sinks import EventSink
 from antiphon.protocol.errors import Conflict, StoreUnavailable
 from antiphon.protocol.events import Event
-from antiphon.protocol.machines.replay import tell_response
+from antiphon.protocol.machines.replay import replay_response
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import DONE_STATUSES, Response
 from antiphon.server.api.recent import Recent, Recently
@@ -118,7 +118,7 @@ class First(msgspec.Struct, frozen=True):
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """Yield its events from the start, live if it is still running."""
         if not self._is_stored:
-            yield tell_response(self.response)
+            yield replay_response(self.response)
             return
         async with aclosing(self._engine.follow(self._owner, self.response.id)) as batches:
             async for batch in batches:
