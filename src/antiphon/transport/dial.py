@@ -1,4 +1,4 @@
-"""How is a connection opened? Look the name up, connect to an address, secure the line.
+"""How is a connection opened? Look the name up, connect to an address, secure the connection.
 
 Addresses are tried as RFC 8305 wants it (happy eyeballs). Every socket is made by the caller's
 `open_socket`, which judges the address it is for: this is where the egress guard stands. A
@@ -12,7 +12,6 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -32,6 +31,8 @@ NAME_SECONDS: Final = 10.0
 
 _MAX_NAMES: Final = 256
 _NEXT_ADDRESS_SECONDS: Final = 0.25
+# By the variables that name the certificates.
+_contexts: Final[dict[tuple[str | None, str | None], ssl.SSLContext]] = {}
 
 
 class Dialler:
@@ -108,14 +109,15 @@ def _read_address(host: str, port: int) -> AddressInfo | None:
 
 async def _tls_context() -> ssl.SSLContext:
     """Return the settings of TLS. Reading all the certificates takes too long for the loop."""
-    return await asyncio.to_thread(
-        _make_context, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    )
+    sources = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    context = _contexts.get(sources)
+    if context is None:
+        context = _contexts[sources] = await asyncio.to_thread(_make_context)
+    return context
 
 
-@lru_cache(maxsize=4)
-def _make_context(_file: str | None, _directory: str | None) -> ssl.SSLContext:
-    """Return a context with the certificates of the system, or of these two variables."""
+def _make_context() -> ssl.SSLContext:
+    """Return a context with the certificates of the system, or of the two variables."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -86,7 +86,7 @@ class Pool:
     def _close_old(self) -> None:
         """Close what was idle for too long, and look again when the next one may be too old."""
         oldest = self._loop.time() - IDLE_SECONDS
-        for idle in self._idle.values():
+        for idle in list(self._idle.values()):
             for connection, since in list(idle.items()):
                 if since > oldest:
                     break
