@@ -10,9 +10,10 @@ import pytest
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.config import Provider, Settings, UpstreamLimits
+from antiphon.gateway.config import Provider, Settings
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import build, read_sources
+from tests.transport.raw import Connection, Request, raw_server, reply
 
 _URL = "http://127.0.0.1:9/v1"
 
@@ -90,9 +91,27 @@ async def test_each_wire_is_built_into_its_backend() -> None:
         providers={"a": Provider(base_url=_URL), "b": Provider(wire_api="scripted")}
     )
     first, second = (
-        build(source, UpstreamLimits(), Breaker(time.monotonic))
-        for source in read_sources(settings, {})
+        build(source, settings, Breaker(time.monotonic)) for source in read_sources(settings, {})
     )
     assert isinstance(first, ChatBackend)
     assert isinstance(second, ScriptedBackend)
     await first.close()
+
+
+@pytest.mark.parametrize("use_proxies", [False, True])
+async def test_upstreams_are_reached_through_a_proxy_only_if_that_is_set(
+    use_proxies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(_: Request, connection: Connection) -> None:
+        await connection.write(reply(b'{"data":[{"id":"m"}]}'))
+
+    async with raw_server(answer) as upstream, raw_server(answer) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        settings = Settings(upstream=f"{upstream.url}/v1", use_proxies=use_proxies)
+        (source,) = read_sources(settings, {})
+        backend = build(source, settings, Breaker(time.monotonic))
+        assert [model.id for model in await backend.models()] == ["m"]
+        await backend.close()
+    assert [len(upstream.requests), len(proxy.requests)] == ([0, 1] if use_proxies else [1, 0])

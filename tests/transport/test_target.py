@@ -8,7 +8,8 @@ import pytest
 
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import HttpClient, Secret
-from antiphon.transport.target import BadUrl, Target, Targets
+from antiphon.transport.proxy import BadUrl
+from antiphon.transport.target import Target, Targets
 from tests.transport.raw import Connection, Request, raw_server, reply
 
 

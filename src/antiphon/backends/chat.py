@@ -58,8 +58,9 @@ _NOBODY: Final = _Nobody()
 class ChatBackend:
     """Any server that speaks `POST {base_url}/chat/completions`.
 
-    `profile` says what the server takes; without one it is guessed from the URL. `name` is the
-    provider's, for the log and the breaker. `jitter` and `sleep` are there for tests.
+    `profile` says what the server takes; without one it is guessed from the URL. `proxies`
+    allows those of the environment. `name` is the provider's, for the log and the breaker.
+    `jitter` and `sleep` are there for tests.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ChatBackend:
         profile: Profile | str | None = None,
         limits: Limits | None = None,
         headers: Mapping[str, str] | None = None,
+        proxies: bool = False,
         name: str = "upstream",
         breaker: Breaker | None = None,
         jitter: Callable[[], float] = random.random,
@@ -82,7 +84,7 @@ class ChatBackend:
         self._profile = (
             profile if isinstance(profile, Profile) else profile_for(profile or base_url)
         )
-        self._client = HttpClient(key=key, headers=headers, limits=limits)
+        self._client = HttpClient(key=key, headers=headers, limits=limits, proxies=proxies)
         self._name = name
         self._breaker = breaker or Breaker(time.monotonic)
         self._jitter = jitter

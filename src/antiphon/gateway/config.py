@@ -97,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     upstream: str | None = None
     upstream_key_env: str | None = None
     profile: str | None = None
+    use_proxies: bool = False
+    """Whether upstreams are reached through the proxies that the environment names."""
     local_model: str | None = None
     """A GGUF file to serve in this process: a path, or `hf:OWNER/REPO/FILE.gguf`."""
     default_model: str | None = None

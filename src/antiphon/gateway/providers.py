@@ -18,7 +18,7 @@ import msgspec
 from antiphon.backends.base import Backend
 from antiphon.backends.breaker import Breaker
 from antiphon.gateway.address import read_base_url
-from antiphon.gateway.config import Provider, Settings, UpstreamLimits
+from antiphon.gateway.config import Provider, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.routing.catalog import Catalog
 from antiphon.transport.secret import Secret
@@ -63,7 +63,7 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
     return sources or [_read_embedded(_EMBEDDED, Provider(wire_api="local"))]
 
 
-def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
+def build(source: Source, settings: Settings, breaker: Breaker) -> Backend:
     """Return a backend for the source, connected to nothing yet."""
     provider = source.provider
     match provider.wire_api:
@@ -74,7 +74,8 @@ def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
                 source.base_url,
                 key=source.key,
                 profile=provider.profile,
-                limits=limits,
+                limits=settings.upstream_limits,
+                proxies=settings.use_proxies,
                 name=source.name,
                 breaker=breaker,
             )
@@ -94,7 +95,7 @@ def build(source: Source, limits: UpstreamLimits, breaker: Breaker) -> Backend:
 def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
     """Return the catalog of all sources, connected to nothing yet. Each process has its own."""
     breaker = Breaker(time.monotonic)
-    backends = {source.name: build(source, settings.upstream_limits, breaker) for source in sources}
+    backends = {source.name: build(source, settings, breaker) for source in sources}
     return Catalog(
         backends,
         time.monotonic,

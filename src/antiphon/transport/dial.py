@@ -19,6 +19,7 @@ from aiohappyeyeballs import start_connection
 
 from antiphon.transport.connection import Connection
 from antiphon.transport.egress import AddressInfo
+from antiphon.transport.proxy import open_tunnel
 from antiphon.transport.target import Key
 
 __all__ = ["NAME_SECONDS", "Dialler", "OpenSocket"]
@@ -45,7 +46,8 @@ class Dialler:
 
     async def dial(self, key: Key, make: Callable[[], Connection]) -> Connection:
         """Return an open connection, made by `make`. Raise OSError if that fails."""
-        addresses = await self._look_up(key.host, key.port)
+        first = key.proxy or key
+        addresses = await self._look_up(first.host, first.port)
         context = await _tls_context() if key.is_secure else None
         opened = await start_connection(
             addresses,
@@ -54,6 +56,8 @@ class Dialler:
             socket_factory=self._open_socket,
         )
         try:
+            if key.proxy is not None and key.is_secure:
+                await open_tunnel(opened, key.proxy, key.host, key.port)
             _, connection = await self._loop.create_connection(
                 make,
                 sock=opened,

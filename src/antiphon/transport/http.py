@@ -1,8 +1,8 @@
 """The HTTP client: send a request, get the head of the answer, read the body.
 
 Bodies are requested and taken as they are, never decompressed, so that a size limit counts what
-is really kept in memory. Redirects are not followed, cookies not kept, proxies of the environment
-not used. HTTP/1.1 only.
+is really kept in memory. Redirects are not followed, cookies not kept, and proxies of the
+environment not used unless `proxies` is set. HTTP/1.1 only.
 
 Every fault becomes a BackendError, except that we ran out of file descriptors, which is
 OutOfFiles. A reused connection that breaks before the first byte of the answer is not an error
@@ -31,8 +31,9 @@ from antiphon.transport.connection import Connection, reason
 from antiphon.transport.dial import Dialler, OpenSocket
 from antiphon.transport.exchange import PIECE, Exchange, Head, StaleConnection
 from antiphon.transport.pool import Pool
+from antiphon.transport.proxy import BadUrl, ProxyFault
 from antiphon.transport.secret import Secret
-from antiphon.transport.target import BadUrl, Key, Targets
+from antiphon.transport.target import Key, Targets
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
 
@@ -76,7 +77,8 @@ class HttpClient:
     """Connections to peers, kept and used again. It belongs to the event loop it is used in.
 
     `key` is called before each request if it is a function. `open_socket` makes the socket for
-    an address and may refuse to: see `egress`.
+    an address and may refuse to: see `egress`. It cannot be combined with `proxies`, because a
+    proxy connects to addresses that are not checked here.
     """
 
     def __init__(
@@ -86,7 +88,10 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         open_socket: OpenSocket | None = None,
+        proxies: bool = False,
     ) -> None:
+        if proxies and open_socket is not None:
+            raise ValueError("a client with a guard for addresses must not use proxies")
         self.limits: Final = limits or Limits()
         self._open_socket = open_socket
         # Names in lower case, so that the spelling does not matter: those of the caller win.
@@ -96,7 +101,7 @@ class HttpClient:
             own["Authorization"] = f"Bearer {key.reveal()}"
         self._ask_for_key = None if isinstance(key, Secret) else key
         self._keys: deque[Secret] = deque([key] if isinstance(key, Secret) else [], _KNOWN_KEYS)
-        self._targets = Targets(own)
+        self._targets = Targets(own, proxies=proxies)
         self._is_closed = False
         self._pool: Pool | None = None
         self._dialler: Dialler | None = None
@@ -190,7 +195,7 @@ class HttpClient:
             async with asyncio.timeout(self.limits.connect):
                 connection = await self._dialler.dial(key, partial(pool.make, key))
         except (OSError, RuntimeError, UnicodeError) as error:
-            raise _unreachable(url, error) from error
+            raise _unreachable(url, error, has_proxy=key.proxy is not None) from error
         pool.add(connection)
         if self._is_closed:
             connection.hang_up()
@@ -247,12 +252,14 @@ def _check_encoding(exchange: Exchange) -> None:
     )
 
 
-def _unreachable(url: str, error: Exception) -> AntiphonError:
+def _unreachable(url: str, error: Exception, *, has_proxy: bool = False) -> AntiphonError:
     if _is_out_of_files(error):
         return OutOfFiles()
     host = "/".join(url.split("/", 3)[:3]).rpartition("@")[2]
+    way = " through the proxy" if has_proxy else ""
     return BackendError(
-        f"the upstream at {host} cannot be reached: {_reason(error)}", code="upstream_unreachable"
+        f"the upstream at {host} cannot be reached{way}: {_reason(error)}",
+        code="upstream_unreachable",
     )
 
 
@@ -277,7 +284,7 @@ def _late() -> BackendError:
 def _reason(error: Exception) -> str:
     """Return why there is no connection in a few words, without addresses of ours."""
     match error:
-        case BadUrl():
+        case BadUrl() | ProxyFault():
             return str(error)
         case TimeoutError():
             return "no connection in time"

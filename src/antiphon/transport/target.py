@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from yarl import URL
 
+from antiphon.transport.proxy import BadUrl, Proxy, find_proxy
+
 __all__ = ["BadUrl", "Key", "Target", "Targets"]
 
 _MAX_TARGETS: Final = 64
@@ -22,31 +24,38 @@ _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
-class BadUrl(ValueError):
-    """A URL without a host, with an invalid port, or that cannot be parsed."""
-
-
 class Key(NamedTuple):
     """Requests with the same key can use the same connection."""
 
     is_secure: bool
     host: str
     port: int
+    proxy: Proxy | None = None
 
 
 class Target:
-    """Where a request goes, and how its head begins. `headers` go with every request to it."""
+    """Where a request goes, and how its head begins. `headers` go with every request to it.
+
+    With `proxies` it may go through a proxy that the environment names.
+    """
 
     __slots__ = ("_has_user", "_lines", "_lines_with_body", "_path", "key")
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], *, proxies: bool = False) -> None:
         parsed = _parse(url)
-        if not parsed.raw_host or parsed.port is None:
+        host, port, is_secure = parsed.raw_host, parsed.port, parsed.scheme == "https"
+        if not host or port is None:
             raise BadUrl("the URL has no host")
-        self.key: Final = Key(parsed.scheme == "https", parsed.raw_host, parsed.port)
-        self._path: Final = _checked(parsed.raw_path_qs)
+        proxy = find_proxy(is_secure=is_secure, host=host, port=port) if proxies else None
+        self.key: Final = Key(is_secure, host, port, proxy)
         self._has_user: Final = bool(parsed.user or parsed.password)
         own = {"Host": parsed.host_port_subcomponent or "", "Accept": "*/*"}
+        path = parsed.raw_path_qs
+        if proxy is not None and not is_secure:  # there is no tunnel: the proxy reads this
+            path = f"http://{own['Host']}{path}"
+            if proxy.sign_in is not None:
+                own["Proxy-Authorization"] = proxy.sign_in.reveal()
+        self._path: Final = _checked(path)
         self._lines: Final = {**_lines(own), **self._check(_lines(headers))}
         if self._has_user:
             self._lines.update(_sign_in(parsed.user or "", parsed.password or ""))
@@ -74,13 +83,16 @@ class Target:
 class Targets:
     """The targets of the URLs that were used last. `headers` go with every request."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
+    def __init__(self, headers: Mapping[str, str], *, proxies: bool = False) -> None:
         self._headers = headers
+        self._proxies = proxies
         self._targets: dict[str, Target] = {}
 
     def find(self, url: str) -> Target:
         """Return the target of a URL. Raise BadUrl if it has none."""
-        target = self._targets.pop(url, None) or Target(url, self._headers)
+        target = self._targets.pop(url, None)
+        if target is None:
+            target = Target(url, self._headers, proxies=self._proxies)
         self._targets[url] = target  # now the last one
         if len(self._targets) > _MAX_TARGETS:
             del self._targets[next(iter(self._targets))]
