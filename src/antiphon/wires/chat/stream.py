@@ -32,7 +32,6 @@ from antiphon.protocol.deltas import (
     Stopped,
     StopReason,
     SummaryGrew,
-    TextGrew,
     TierUsed,
     UsageKnown,
 )
@@ -312,12 +311,14 @@ class ChatStream:
     def _grow_run(self, texts: list[str]) -> None:
         """Take several texts of a channel; as one, where nothing looks at what they say."""
         size = len(texts[0]) if len(texts) == 1 else sum(map(len, texts))
-        if self._run.channel == "text" and self._text.is_plain and size <= self._room:
-            self._room -= size
-            self._out += [TextGrew(text) for text in texts if text]
-        else:
-            for text in texts:
-                self._grow(self._run.channel, text)
+        if self._run.channel == "text" and size <= self._room and not self._is_mending:
+            passed = self._text.pass_on(texts)
+            if passed is not None:
+                self._room -= size
+                self._out += passed
+                return
+        for text in texts:
+            self._grow(self._run.channel, text)
 
     def _grow_parts(self, parts: object) -> None:
         """Take content in parts, as Mistral sends it."""

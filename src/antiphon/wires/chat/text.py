@@ -14,6 +14,7 @@ from typing import Any
 
 from antiphon.protocol.deltas import Delta, TextGrew
 from antiphon.wires.chat.recover.finder import CallFinder
+from antiphon.wires.chat.recover.forms import BEGINNINGS, LOOK_BACK
 from antiphon.wires.chat.think import ThinkSplitter
 
 __all__ = ["AnswerText"]
@@ -27,10 +28,18 @@ class AnswerText:
         self._finder = CallFinder(names) if names else None
         self._tokens: list[dict[str, Any]] = []
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether all that follows is told as it comes, piece by piece."""
-        return self._think is None and self._finder is None and not self._tokens
+    def pass_on(self, texts: list[str]) -> list[Delta] | None:
+        """Return pieces in which nothing but text can be, or None if they are to be fed."""
+        if self._think is not None or self._tokens:
+            return None
+        finder = self._finder
+        if finder is not None:
+            whole = texts[0] if len(texts) == 1 else "".join(texts)
+            # White space may stand before a call.
+            if not finder.is_idle or whole[-1:].isspace() or BEGINNINGS.search(whole) is not None:
+                return None
+            finder.before = (finder.before + whole[-LOOK_BACK:])[-LOOK_BACK:]
+        return [TextGrew(text) for text in texts if text]
 
     def note_tokens(self, tokens: Iterable[dict[str, Any]]) -> None:
         """Take the tokens of the piece that comes next, with their logprobs."""

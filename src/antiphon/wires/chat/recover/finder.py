@@ -58,7 +58,10 @@ class CallFinder:
         self._code: _CodeBlock | None = None
         self._out: list[_Said] = []
         self._text: list[str] = []
-        self._before = "\n"
+        self.before = "\n"
+        """The end of the text so far: it decides whether a call may begin here."""
+        self.is_idle = True
+        """Whether nothing waits: text in which no call can begin may pass by, into `before`."""
         # White space that waits: before the last calls, and since them or since the last text.
         self._gap = ""
         self._space = ""
@@ -106,7 +109,7 @@ class CallFinder:
             at = match.start()
             before = text[max(begin, at - LOOK_BACK) : at]
             if at - begin < LOOK_BACK:
-                before = (self._before + before)[-LOOK_BACK:]
+                before = (self.before + before)[-LOOK_BACK:]
             form = form_at(match[0], before)
             if form is not None and self._next_key - self._first_key < _MAX_CALLS:
                 self._say(text[begin:at])
@@ -152,7 +155,7 @@ class CallFinder:
     def _say(self, text: str) -> None:
         if not text:
             return
-        self._before = (self._before + text[-LOOK_BACK:])[-LOOK_BACK:]
+        self.before = (self.before + text[-LOOK_BACK:])[-LOOK_BACK:]
         body = text.rstrip()
         if body:
             self._say_space()
@@ -173,7 +176,7 @@ class CallFinder:
             self._gap = self._space
         self._space = ""
         self._is_after_call = True
-        self._before = "\n"
+        self.before = "\n"
         self._flush_text()
         for call in held.take_calls():
             key = self._next_key
@@ -190,13 +193,15 @@ class CallFinder:
         if self._is_after_call:
             self._gap = self._space = ""
         self._say_space()
-        self._before = "\n"
+        self.before = "\n"
         self._code = None
         return self._give()
 
     def _give(self) -> list[_Said]:
         self._flush_text()
         out, self._out = self._out, []
+        waits = self._held or self._code or self._space or self._gap or self._is_after_call
+        self.is_idle = not waits
         return out
 
 
