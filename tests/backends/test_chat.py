@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from antiphon.backends import chat
-from antiphon.backends.base import Backend, ModelInfo
+from antiphon.backends.base import Backend, DeltaRefused, ModelInfo
 from antiphon.backends.chat import ChatBackend
 from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
@@ -22,6 +21,7 @@ from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.faults import Cut
 from antiphon.transport.http import Limits, Secret
 from antiphon.wires.chat.profiles import Profile
+from tests.playing import Collected, play_into, said
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
 
 EVENTS = head("text/event-stream")
@@ -81,17 +81,15 @@ def backend_for(server: RawServer, naps: Naps | None = None, **settings: Any) ->
 
 async def ask(backend: ChatBackend, **fields: Any) -> tuple[list[Delta], BackendError | None]:
     """Return all that the model said, and how it failed if it did. Closes the backend."""
-    said: list[Delta] = []
+    sink = Collected()
     try:
-        async with aclosing(backend.stream(plan(**fields))) as batches:
-            async for batch in batches:
-                assert batch
-                said += batch
+        await play_into(sink, backend, plan(**fields))
     except BackendError as error:
-        return said, error
+        return sink.deltas, error
     finally:
         await backend.close()
-    return said, None
+    assert all(sink.batches)
+    return sink.deltas, None
 
 
 async def answer_to(*answers: bytes, **fields: Any) -> tuple[list[Delta], BackendError | None]:
@@ -121,30 +119,25 @@ async def test_a_plan_is_posted_and_the_answer_streamed() -> None:
 async def test_what_cannot_be_honoured_is_said_before_anything_is_sent() -> None:
     async with raw_server(Answers(WHOLE)) as server:
         backend = backend_for(server)
-        async with aclosing(backend.stream(plan(extra={"moderation": {}}))) as batches:
-            first: Sequence[Delta] = await anext(batches)
-            assert first == [Degraded("moderation: this backend cannot send it")]
-            assert server.requests == []
+        opened = await backend.open(plan(extra={"moderation": {}}))
+        assert list(opened.degraded) == ["moderation: this backend cannot send it"]
         await backend.close()
         assert server.requests == []
 
 
 async def test_each_read_of_the_wire_is_one_batch() -> None:
-    taken = asyncio.Event()
+    sink = Collected()
 
     async def tell(_: Request, connection: Connection) -> None:
         await connection.write(EVENTS + chunk(event(content="a") + event(content="b")))
-        await taken.wait()
+        await sink.has_more.wait()
         await connection.write(chunk(event("stop") + DONE) + LAST)
 
-    batches = []
     async with raw_server(tell) as server:
         backend = backend_for(server)
-        async for batch in backend.stream(plan()):
-            batches.append(list(batch))
-            taken.set()
+        await play_into(sink, backend, plan())
         await backend.close()
-    assert batches == [[TextGrew("a"), TextGrew("b")], [Stopped("stop")]]
+    assert sink.batches == [[TextGrew("a"), TextGrew("b")], [Stopped("stop")]]
 
 
 async def test_the_connection_is_kept_after_an_answer() -> None:
@@ -158,7 +151,7 @@ async def test_the_connection_is_kept_after_an_answer() -> None:
     async with raw_server(tell) as server:
         backend = backend_for(server)
         for _ in range(3):
-            assert [delta async for batch in backend.stream(plan()) for delta in batch] == SAID
+            assert await said(backend, plan()) == SAID
         await backend.close()
     assert server.connections == 1
 
@@ -409,7 +402,7 @@ async def test_cancelling_hangs_up_at_once(stream: bool, begun: bool) -> None:
             await task
 
 
-async def test_closing_the_generator_hangs_up_at_once() -> None:
+async def test_cancelling_after_the_first_text_hangs_up_at_once() -> None:
     async def go_on(_: Request, connection: Connection) -> None:
         await connection.write(EVENTS + chunk(event(content="Hi")))
         await connection.until_closed()
@@ -417,9 +410,11 @@ async def test_closing_the_generator_hangs_up_at_once() -> None:
 
     async with raw_server(go_on) as server:
         backend = backend_for(server)
-        batches = backend.stream(plan())
-        assert list(await anext(batches)) == [TextGrew("Hi")]
-        await batches.aclose()
+        sink = Collected()
+        playing = asyncio.create_task(play_into(sink, backend, plan()))
+        await sink.has_more.wait()
+        assert sink.deltas == [TextGrew("Hi")]
+        playing.cancel()
         await asyncio.wait_for(server.closed.wait(), 60)
         await backend.close()
 
@@ -503,17 +498,16 @@ async def test_half_a_call_that_was_to_be_json_is_not_lost_when_the_upstream_bre
     )
     plan = make_plan(request, check_request(request), request.items, "m")
     script = Script(text=['{"name":', '"f","arg'], faults=[Cut(after=2)])
-    deltas: list[Delta] = []
+    sink = Collected()
     async with ScriptedUpstream(script) as upstream:
         backend = ChatBackend(upstream.base_url, profile="llamacpp")
         with pytest.raises(BackendError):
-            async for batch in backend.stream(plan):
-                deltas += batch
+            await play_into(sink, backend, plan)
         await backend.close()
 
-    said = "".join(delta.text for delta in deltas if isinstance(delta, TextGrew))
-    assert said
-    assert '{"name":"f","arg'.startswith(said)
+    text = "".join(delta.text for delta in sink.deltas if isinstance(delta, TextGrew))
+    assert text
+    assert '{"name":"f","arg'.startswith(text)
 
 
 async def test_a_call_left_in_the_text_is_text_where_no_tool_may_be_called() -> None:
@@ -525,33 +519,11 @@ async def test_a_call_left_in_the_text_is_text_where_no_tool_may_be_called() -> 
         for choice in ("auto", "none"):
             request = read_request(body | {"tool_choice": choice})
             plan = make_plan(request, check_request(request), request.items, "m")
-            deltas = [delta async for batch in backend.stream(plan) for delta in batch]
+            deltas = await said(backend, plan)
             found[choice] = "".join(one.text for one in deltas if isinstance(one, TextGrew))
         await backend.close()
 
     assert found == {"auto": "", "none": text}
-
-
-class Listening:
-    """Hears what happens, and takes what it wants."""
-
-    def __init__(self, *wants: bool) -> None:
-        self.asked = 0
-        self.offered: list[Sequence[Delta]] = []
-        self.taken: list[Delta] = []
-        self.hears = asyncio.Event()
-        self._wants = list(wants)
-
-    def note_asked(self) -> None:
-        self.asked += 1
-
-    def take(self, batch: Sequence[Delta]) -> bool:
-        self.offered.append(batch)
-        wants = self._wants.pop(0) if self._wants else True
-        if wants:
-            self.taken += batch
-            self.hears.set()
-        return wants
 
 
 class Paced:
@@ -570,62 +542,32 @@ class Paced:
         await connection.write(chunk(event("stop") + DONE) + LAST)
 
 
-async def test_a_listener_is_offered_what_comes_and_what_it_leaves_is_yielded_in_order() -> None:
-    # The first may be here before anybody waits for it; it is not offered then.
-    paced, listener = Paced(*"abcdef"), Listening(False, True, False, True, True)
+async def test_what_comes_is_pushed_in_order_and_a_sink_that_is_behind_is_awaited() -> None:
+    paced, sink = Paced(*"abcdef"), Collected(True, False, True, False, True)
     async with asyncio.timeout(30), raw_server(paced) as server:
         backend = backend_for(server)
-        said: list[Delta] = []
-
-        async def read() -> None:
-            async with aclosing(backend.stream_to(plan(stream=True), listener)) as batches:
-                async for batch in batches:
-                    said.extend(batch)
-                    listener.hears.set()
-
-        reading = asyncio.create_task(read())
+        playing = asyncio.create_task(play_into(sink, backend, plan(stream=True)))
         for gate in paced.gates:
+            sink.has_more.clear()
             gate.set()
-            await listener.hears.wait()
-            listener.hears.clear()
-        await reading
+            await sink.has_more.wait()
+        await playing
         await backend.close()
-    assert listener.asked == 1
-    assert len(listener.offered) >= 5
-    left = [batch for batch in listener.offered if batch[0] not in listener.taken]
-    assert len(left) == 2
-    assert said[-1] == Stopped("stop")
-    told = [delta.text for delta in (*said, *listener.taken) if isinstance(delta, TextGrew)]
-    assert sorted(told) == list("abcdef")
-    assert [d.text for d in said if isinstance(d, TextGrew)] == sorted(
-        set(told) - {delta.text for delta in listener.taken if isinstance(delta, TextGrew)}
-    )
+    assert sink.deltas == [*map(TextGrew, "abcdef"), Stopped("stop")]
+    assert sink.waited == 3
 
 
-async def test_a_listener_hears_of_every_attempt_and_never_of_the_end() -> None:
-    listener = Listening()
-    async with raw_server(Answers(b"", WHOLE)) as server:
-        backend = backend_for(server)
-        async with aclosing(backend.stream_to(plan(stream=True), listener)) as batches:
-            said = [delta async for batch in batches for delta in batch]
-        await backend.close()
-    assert listener.asked == 2
-    assert said == SAID
-
-
-async def test_what_breaks_a_listener_breaks_the_stream() -> None:
-    class Broken(Listening):
-        def take(self, batch: Sequence[Delta]) -> bool:
+async def test_what_breaks_a_sink_breaks_the_stream() -> None:
+    class Broken(Collected):
+        def push(self, batch: Sequence[Delta]) -> bool:
             raise ZeroDivisionError
 
     paced = Paced("a", "b")
     async with asyncio.timeout(30), raw_server(paced) as server:
         backend = backend_for(server)
         paced.gates[0].set()
-        async with aclosing(backend.stream_to(plan(stream=True), Broken())) as batches:
-            with pytest.raises(ZeroDivisionError):
-                async for _ in batches:
-                    asyncio.get_running_loop().call_soon(paced.gates[1].set)
+        with pytest.raises(ZeroDivisionError):
+            await play_into(Broken(), backend, plan(stream=True))
         await backend.close()
 
 
@@ -633,44 +575,69 @@ async def test_a_reason_that_comes_by_itself_ends_the_wait_for_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chat, "_AFTERWORD", 0.01)
-    listener = Listening()
+    sink = Collected()
 
     async def script(_: Request, connection: Connection) -> None:
         await connection.write(EVENTS + chunk(event(content="a")))
-        await listener.hears.wait()
+        await sink.has_more.wait()
         await connection.write(chunk(event("stop")))
         await connection.until_closed()
 
     async with asyncio.timeout(30), raw_server(script) as server:
         backend = backend_for(server, limits=Limits(idle=1000.0))
-        said: list[Delta] = []
-        async with aclosing(backend.stream_to(plan(stream=True), listener)) as batches:
-            async for batch in batches:
-                said += batch
-                asyncio.get_running_loop().call_soon(listener.hears.set)
+        await play_into(sink, backend, plan(stream=True))
         await backend.close()
-    assert [*listener.taken, *said] == [TextGrew("a"), Stopped("stop")]
+    assert sink.deltas == [TextGrew("a"), Stopped("stop")]
 
 
-async def test_a_listener_that_refuses_ends_the_stream_there() -> None:
-    """What was held back is not told after that: it is no fault of the upstream's."""
+async def test_a_sink_that_refuses_ends_the_stream_there() -> None:
+    """Held text is not pushed after that: this is not a fault of the upstream."""
 
-    class Refusing(Listening):
-        def take(self, batch: Sequence[Delta]) -> bool:
-            raise BackendError("no such call", code="bad")
+    class Refusing(Collected):
+        def push(self, batch: Sequence[Delta]) -> bool:
+            if self.batches:
+                raise DeltaRefused(BackendError("no such call", code="bad"))
+            return super().push(batch)
 
-    paced = Paced("a", "b<thi")
+    paced, sink = Paced("a", "b<thi"), Refusing()
     async with asyncio.timeout(30), raw_server(paced) as server:
         backend = backend_for(server)
         paced.gates[0].set()
-        said: list[Delta] = []
-        with pytest.raises(BackendError, match="no such call"):
-            async with aclosing(backend.stream_to(plan(stream=True), Refusing())) as batches:
-                async for batch in batches:
-                    said += batch
-                    asyncio.get_running_loop().call_soon(paced.gates[1].set)
+        playing = asyncio.create_task(play_into(sink, backend, plan(stream=True)))
+        await sink.has_more.wait()
+        paced.gates[1].set()
+        with pytest.raises(DeltaRefused, match="no such call"):
+            await playing
         await backend.close()
-    assert TextGrew("<thi") not in said
+    assert sink.deltas == [TextGrew("a")]
+
+
+async def test_a_sink_is_awaited_although_the_wire_has_broken_meanwhile() -> None:
+    """Text that was pushed, but not waited for, would be lost with the fault."""
+    order: list[str] = []
+
+    class Slow(Collected):
+        def push(self, batch: Sequence[Delta]) -> bool:
+            order.append("push")
+            connections[-1].reset()
+            return False
+
+        async def drained(self) -> None:
+            order.append("drained")
+
+    connections: list[Connection] = []
+
+    async def script(_: Request, connection: Connection) -> None:
+        connections.append(connection)
+        await connection.write(EVENTS + chunk(event(content="a")))
+        await connection.until_closed()
+
+    async with asyncio.timeout(30), raw_server(script) as server:
+        backend = backend_for(server)
+        with pytest.raises(BackendError):
+            await play_into(Slow(), backend, plan(stream=True))
+        await backend.close()
+    assert order == ["push", "drained"]
 
 
 async def test_proxy_variables_of_the_environment_are_not_used(

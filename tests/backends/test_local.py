@@ -32,6 +32,7 @@ from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import Tool, ToolPolicy
 from tests.host.texts import SMOLLM2_COUNTS, TEXTS
+from tests.playing import Collected, play_into, said
 
 WEATHER: Tool = {
     "type": "function",
@@ -70,10 +71,6 @@ def plan_of(text: str, **fields: Any) -> Plan:
     return Plan(model=MODEL, items=[{"role": "user", "content": text}], **fields)
 
 
-async def said(backend: LocalBackend, plan: Plan) -> list[Delta]:
-    return [delta async for batch in backend.stream(plan) for delta in batch]
-
-
 def text_in(deltas: Sequence[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextGrew))
 
@@ -104,8 +101,13 @@ async def test_it_answers_and_counts_its_tokens(backend: LocalBackend) -> None:
 @pytest.mark.slow
 async def test_pieces_arrive_while_the_model_still_writes(backend: LocalBackend) -> None:
     times: list[float] = []
-    async for _ in backend.stream(plan_of("Tell me a story about a dragon.")):
-        times.append(time.monotonic())
+
+    class Timed(Collected):
+        def push(self, batch: Sequence[Delta]) -> bool:
+            times.append(time.monotonic())
+            return super().push(batch)
+
+    await play_into(Timed(), backend, plan_of("Tell me a story about a dragon."))
     assert len(times) > 10
     assert times[-1] - times[0] > 0.1
 
@@ -125,12 +127,15 @@ async def _seconds(work: Awaitable[object]) -> float:
 
 
 @pytest.mark.slow
-async def test_closing_stops_the_model(backend: LocalBackend) -> None:
+async def test_cancelling_stops_the_model(backend: LocalBackend) -> None:
     short = await _seconds(said(backend, plan_of("Hi", max_output_tokens=1)))
-    stream = backend.stream(plan_of("Tell me a long story.", max_output_tokens=900))
-    await anext(stream)
+    sink = Collected()
+    plan = plan_of("Tell me a long story.", max_output_tokens=900)
+    playing = asyncio.create_task(play_into(sink, backend, plan))
+    await sink.has_more.wait()
+    playing.cancel()
     # Compared with a short answer in the same run: a slow machine is slow at both.
-    assert await _seconds(stream.aclose()) < 0.1 + 10 * short
+    assert await _seconds(asyncio.wait({playing})) < 0.1 + 10 * short
     await said(backend, plan_of("Hi", max_output_tokens=1))
     await asyncio.wait_for(backend.close(), 60)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from antiphon.backends.base import Backend
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
@@ -23,6 +21,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
+from tests.playing import Collected, play, play_into, said
 
 WEATHER: dict[str, Any] = {"type": "function", "name": "get_weather", "parameters": {}}
 CLOCK: dict[str, Any] = {"type": "function", "name": "get_time", "parameters": {}}
@@ -30,14 +29,6 @@ CLOCK: dict[str, Any] = {"type": "function", "name": "get_time", "parameters": {
 
 def plan_of(text: str, **fields: Any) -> Plan:
     return Plan(model="scripted", items=[{"role": "user", "content": text}], **fields)
-
-
-async def play(backend: Backend, plan: Plan) -> list[Sequence[Delta]]:
-    return [batch async for batch in backend.stream(plan)]
-
-
-async def said(backend: Backend, plan: Plan) -> list[Delta]:
-    return [delta for batch in await play(backend, plan) for delta in batch]
 
 
 async def test_it_echoes_word_by_word_and_counts_words() -> None:
@@ -83,33 +74,40 @@ async def test_each_call_plays_its_own_script_and_is_remembered() -> None:
 
 async def test_an_error_in_the_script_is_raised_after_what_came_before() -> None:
     backend = ScriptedBackend([[TextGrew("a"), BackendError("gone", code="upstream_closed")]])
-    seen: list[Sequence[Delta]] = []
+    sink = Collected()
     with pytest.raises(BackendError, match="gone"):
-        async for batch in backend.stream(plan_of("x")):
-            seen.append(batch)
-    assert seen == [(TextGrew("a"),)]
+        await play_into(sink, backend, plan_of("x"))
+    assert sink.batches == [(TextGrew("a"),)]
     assert backend.stopped_early == 0
 
 
 async def test_an_event_holds_the_script_until_it_is_set() -> None:
     gate = asyncio.Event()
-    stream = ScriptedBackend(lambda _: [TextGrew("a"), gate, TextGrew("b")]).stream(plan_of("x"))
-    assert await anext(stream) == (TextGrew("a"),)
-    waiting = asyncio.ensure_future(anext(stream))
+    backend, sink = ScriptedBackend(lambda _: [TextGrew("a"), gate, TextGrew("b")]), Collected()
+    playing = asyncio.create_task(play_into(sink, backend, plan_of("x")))
+    await sink.has_more.wait()
     await asyncio.sleep(0.01)
-    assert not waiting.done()
+    assert sink.deltas == [TextGrew("a")]
     gate.set()
-    assert await waiting == (TextGrew("b"),)
-    await stream.aclose()
+    await playing
+    assert sink.deltas == [TextGrew("a"), TextGrew("b")]
 
 
-async def test_closing_early_is_noticed() -> None:
-    backend = ScriptedBackend()
-    stream = backend.stream(plan_of("a b c"))
-    await anext(stream)
-    await stream.aclose()
+async def test_cancelling_it_is_noticed() -> None:
+    backend, sink = ScriptedBackend(), Collected()
+    playing = asyncio.create_task(play_into(sink, backend, plan_of("a b c")))
+    await sink.has_more.wait()
+    playing.cancel()
+    await asyncio.wait({playing})
     assert backend.stopped_early == 1
     assert backend.stopped.is_set()
+
+
+async def test_the_next_step_waits_for_a_sink_that_is_behind() -> None:
+    backend, sink = ScriptedBackend(), Collected(True, False, True)
+    await play_into(sink, backend, plan_of("a b c"))
+    assert sink.waited == 2
+    assert [delta.text for delta in sink.deltas if isinstance(delta, TextGrew)] == ["a", " b", " c"]
 
 
 async def test_it_lists_its_models_and_closes() -> None:

@@ -120,11 +120,22 @@ async def test_nothing_is_shown_before_the_beginning_is_durable() -> None:
         assert await replayed(gateway, store.begun[0]) == told
 
 
-async def test_the_beginning_is_written_down_before_the_model_has_spoken() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"tools": [{"type": "function", "name": "f"}]},
+        {"text": {"format": {"type": "json_object"}}},
+        {"truncation": "auto"},
+    ],
+)
+async def test_the_beginning_is_written_down_before_the_model_has_spoken(
+    body: dict[str, Any],
+) -> None:
     store = HeldStore()
     store.go_on.set()
     async with house(Script(text="hi", faults=[Stall(0)]), store) as (gateway, upstream):
-        asking = asyncio.create_task(streamed(gateway))
+        asking = asyncio.create_task(streamed(gateway, **body))
         await (await upstream.received()).stalled.wait()
         await store.has_begun.wait()
         assert not asking.done()

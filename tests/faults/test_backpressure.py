@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import Iterable
 
-from antiphon.backends.base import ModelInfo
+from antiphon.backends.base import DeltaSink, ModelInfo
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.testing import Script
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -98,11 +97,12 @@ class Counting(ScriptedBackend):
         super().__init__()
         self.asked = 0
 
-    async def stream(self, plan: Plan) -> Any:
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
         while True:
             await asyncio.sleep(0)
             self.asked += 1
-            yield [TextGrew("x" * 1024)]
+            if not sink.push([TextGrew("x" * 1024)]):
+                await sink.drained()
 
     async def models(self) -> list[ModelInfo]:
         return [ModelInfo("endless")]

@@ -7,15 +7,15 @@ import logging
 import socket
 import sqlite3
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from antiphon.backends.scripted import ScriptedBackend
-from antiphon.plans.plan import Plan
+from antiphon.backends.base import DeltaSink
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing import Endless, Script, Stall
@@ -245,12 +245,13 @@ class Rude(ScriptedBackend):
         super().__init__()
         self._sock = sock
 
-    async def stream(self, plan: Plan) -> Any:
-        yield [TextGrew("so far")]
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+        if not sink.push([TextGrew("so far")]):
+            await sink.drained()
         await asyncio.get_running_loop().sock_recv(self._sock, 100)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._sock.close()
-        yield [Stopped("stop")]
+        sink.push([Stopped("stop")])
 
 
 async def test_a_client_who_leaves_before_the_last_word_is_not_our_fault(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import antiphon
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.base import DeltaSink
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import TextGrew
 from antiphon.server.auth import new_key
@@ -158,8 +159,9 @@ async def test_a_bug_of_ours_is_logged_without_what_was_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Buggy(ScriptedBackend):
-        async def stream(self, plan):  # type: ignore[no-untyped-def]  # as the base says
-            yield [TextGrew("so far ")]
+        async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+            if not sink.push([TextGrew("so far ")]):
+                await sink.drained()
             raise ZeroDivisionError
 
     caplog.set_level(logging.DEBUG)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.base import DeltaSink
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.gateway.assemble import ServerSettings
-from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import Unauthorized
 from antiphon.server.auth import Auth, new_key
 from antiphon.store.memory import MemoryStore
@@ -70,11 +68,9 @@ class Noting(ScriptedBackend):
         super().__init__()
         self.owners: list[str] = []
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
         self.owners.append(works_for())
-        async with aclosing(super().stream(plan)) as batches:
-            async for batch in batches:
-                yield batch
+        await super().play(steps, sink)
 
 
 @pytest.mark.parametrize("background", [False, True])

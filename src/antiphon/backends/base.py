@@ -1,33 +1,67 @@
 """The contract between a turn and a model.
 
-A backend turns a frozen `Plan` into batches of deltas, or raises a `BackendError`. It never
-sees ids, indexes or done-events. A batch is what one read of the wire brought: whatever
-arrived together goes out together, in one write. Closing the generator early stops the model.
+A backend turns a frozen `Plan` into an `Ask`, which pushes batches of deltas into a sink, or
+raises a `BackendError`. It never sees ids, indexes or done-events. A batch is what one read of
+the wire brought: whatever arrived together is pushed together. Cancelling `run` stops the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from antiphon.models.facts import ModelInfo
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
+from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["Backend", "Counter", "Listener", "ModelInfo", "enforced", "stream_to"]
+__all__ = ["Ask", "Backend", "Counter", "DeltaRefused", "DeltaSink", "ModelInfo", "enforced"]
+
+
+class DeltaSink(Protocol):
+    """Takes what a model produces."""
+
+    def push(self, batch: Sequence[Delta]) -> bool:
+        """Take a batch; after a False, `drained` must be awaited before the next.
+
+        It is taken in either case. An empty batch says that the model has begun to answer, and
+        that nothing can be forwarded yet. Raise DeltaRefused if the turn cannot go on.
+        """
+        ...
+
+    async def drained(self) -> None:
+        """Wait until more can be taken."""
+        ...
+
+
+class DeltaRefused(Exception):
+    """A sink cannot take what it was given, for this reason. No backend handles this error."""
+
+    def __init__(self, reason: AntiphonError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One request to a model, ready to be sent.
+
+    `run` sends it and pushes what the model produces into the sink. It raises BackendError when
+    the model cannot go on. The last delta of a whole answer is `Stopped`; `UsageKnown` comes
+    before it or in the same batch.
+    """
+
+    degraded: Sequence[str]
+    """What the request cannot express of the plan."""
+    run: Callable[[DeltaSink], Awaitable[None]]
 
 
 class Backend(Protocol):
     """One way of reaching models."""
 
-    def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Run the model; yield what happens. Raise BackendError when it cannot go on.
-
-        The first batch may hold `Degraded` deltas alone; it is yielded before anything is
-        sent to the model. An empty batch says that the model speaks, and that nothing can be
-        told of it yet. The last delta of a whole answer is `Stopped`; `UsageKnown` comes before
-        it or in the same batch.
-        """
+    async def open(self, plan: Plan) -> Ask:
+        """Return the request for this plan. Nothing is sent before it is run."""
         ...
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -49,32 +83,6 @@ class Counter(Protocol):
         None if that cannot be told, for this plan or just now.
         """
         ...
-
-
-class Listener(Protocol):
-    """Whoever reads a stream, for what need not wait until it wakes up."""
-
-    def note_asked(self) -> None:
-        """The model is about to be asked, after all that is reported before that."""
-        ...
-
-    def take(self, batch: Sequence[Delta]) -> bool:
-        """Take a batch the moment it is here; say whether it was taken."""
-        ...
-
-
-def stream_to(
-    backend: Backend, plan: Plan, listener: Listener
-) -> AsyncGenerator[Sequence[Delta], None]:
-    """Run the model; yield what happens, but for what the listener has taken.
-
-    A backend that has a `stream_to` may offer it whatever comes while its reader waits. What
-    was offered and not taken is yielded next.
-    """
-    run = getattr(backend, "stream_to", None)
-    batches: AsyncGenerator[Sequence[Delta], None]
-    batches = backend.stream(plan) if run is None else run(plan, listener)
-    return batches
 
 
 def enforced(backend: Backend) -> frozenset[str]:

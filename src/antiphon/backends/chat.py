@@ -1,8 +1,8 @@
 """A model behind a chat completions server.
 
-Says the plan in the server's words, posts it, and reads the answer as it comes: a batch for
-each read of the wire. Attempts are repeated only while nothing has been said. Closing the
-generator, or cancelling whoever waits for it, hangs up at once, and that stops the model.
+Writes the plan as a request of that API, posts it, and reads the answer as it arrives: a batch
+for each read of the wire. Attempts are repeated only while the model has produced nothing.
+Cancelling a run closes the connection at once, and that stops the model.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from antiphon.backends.base import Listener, ModelInfo
+import msgspec
+
+from antiphon.backends.base import Ask, DeltaSink, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_prompt
 from antiphon.models.listing import read_models
 from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Degraded, Delta
+from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.aside import aside_if
 from antiphon.transport.http import Head, HttpClient, Limits, Secret
@@ -41,18 +43,6 @@ _EVENTS: Final = "text/event-stream"
 _MAX_ERROR: Final = 64 * 1024
 # Usage and the end mark follow the finish_reason at once, or not at all.
 _AFTERWORD: Final = 5.0
-
-
-class _Nobody:
-    """Takes nothing."""
-
-    def note_asked(self) -> None: ...
-
-    def take(self, batch: Sequence[Delta]) -> bool:
-        return False
-
-
-_NOBODY: Final = _Nobody()
 
 
 class ChatBackend:
@@ -96,43 +86,28 @@ class ChatBackend:
         given = {"format": self._profile.json_schema, "arguments": self._profile.enforces_strict}
         return frozenset(name for name, is_so in given.items() if is_so)
 
-    def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Run the model; yield what happens. Raise BackendError when it cannot go on."""
-        return self.stream_to(plan, _NOBODY)
-
-    def stream_to(self, plan: Plan, listener: Listener) -> AsyncGenerator[Sequence[Delta], None]:
-        """Like `stream`, but what the listener takes is not yielded."""
+    async def open(self, plan: Plan) -> Ask:
+        """Return the request for this plan, as the server is sent it."""
         emulation = emulate(plan, self._profile)
-        if emulation is None:
-            return self._attempts(plan, listener)
-        return _emulated(self._attempts(emulation.plan, _NOBODY), emulation)
+        asked = plan if emulation is None else emulation.plan
+        data, report = await aside_if(plan.is_large, encode_request, asked, self._profile)
+        return Ask(report, partial(self._run, _Request(asked, data, emulation)))
 
-    async def _attempts(
-        self, plan: Plan, listener: Listener
-    ) -> AsyncGenerator[Sequence[Delta], None]:
+    async def _run(self, request: _Request, sink: DeltaSink) -> None:
         """Ask until there is an answer, or no hope of one."""
-        data, report = await aside_if(plan.is_large, encode_request, plan, self._profile)
-        if report:
-            yield [Degraded(what) for what in report]
         attempt, budget = 1, WAIT_BUDGET
-        deployment = f"{self._name}/{plan.model}"
+        deployment = f"{self._name}/{request.plan.model}"
         may_retry = self._breaker.may_try(deployment)
         while True:
-            has_spoken = False
-            listener.note_asked()
+            reading = _Reading(self._reader(request.plan), request, sink)
+            reading.on_speech = partial(self._breaker.note_success, deployment)
             try:
-                async with (
-                    await self._ask(data, plan) as wire,
-                    aclosing(self._read(wire, plan, listener)) as batches,
-                ):
-                    async for batch in batches:
-                        if not has_spoken:
-                            self._breaker.note_success(deployment)
-                            has_spoken, data = True, b""  # it is not sent again
-                        yield batch
+                async with await self._send(request) as wire:
+                    await self._read(wire, request.plan, reading)
                 return
             except BackendError as error:
                 self._redact(error)
+                has_spoken = reading.has_spoken
                 wait = None if has_spoken else self._wait_after(error, attempt, budget)
                 if not may_retry and error.status != _BUSY:
                     wait = None
@@ -168,15 +143,16 @@ class ChatBackend:
         """Close the connections."""
         await self._client.close()
 
-    async def _ask(self, data: bytes, plan: Plan) -> ByteStream:
-        """Return what the server answers with, or raise what its refusal amounts to."""
+    async def _send(self, request: _Request) -> ByteStream:
+        """Return the server's answer, or raise the error that its refusal stands for."""
+        is_streamed = request.plan.stream
         wire = await open_stream(
             self._client,
             f"{self._base}/chat/completions",
-            data,
-            headers={"Accept": _EVENTS if plan.stream else "application/json"},
+            request.data,
+            headers={"Accept": _EVENTS if is_streamed else "application/json"},
             # An answer that is not streamed has its first byte when the model has its last.
-            patience=None if plan.stream else self._client.limits.idle,
+            patience=None if is_streamed else self._client.limits.idle,
         )
         try:
             await _check_status(wire, has_key=self._key is not None)
@@ -185,25 +161,23 @@ class ChatBackend:
             raise
         return wire
 
-    def _read(
-        self, wire: ByteStream, plan: Plan, listener: Listener
-    ) -> AsyncGenerator[Sequence[Delta], None]:
-        """Yield what the answer tells; raise what went wrong after all that came."""
-        reader = ChatStream(
+    def _reader(self, plan: Plan) -> ChatStream:
+        return ChatStream(
             think_tags=self._profile.think_tags,
             names=names_in_text(plan, self._profile),
             max_line=self._client.limits.line,
         )
-        if _is_event_stream(wire.head, plan.stream):
-            return _read_events(wire, reader, _Ear(reader, listener))
-        return self._read_whole(wire, reader)
 
-    async def _read_whole(
-        self, wire: ByteStream, reader: ChatStream
-    ) -> AsyncGenerator[Sequence[Delta], None]:
-        yield reader.whole(await wire.read_all(self._client.limits.body))
-        if reader.fault is not None:
-            raise reader.fault
+    async def _read(self, wire: ByteStream, plan: Plan, reading: _Reading) -> None:
+        """Read the answer; raise what went wrong after everything that came was pushed."""
+        try:
+            if _is_event_stream(wire.head, plan.stream):
+                await reading.events(wire)
+            else:
+                await reading.whole(await wire.read_all(self._client.limits.body))
+        except BackendError:
+            await reading.release()
+            raise
 
     def _wait_after(self, error: BackendError, attempt: int, budget: float) -> float | None:
         return retry_delay(
@@ -246,53 +220,90 @@ class ChatBackend:
         error.param = self._key.redact(error.param) if error.param else error.param
 
 
-class _Ear:
-    """Hears what comes while the reader of a stream waits, and keeps what is left to be told."""
+class _Request(msgspec.Struct):
+    """What is sent, and how its answer is read."""
 
-    def __init__(self, reader: ChatStream, listener: Listener) -> None:
-        self.batch: Sequence[Delta] = ()
-        self.refusal: BackendError | None = None
-        """Raised by the listener, and no fault of the upstream's."""
+    plan: Plan
+    data: bytes
+    emulation: Emulation | None
+
+
+class _Reading:
+    """Reads one answer into a sink, as it arrives."""
+
+    def __init__(self, reader: ChatStream, request: _Request, sink: DeltaSink) -> None:
         self._reader = reader
-        self._listener = listener
+        self._request = request
+        self._emulation = request.emulation
+        self._is_plain = False  # what is read is pushed as it is
+        self._sink = sink
+        self._is_behind = False  # the sink returned False, and `drained` was not awaited since
+        self.has_spoken = False
+        """Whether the model has produced anything."""
+        self.on_speech: Callable[[], None] = lambda: None
 
-    def hear(self, piece: bytes) -> bool:
-        """Read this; say whether there is nothing to be done about it, and more may come."""
+    async def events(self, wire: ByteStream) -> None:
+        """Read a stream of events, a batch for each read of the wire."""
         reader = self._reader
-        batch = self.batch = reader.feed(piece)
-        if reader.is_about_to_end:
-            return False
-        try:
-            return not batch or self._listener.take(batch)
-        except BackendError as error:
-            self.refusal = error
-            raise
+        piece: bytes | None = None
+        broken: BackendError | None = None
+        while piece != b"" and reader.fault is None and not reader.is_done:
+            try:
+                piece = await wire.read_or_hear(self._hear)
+            except BackendError as error:
+                piece, broken = b"", error
+            if self._is_behind:  # also if the wire broke before we could wait
+                await self._drained()
+            if piece is not None:
+                await self._give(reader.feed(piece) if piece else reader.end(broken))
+            if reader.has_reason:
+                wire.hurry(_AFTERWORD)
+        if piece != b"" and reader.is_done:
+            await wire.finish()
+        if reader.fault is not None:
+            raise reader.fault
 
+    async def whole(self, body: bytes) -> None:
+        """Read an answer that is not a stream."""
+        await self._give(self._reader.whole(body))
+        if self._reader.fault is not None:
+            raise self._reader.fault
 
-async def _read_events(
-    wire: ByteStream, reader: ChatStream, ear: _Ear
-) -> AsyncGenerator[Sequence[Delta], None]:
-    """Yield a batch for each read of the wire that was not taken."""
-    piece: bytes | None = None
-    broken: BackendError | None = None
-    while piece != b"" and reader.fault is None and not reader.is_done:
-        try:
-            piece = await wire.read_or_hear(ear.hear)
-        except BackendError as error:
-            if ear.refusal is not None:
-                raise
-            piece, broken = b"", error
-        batch = ear.batch
-        if piece is not None:
-            batch = reader.feed(piece) if piece else reader.end(broken)
+    async def release(self) -> None:
+        """Push what was held back of an answer that broke off."""
+        rest = self._emulation.release() if self._emulation is not None else ()
+        if rest and not self._sink.push(rest):
+            await self._sink.drained()
+
+    def _hear(self, piece: bytes) -> bool:
+        """Push what these bytes hold; return whether the wire may go on at once."""
+        reader = self._reader
+        batch = reader.feed(piece)
+        if self._is_plain and batch:
+            self._is_behind = not self._sink.push(batch)
+        elif batch:
+            self._push(batch)
+        return not (self._is_behind or reader.is_about_to_end)
+
+    def _push(self, batch: Sequence[Delta]) -> None:
+        if not self.has_spoken:
+            self.has_spoken = True
+            self._request.data = b""  # it is not sent again
+            self.on_speech()
+            self._is_plain = self._emulation is None
+        if self._emulation is not None:
+            batch = self._emulation.feed(batch)
+        self._is_behind = not self._sink.push(batch)
+
+    async def _give(self, batch: Sequence[Delta]) -> None:
         if batch:
-            yield batch
-        if reader.has_reason:
-            wire.hurry(_AFTERWORD)
-    if piece != b"" and reader.is_done:
-        await wire.finish()
-    if reader.fault is not None:
-        raise reader.fault
+            self._push(batch)
+        if self._is_behind:
+            await self._drained()
+
+    async def _drained(self) -> None:
+        self._is_behind = False
+        await self._sink.drained()
 
 
 async def _check_status(wire: ByteStream, *, has_key: bool) -> None:
@@ -320,19 +331,6 @@ def _is_event_stream(head: Head, is_streamed: bool) -> bool:
         f"the upstream answers with {kind[:80]} instead of JSON or events; check its base_url",
         code="upstream_invalid_response",
     )
-
-
-async def _emulated(
-    batches: AsyncGenerator[Sequence[Delta], None], emulation: Emulation
-) -> AsyncGenerator[Sequence[Delta], None]:
-    async with aclosing(batches):
-        try:
-            async for batch in batches:
-                yield emulation.feed(batch)
-        except BackendError:
-            if rest := emulation.release():
-                yield rest
-            raise
 
 
 def _own_words(error: BackendError) -> str:

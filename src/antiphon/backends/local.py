@@ -3,7 +3,7 @@
 llama.cpp (through xllamacpp) speaks chat completions without a socket, so the request and the
 answer go the same way as those of any chat upstream (`chat_request`, `chat_stream`). It runs
 in worker threads without the interpreter's lock and asks us after every piece whether to go
-on; closing the generator answers no. Weights and library are loaded with the first request.
+on; cancelling the run answers no. Weights and library are loaded with the first request.
 
 The model has no words for tools: `toolless` says what is done about that.
 """
@@ -17,12 +17,13 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from antiphon.backends.base import ModelInfo
+from antiphon.backends.base import Ask, DeltaSink, ModelInfo
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.toolless import (
     candidates,
@@ -36,7 +37,6 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
-    Degraded,
     Delta,
     TextGrew,
     UsageKnown,
@@ -124,30 +124,32 @@ class LocalBackend:
         """What constrained decoding sees to."""
         return frozenset({"format"})
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Run the model in a worker thread; closing the generator stops it."""
+    async def open(self, plan: Plan) -> Ask:
+        """Return the request for this plan; its answer is written in a worker thread."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
         lowered = in_functions(plan)
         tools = candidates(lowered)
-        asked, emulation = plan_answer(plan, tools, _PROFILE)
-        body, degraded = self._request(asked)
-        notes = [*_notes(plan, asked), *degraded]
-        if notes:
-            yield [Degraded(note) for note in notes]
+        asked, _ = plan_answer(plan, tools, _PROFILE)
+        _, degraded = self._request(asked)
+        run = partial(self._run, plan, lowered, tools)
+        return Ask([*_notes(plan, asked), *degraded], run)
+
+    async def _run(self, plan: Plan, lowered: Plan, tools: Sequence[Tool], sink: DeltaSink) -> None:
         spent = Usage()
         if len(tools) > 1:
             tool, spent = await self._choose(lowered, tools)
-            asked, emulation = plan_answer(plan, [tool], _PROFILE)
-            body, _ = self._request(asked)
             tools = [tool]
+        asked, emulation = plan_answer(plan, tools, _PROFILE)
+        body, _ = self._request(asked)
         is_call = bool(tools) and emulation is None
-        if is_call:
-            yield [CallOpened(0, tools[0]["name"])]
+        if is_call and not sink.push([CallOpened(0, tools[0]["name"])]):
+            await sink.drained()
         async with aclosing(self._deltas(body)) as batches:
             async for batch in batches:
                 said = batch if emulation is None else emulation.feed(batch)
-                yield [_told(delta, is_call=is_call, spent=spent) for delta in said]
+                if not sink.push([_told(delta, is_call=is_call, spent=spent) for delta in said]):
+                    await sink.drained()
 
     async def count(self, plan: Plan) -> int | None:
         """Return the tokens of the prompt; None if the model has to choose a tool first."""

@@ -2,18 +2,20 @@
 
 A script is what one call of the model does, step by step: deltas, batches of deltas, an error
 to raise, an event to wait for. Without one the model echoes. It is a backend like any other:
-what it cannot honour it reports, and closing the generator early stops it.
+what it cannot honour it reports, and cancelling it stops it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 
 import msgspec
 
-from antiphon.backends.base import ModelInfo
+from antiphon.backends.base import Ask, DeltaSink, ModelInfo
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -39,7 +41,7 @@ class ScriptedBackend:
     """Plays `script`: a function from the plan to a script, or one script for each call.
 
     `plans` are the plans it was given, in order. `stopped_early` counts the calls that were
-    closed before their script had ended; `stopped` is set when that happens.
+    cancelled before their script had ended; `stopped` is set when that happens.
     """
 
     def __init__(
@@ -57,13 +59,17 @@ class ScriptedBackend:
         self._models = models
         self.enforces = enforces
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Play the next script."""
+    async def open(self, plan: Plan) -> Ask:
+        """Take the next script. The `Degraded` deltas it begins with are known beforehand."""
         self.plans.append(plan)
-        script = self._script_at(len(self.plans) - 1, plan)
+        notes, steps = _leading_notes(self._script_at(len(self.plans) - 1, plan))
+        return Ask(notes, partial(self.play, steps))
+
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+        """Play a script."""
         is_over = False
         try:
-            for step in script:
+            for step in steps:
                 # A real model never answers in the same tick.
                 await asyncio.sleep(0)
                 match step:
@@ -72,10 +78,10 @@ class ScriptedBackend:
                     case BackendError():
                         is_over = True
                         raise step
-                    case list() | tuple():
-                        yield step
                     case _:
-                        yield (step,)  # type: ignore[misc]  # mypy keeps Sequence[Delta] here
+                        batch = step if isinstance(step, list | tuple) else (step,)
+                        if not sink.push(batch):
+                            await sink.drained()
             is_over = True
         finally:
             if not is_over:
@@ -110,6 +116,18 @@ class ScriptedBackend:
     async def close(self) -> None:
         """Remember that it was closed."""
         self.is_closed = True
+
+
+def _leading_notes(script: Script) -> tuple[list[str], Iterable[Step]]:
+    """Return what a script reports before anything else, and the rest of it."""
+    notes: list[str] = []
+    steps = iter(script)
+    for step in steps:
+        batch = step if isinstance(step, list | tuple) else (step,)
+        if not batch or not all(isinstance(delta, Degraded) for delta in batch):
+            return notes, chain((step,), steps)
+        notes += [delta.what for delta in batch]
+    return notes, ()
 
 
 def echo(plan: Plan) -> Iterator[Step]:

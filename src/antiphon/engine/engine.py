@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.backends.base import Backend, enforced
+from antiphon.backends.base import enforced
 from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.follow import follow
 from antiphon.engine.keep.live import Live
@@ -37,9 +37,10 @@ from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
 from antiphon.engine.run.background import Background
-from antiphon.engine.run.compact import compacting
-from antiphon.engine.run.repair import Mending
-from antiphon.engine.run.silence import Silence
+from antiphon.engine.run.compact import compaction_of
+from antiphon.engine.run.no_model import NoModel
+from antiphon.engine.run.repair import Repair
+from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Parts, Turn
 from antiphon.plans.assess import Checked, check_request
 from antiphon.plans.plan import make_plan
@@ -284,7 +285,8 @@ class Engine:
         _note(response, notes)
         return Parts(
             owner=owner,
-            backend=self._backend(request, route, owner, checks),
+            backend=route.backend,
+            policies=self._policies(request, route, owner, checks),
             upstream=route.provider,
             plan=make_plan(request, checked, items, route.model, is_large=size.is_large),
             context=whole,
@@ -341,13 +343,17 @@ class Engine:
         )
         return Record(self.store, self.live, terms, response, self.debts.owe)
 
-    def _backend(
+    def _policies(
         self, request: CreateResponse, route: Candidate, owner: str, checks: Checks | None
-    ) -> Backend:
+    ) -> list[Policy]:
+        """Return how the model is asked, the outermost policy first."""
         if request.generate is False:
-            return Silence()
-        backend = route.backend if checks is None else Mending(route.backend, checks)
-        return compacting(backend, request, owner, self.sealer, context=route.context_length)
+            return [NoModel()]
+        compaction = compaction_of(request, owner, self.sealer, context=route.context_length)
+        found: list[Policy] = [] if compaction is None else [compaction]
+        if checks is not None:
+            found.append(Repair(checks, enforced(route.backend)))
+        return found
 
     def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
         wants = "reasoning.encrypted_content" in (request.include or ())

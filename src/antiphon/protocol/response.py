@@ -29,6 +29,7 @@ __all__ = [
     "Status",
     "Usage",
     "add_notes",
+    "add_usage",
     "with_total",
 ]
 
@@ -72,6 +73,24 @@ def with_total(usage: Usage) -> Usage:
     """Return the usage; a total that the server left out is the sum of input and output."""
     total = usage.total_tokens or usage.input_tokens + usage.output_tokens
     return msgspec.structs.replace(usage, total_tokens=total)
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """Return what two calls cost together."""
+    read, more_read = one.input_tokens_details, other.input_tokens_details
+    thought = one.output_tokens_details.reasoning_tokens
+    return Usage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        input_tokens_details=InputDetails(
+            cached_tokens=read.cached_tokens + more_read.cached_tokens,
+            cache_write_tokens=read.cache_write_tokens + more_read.cache_write_tokens,
+        ),
+        output_tokens=one.output_tokens + other.output_tokens,
+        output_tokens_details=OutputDetails(
+            reasoning_tokens=thought + other.output_tokens_details.reasoning_tokens
+        ),
+        total_tokens=one.total_tokens + other.total_tokens,
+    )
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final
@@ -12,7 +13,8 @@ from antiphon.backends.base import Backend
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.prepare.seal import Sealer
 from antiphon.engine.prepare.window import open_context
-from antiphon.engine.run.compact import Compacted, compact, compacting
+from antiphon.engine.run.compact import Compacted, compact, compaction_of
+from antiphon.engine.run.rounds import Rounds
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     Degraded,
@@ -26,6 +28,8 @@ from antiphon.protocol.errors import InvalidRequest, NotBuilt
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Usage
+from tests.faults.house import until
+from tests.playing import Collected
 
 SEALER: Final = Sealer([bytes(32)])
 TRIGGER: Final[Item] = {"type": "compaction_trigger"}
@@ -71,13 +75,25 @@ async def compacted(items: Sequence[Item], backend: Backend | None = None) -> Co
     return await compact(backend, plan, "alice", SEALER, mint, context=size_of(backend))
 
 
+class Taken(Collected):
+    """Takes what rounds produce, with what they report."""
+
+    def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
+        self.batches.append([Degraded(note) for note in notes])
+
+    def note_asked(self) -> None:
+        return
+
+
 async def streamed(items: list[Item], backend: Backend, **fields: Any) -> list[Delta]:
     """Run a plan of these items as a turn would that asks for compaction."""
     request = read_request({"input": items, **fields})
     shown, _ = open_context(items, "alice", SEALER)
-    wrapped = compacting(backend, request, "alice", SEALER, context=size_of(backend))
-    plan = Plan(model="m", items=shown)
-    return [delta async for batch in wrapped.stream(plan) for delta in batch]
+    policy = compaction_of(request, "alice", SEALER, context=size_of(backend))
+    sink = Taken()
+    policies = [] if policy is None else [policy]
+    await Rounds(backend, Plan(model="m", items=shown), policies, sink).run()
+    return sink.deltas
 
 
 def threshold(tokens: int) -> dict[str, Any]:
@@ -233,7 +249,7 @@ async def test_a_trigger_alone_is_the_callers_mistake() -> None:
 def test_a_trigger_where_nothing_can_be_sealed_is_not_built() -> None:
     request = read_request({"input": [TRIGGER]})
     with pytest.raises(NotBuilt, match="\\[seal\\]"):
-        compacting(ScriptedBackend(), request, "alice", None)
+        compaction_of(request, "alice", None)
 
 
 async def test_an_uncounted_summary_leaves_the_usage_to_be_estimated() -> None:
@@ -252,12 +268,11 @@ LONG: Final = [
 ]
 
 
-def test_without_a_wish_the_backend_stays_as_it_is() -> None:
-    backend = ScriptedBackend()
+def test_without_a_wish_nothing_is_compacted() -> None:
     plain = read_request({"input": "x"})
     wish = read_request({"input": "x", **threshold(1000)})
-    assert compacting(backend, plain, "alice", SEALER) is backend
-    assert compacting(backend, wish, "alice", None) is backend
+    assert compaction_of(plain, "alice", SEALER) is None
+    assert compaction_of(wish, "alice", None) is None
 
 
 async def test_below_the_threshold_nothing_happens() -> None:
@@ -355,23 +370,18 @@ async def test_large_attachments_are_answered_but_not_sealed() -> None:
     assert text_of(shown[-1]["content"]).startswith("look")
 
 
-async def test_closing_early_stops_the_model() -> None:
-    backend = ScriptedBackend(lambda plan: [TextGrew("a"), TextGrew("b"), Stopped("stop")])
-    request = read_request({"input": LONG, **threshold(900)})
-    wrapped = compacting(backend, request, "alice", SEALER)
-    stream = wrapped.stream(Plan(model="m", items=LONG))
-    assert isinstance((await anext(stream))[0], ItemPassed)
-    await anext(stream)
-    await stream.aclose()
+async def test_cancelling_stops_the_model() -> None:
+    backend = ScriptedBackend(lambda plan: [TextGrew("a"), asyncio.Event(), Stopped("stop")])
+    plan = Plan(model="m", items=LONG)
+    policy = compaction_of(read_request({"input": LONG, **threshold(900)}), "alice", SEALER)
+    assert policy is not None
+    sink = Taken()
+    running = asyncio.create_task(Rounds(backend, plan, [policy], sink).run())
+    await until(lambda: bool(backend.plans))
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
     assert backend.stopped_early == 1
-
-
-async def test_a_wrapped_backend_is_listed_and_left_open() -> None:
-    backend = ScriptedBackend(summing)
-    wrapped = compacting(backend, read_request({"input": [TRIGGER]}), "alice", SEALER)
-    assert await wrapped.models() == await backend.models()
-    await wrapped.close()
-    assert not backend.is_closed
 
 
 async def test_calls_of_every_family_wait_for_their_output() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
-from antiphon.engine.run.summary import Summariser, add_usage, cut_texts
+from antiphon.engine.run.summary import Summariser, cut_texts
 from antiphon.plans.estimate import estimate_tokens
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
@@ -22,7 +22,7 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.items import Item, text_of
-from antiphon.protocol.response import InputDetails, OutputDetails, Usage
+from antiphon.protocol.response import InputDetails, OutputDetails, Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
 
 PLAN: Final = Plan(

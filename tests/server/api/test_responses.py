@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from antiphon.backends.base import DeltaSink
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.gateway.assemble import ServerSettings
@@ -200,8 +202,9 @@ async def test_an_error_after_the_first_word_keeps_the_words() -> None:
 
 async def test_a_bug_of_ours_still_ends_the_stream() -> None:
     class Buggy(ScriptedBackend):
-        async def stream(self, plan: Any) -> Any:
-            yield [TextGrew("so far ")]
+        async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+            if not sink.push([TextGrew("so far ")]):
+                await sink.drained()
             raise ZeroDivisionError
 
     async with serve_gateway(Buggy()) as gateway:
@@ -216,10 +219,8 @@ async def test_a_bug_of_ours_still_ends_the_stream() -> None:
 @pytest.mark.requirement("003-errors-3")
 async def test_a_bug_before_the_first_word_is_a_500_without_details() -> None:
     class Buggy(ScriptedBackend):
-        async def stream(self, plan: Any) -> Any:
-            if plan:
-                raise ZeroDivisionError("secret")
-            yield []
+        async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+            raise ZeroDivisionError("secret")
 
     async with serve_gateway(Buggy()) as gateway:
         answer = await ask(gateway)

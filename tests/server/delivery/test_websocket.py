@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 
-from antiphon.backends.base import ModelInfo
+from antiphon.backends.base import Ask, ModelInfo
 from antiphon.backends.scripted import ScriptedBackend, Step, echo
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
-from antiphon.protocol.deltas import Delta, ReasoningGrew, Stopped, TextGrew
+from antiphon.protocol.deltas import ReasoningGrew, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, ContextOverflow, StoreUnavailable
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.server.auth import new_key
@@ -452,10 +452,8 @@ async def test_an_overflow_is_a_failed_response_as_codex_knows_it() -> None:
 class BrokenBackend:
     """A model whose code has a bug."""
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        if plan.items:
-            raise ZeroDivisionError
-        yield []
+    async def open(self, plan: Plan) -> Ask:
+        raise ZeroDivisionError
 
     async def models(self) -> Sequence[ModelInfo]:
         return [ModelInfo("echo")]

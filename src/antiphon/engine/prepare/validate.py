@@ -7,13 +7,15 @@ caller asked for that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import CreateResponse
 
 __all__ = ["refuse_degraded", "refuse_impossible"]
 
 
-def refuse_degraded(degraded: list[str]) -> None:
+def refuse_degraded(degraded: Sequence[str]) -> None:
     """Raise InvalidRequest for a strict caller if anything could not be honoured."""
     if degraded:
         name = degraded[0].split(":")[0].split(" ")[0]

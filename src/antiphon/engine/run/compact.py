@@ -4,7 +4,7 @@ What stays word for word: system and developer messages, the newest user message
 there is room for them, and calls that wait for their output. All the rest is in the summary,
 which is sealed into one compaction item; `window` puts it back in its place.
 
-It happens at `POST /v1/responses/compact` (`compact`), and inside a turn (`compacting`): when
+It happens at `POST /v1/responses/compact` (`compact`), and inside a turn (`Compaction`): when
 the input ends in a compaction_trigger, after which there is nothing to say, or when the
 context has grown over the caller's threshold, after which the model goes on. Then the newest
 turn stays as it is if it is not the very thing that is too long.
@@ -12,13 +12,12 @@ turn stays as it is if it is not the very thing that is too long.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from antiphon.backends.base import Backend, ModelInfo
+from antiphon.backends.base import Backend
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.window import (
     Memory,
@@ -28,10 +27,11 @@ from antiphon.engine.prepare.window import (
     remember,
     seal_memory,
 )
-from antiphon.engine.run.summary import Summariser, add_usage, cut_texts
+from antiphon.engine.run.rounds import Policy, Rounds
+from antiphon.engine.run.summary import Summariser, cut_texts
 from antiphon.plans.estimate import estimate_tokens, estimate_usage
 from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Degraded, Delta, ItemPassed, Stopped, UsageKnown
+from antiphon.protocol.deltas import Degraded, Delta, ItemPassed, Stopped
 from antiphon.protocol.errors import InvalidRequest, NotBuilt
 from antiphon.protocol.families import answers, is_call, is_output
 from antiphon.protocol.items import Item, Part, item_type, with_id
@@ -40,7 +40,7 @@ from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Usage
 from antiphon.transport.aside import aside_if
 
-__all__ = ["Compacted", "compact", "compacting"]
+__all__ = ["Compacted", "Compaction", "compact", "compaction_of"]
 
 _MAX_KEPT_TOKENS: Final = 20_000
 _MAX_COVERED: Final = 10_000
@@ -102,15 +102,10 @@ async def compact(
     )
 
 
-def compacting(
-    backend: Backend,
-    request: CreateResponse,
-    owner: str,
-    sealer: Sealer | None,
-    *,
-    context: int | None = None,
-) -> Backend:
-    """Return a backend that compacts when the request says so, or the same one if it does not.
+def compaction_of(
+    request: CreateResponse, owner: str, sealer: Sealer | None, *, context: int | None = None
+) -> Compaction | None:
+    """Return the policy that compacts when the request asks for it, or None if it does not.
 
     `context` is how many tokens the model takes, if that is known.
     Raise NotBuilt if the request asks for nothing else and nothing can be sealed here.
@@ -118,78 +113,51 @@ def compacting(
     if request.only_compacts:
         if sealer is None:
             raise NotBuilt(f"compaction is not possible here: {HOW_TO}", param="input")
-        return _Compacting(backend, owner, sealer, None, context)
+        return Compaction(owner, sealer, None, context)
     threshold = request.compact_threshold
     if threshold is None or sealer is None:
-        return backend
-    return _Compacting(backend, owner, sealer, threshold, context)
+        return None
+    return Compaction(owner, sealer, threshold, context)
 
 
-class _Compacting:
-    """A backend around another one. Without a threshold it compacts and is done."""
+class Compaction(Policy):
+    """Compact the context before the model is asked. Without a threshold, do only that."""
 
     def __init__(
-        self,
-        backend: Backend,
-        owner: str,
-        sealer: Sealer,
-        threshold: int | None,
-        context: int | None,
+        self, owner: str, sealer: Sealer, threshold: int | None, context: int | None
     ) -> None:
-        self._backend = backend
         self._owner = owner
         self._sealer = sealer
         self._threshold = threshold
         self._context = context
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Compact if it is time to, then run the model on what is left."""
-        if self._threshold is None:
-            batches = self._only_compact(plan)
-        elif await self._is_over(plan, self._threshold):
-            batches = self._compact_first(plan, self._threshold)
-        else:
-            batches = self._backend.stream(plan)
-        async with aclosing(batches):
-            async for batch in batches:
-                yield batch
-
-    async def models(self) -> Sequence[ModelInfo]:
-        """Return what the backend within offers."""
-        return await self._backend.models()
-
-    async def close(self) -> None:
-        """Leave the backend within open: others use it."""
-
-    async def _is_over(self, plan: Plan, threshold: int) -> bool:
+    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
+        """Compact if it is time to; return the plan with what is left."""
+        threshold = self._threshold
+        if threshold is None:
+            kept = _kept(self._context)
+            division = await aside_if(plan.is_large, _divide_whole, plan.items, kept)
+            await self._sum_up(plan, division, rounds)
+            rounds.stop(Stopped("stop"))
+            return None
         usage = await aside_if(plan.is_large, estimate_usage, plan, ())
-        return usage.input_tokens > threshold
-
-    async def _only_compact(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        kept = _kept(self._context)
-        division = await aside_if(plan.is_large, _divide_whole, plan.items, kept)
-        writer = Summariser(self._backend, plan, self._context)
-        memory = _keep(await writer.write(division.told), division)
-        yield [*map(Degraded, writer.notes), *self._pass(memory)]
-        cost = () if writer.is_estimated else (UsageKnown(writer.usage),)
-        yield [*cost, Stopped("stop")]
-
-    async def _compact_first(
-        self, plan: Plan, threshold: int
-    ) -> AsyncGenerator[Sequence[Delta], None]:
+        if usage.input_tokens <= threshold:
+            return plan
         limit = min(threshold, self._context or threshold)
         most = min(_MAX_KEPT_TOKENS, limit // 2)
         division = await aside_if(plan.is_large, _divide_for_answer, plan.items, _kept(limit), most)
-        rest, spent = plan, None
-        if _gain(division) >= max(1, threshold // 4):
-            writer = Summariser(self._backend, plan, self._context)
-            memory = _keep(await writer.write(division.told), division)
-            yield [*map(Degraded, writer.notes), *self._pass(memory)]
-            spent = writer
-            rest = msgspec.structs.replace(plan, items=remember(memory, division.standing))
-        async with aclosing(self._backend.stream(rest)) as batches:
-            async for batch in batches:
-                yield batch if spent is None else _with_cost(batch, spent)
+        if _gain(division) < max(1, threshold // 4):
+            return plan
+        memory = await self._sum_up(plan, division, rounds)
+        return msgspec.structs.replace(plan, items=remember(memory, division.standing))
+
+    async def _sum_up(self, plan: Plan, division: _Division, rounds: Rounds) -> Memory:
+        """Let the model write the summary, and emit it sealed."""
+        writer = Summariser(rounds.backend, plan, self._context)
+        memory = _keep(await writer.write(division.told), division)
+        await rounds.emit([*map(Degraded, writer.notes), *self._pass(memory)])
+        rounds.spend(None if writer.is_estimated else writer.usage)
+        return memory
 
     def _pass(self, memory: Memory) -> list[Delta]:
         """Return the deltas that hand the memory over, and what had to be left out of it."""
@@ -209,17 +177,6 @@ def _keep(summary: str, division: _Division) -> Memory:
         behind=division.behind,
         covered=[digest_of(message) for message in users[-_MAX_COVERED:]],
     )
-
-
-def _with_cost(batch: Sequence[Delta], spent: Summariser) -> list[Delta]:
-    """Return the batch with the usage of both calls; with none if one of them was not counted."""
-    deltas: list[Delta] = []
-    for delta in batch:
-        if not isinstance(delta, UsageKnown):
-            deltas.append(delta)
-        elif not spent.is_estimated:
-            deltas.append(UsageKnown(add_usage(spent.usage, delta.usage)))
-    return deltas
 
 
 def _kept(limit: int | None) -> int:

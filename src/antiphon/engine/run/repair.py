@@ -1,9 +1,8 @@
 """Validate the model's output before forwarding it, and ask once to repair what is invalid.
 
-This is a backend around another one. Function calls are translated into the caller's tools
-(`protocol.raising`), and those that can be validated are validated before they are forwarded.
-When an answer has ended and part of it is invalid, the model is asked once more, with its
-output and the problem in its context:
+Function calls are translated into the caller's tools (`plans.lift`), and those that can be
+validated are validated before they are forwarded. When an answer has ended and part of it is
+invalid, the model is asked once more, with its output and the problem in its context:
 
     | invalid                                       | forwarded before the repair      |
     |-----------------------------------------------|----------------------------------|
@@ -16,26 +15,21 @@ Text is held back where the backend does not enforce the format, and where nothi
 until a call shows that it is not the answer. In the second run the model must call one of the
 tools that it called wrongly; a call that was already forwarded is not forwarded again. A call
 that is invalid twice fails the turn and is never forwarded. Only what is valid after the second
-run is noted as repaired; an invalid call that was not made again is reported. Usage and the
-limit of output tokens are those of both runs together.
-
-An empty batch is forwarded too: it shows that the model has begun to answer.
+run is noted as repaired; an invalid call that was not made again is reported. The limit of output
+tokens is that of both runs together.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import msgspec
 
-from antiphon.backends.base import Backend, ModelInfo, enforced
 from antiphon.engine.prepare.checks import Checks
 from antiphon.engine.prepare.format import FormatCheck
-from antiphon.engine.prepare.grammars import aside
-from antiphon.engine.run.summary import add_usage
+from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.engine.run.transcript import MAX_PROBLEM, Mark, Said, mark_of
 from antiphon.plans.lift import Check, Raiser, Rejected
 from antiphon.plans.plan import Plan
@@ -44,7 +38,6 @@ from antiphon.protocol.deltas import (
     CallGrew,
     CallMade,
     CallOpened,
-    Degraded,
     Delta,
     Repaired,
     Reported,
@@ -57,65 +50,76 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
 
-__all__ = ["Mending"]
+__all__ = ["Repair"]
 
 _CALL_ORDER = "You must call one of the tools now. Do not answer in words."
 
 
-class Mending:
-    """A backend that asks again, once, when an answer is not what it had to be."""
+class Repair(Policy):
+    """Ask again, once, when an answer is not what it had to be.
 
-    def __init__(self, backend: Backend, checks: Checks) -> None:
-        self._backend = backend
+    `enforces` is what the backend holds its model to by itself.
+    """
+
+    sees: ClassVar[bool] = True
+
+    def __init__(self, checks: Checks, enforces: frozenset[str]) -> None:
         self._checks = checks
+        self._enforces = enforces
+        self._calls: dict[str, Check] = {}
+        self._answer: _Answer
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[Sequence[Delta], None]:
-        """Run the model, and once more if something is wrong with what it said."""
-        checks = _allowed(self._checks.calls, plan.policy)
-        first = _Answer(plan, checks, self._held_format(plan))
-        async with aclosing(self._run(first)) as batches:
-            async for batch in batches:
-                yield batch
-        again = first.again()
+    @property
+    def passes_text(self) -> bool:
+        """Whether text is neither held back nor comes after anything that is."""
+        return self._answer.passes_text
+
+    @property
+    def note_text(self) -> Callable[[str], object]:
+        """Notes a text for the items that the model is shown if it is asked again."""
+        return self._answer.note_text
+
+    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan:
+        """Begin to look at an answer to this plan."""
+        is_bound = plan.stream and "format" in self._enforces
+        form = None if is_bound or plan.format is None else self._checks.form
+        self._calls = _allowed(self._checks.calls, plan.policy)
+        self._answer = _Answer(plan, self._calls, form)
+        return plan
+
+    def is_slow(self, batch: Sequence[Delta]) -> bool:
+        """Return whether a grammar may have to be checked now."""
+        return self._checks.are_slow and self._answer.may_end_a_call(batch)
+
+    def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        """Return what can be forwarded at once; the answer keeps the rest."""
+        return self._answer.take(batch)
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        """Return the round that repairs the first answer, if it needs one."""
+        answer, before = self._answer, self._answer.before
+        if end.error is not None:
+            rest = answer.release() + ([] if before is None else answer.outcome(before))
+            if rest:
+                await rounds.emit(rest)
+            return None
+        again = answer.again() if before is None else None
         if again is None:
-            yield [*first.left_out(), *first.end()]
-            return
-        yield first.text()
-        second = _Answer(again, checks, first.form, first)
-        try:
-            async with aclosing(self._run(second)) as batches:
-                async for batch in batches:
-                    yield [delta for delta in batch if not isinstance(delta, Degraded)]
-        except BackendError:
-            yield second.outcome(first)
-            raise
-        yield [*second.outcome(first), *second.end()]
-        second.refuse_wrong_calls()
+            return None
+        await rounds.emit(answer.text())
+        self._answer = _Answer(again, self._calls, answer.form, answer)
+        return Next(again, reports=False)
 
-    async def models(self) -> Sequence[ModelInfo]:
-        """Return what the backend within offers."""
-        return await self._backend.models()
+    def finish(self) -> Sequence[Delta]:
+        """Return what was held back, and what became of everything that was invalid."""
+        answer, before = self._answer, self._answer.before
+        found = answer.left_out() if before is None else answer.outcome(before)
+        return [*found, *answer.text()]
 
-    async def close(self) -> None:
-        """Leave the backend within open: others use it."""
-
-    def _held_format(self, plan: Plan) -> FormatCheck | None:
-        is_bound = plan.stream and "format" in enforced(self._backend)
-        return None if is_bound or plan.format is None else self._checks.form
-
-    async def _run(self, answer: _Answer) -> AsyncGenerator[Sequence[Delta], None]:
-        """Yield what can be told of an answer at once; it keeps the rest."""
-        async with aclosing(self._backend.stream(answer.plan)) as batches:
-            try:
-                async for batch in batches:
-                    if self._checks.are_slow and answer.may_end_a_call(batch):
-                        yield await aside(partial(answer.take, batch))
-                    else:
-                        yield answer.take(batch)
-            except BackendError:
-                if rest := answer.release():
-                    yield rest
-                raise
+    def judge(self) -> None:
+        """Raise BackendError if a call is invalid once more."""
+        if self._answer.before is not None:
+            self._answer.refuse_wrong_calls()
 
 
 class _Answer:
@@ -134,8 +138,8 @@ class _Answer:
         self.plan = plan
         self.form = form
         self.problem = ""
+        self.before = before
         self._said: Said = Said()
-        self._before = before
         self._policy: ToolPolicy = plan.policy
         self._made_before: frozenset[Mark] = frozenset()
         held: dict[str, Check] = {}
@@ -151,6 +155,18 @@ class _Answer:
         self._stop: Stopped | None = None
         self._has_called = False
         self._made: Counter[str] = Counter()  # whole calls, by alias
+
+    @property
+    def passes_text(self) -> bool:
+        """Whether text is forwarded as it comes, and nothing waits before it."""
+        if self._texts or self._raiser.is_holding:
+            return False
+        return self._has_called or (self.form is None and not self.plan.must_emulate)
+
+    @property
+    def note_text(self) -> Callable[[str], object]:
+        """Notes a text that was forwarded unseen."""
+        return self._said.note_text
 
     def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
         """Say whether these deltas may end a call that was held back, so that it is checked."""
@@ -172,7 +188,7 @@ class _Answer:
         """Return everything that was kept, when the answer breaks off."""
         kept: list[Delta] = [*self._texts, *self._raiser.release()]
         self._texts = []
-        return [*kept, *self._cost()]
+        return kept
 
     def text(self) -> list[Delta]:
         """Return the text that was held back; it is told now, whatever is wrong with it.
@@ -181,11 +197,6 @@ class _Answer:
         """
         texts, self._texts = self._texts, []
         return [] if self.plan.must_emulate and not self._has_called else [*texts]
-
-    def end(self) -> list[Delta]:
-        """Return the last deltas, with the usage of the run before added to this one's."""
-        found = [*self.text(), *self._cost()]
-        return found if self._stop is None else [*found, self._stop]
 
     def left_out(self) -> list[Delta]:
         """Return the report of calls that are wrong, when there is no use in asking again."""
@@ -257,8 +268,10 @@ class _Answer:
                 self._texts.append(delta)
             case UsageKnown():
                 self._usage = delta.usage
+                return False
             case Stopped():
                 self._stop = delta
+                return False
             case CallOpened() | CallMade():
                 return self._keep_call(delta)
             case _:
@@ -285,14 +298,6 @@ class _Answer:
         """Say whether the run before has made this very call, and it was handed on."""
         made = self._made_before
         return bool(made) and mark_of(call.alias, call.said) in made
-
-    def _cost(self) -> list[Delta]:
-        """Return the usage of this run and of the one before."""
-        usage, before = self._usage, self._before
-        if usage is not None and before is not None:
-            # Half a sum would be a lie: where one run was not counted, nobody counted.
-            usage = None if before._usage is None else add_usage(before._usage, usage)
-        return [] if usage is None else [UsageKnown(usage)]
 
     # What to ask instead.
 

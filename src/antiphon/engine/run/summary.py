@@ -9,22 +9,23 @@ never empty: the model that writes none has failed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.backends.base import Backend
+from antiphon.engine.run.rounds import Rounds
 from antiphon.plans.estimate import BYTES_PER_TOKEN, estimate_tokens, estimate_usage
 from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Degraded, Stopped, TextGrew, UsageKnown
+from antiphon.protocol.deltas import Delta, Stopped, TextGrew, UsageKnown
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import InputDetails, OutputDetails, Usage
+from antiphon.protocol.response import Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.transport.aside import aside_if
 
-__all__ = ["Summariser", "add_usage", "cut_texts"]
+__all__ = ["Summariser", "cut_texts"]
 
 _MAX_CALLS: Final = 32
 _MAX_SUMMARY: Final = 256 * 1024
@@ -104,26 +105,12 @@ class Summariser:
     async def _ask(self, items: Sequence[Item]) -> str:
         self._calls += 1
         plan = _summary_plan(self._plan, items)
-        text, usage, reason = "", None, None
-        async with aclosing(self._backend.stream(plan)) as batches:
-            async for batch in batches:
-                for delta in batch:
-                    match delta:
-                        case TextGrew():
-                            text += delta.text
-                        case UsageKnown():
-                            usage = delta.usage
-                        case Stopped():
-                            reason = delta.reason
-                        case Degraded(what=what) if not what.startswith(_IRRELEVANT):
-                            self._notes.append(what)
-                        case _:
-                            pass
-                if len(text) > _MAX_SUMMARY:
-                    reason = "length"
-                    break
-        await self._count(plan, text, usage)
-        return self._judge(text.strip()[:_MAX_SUMMARY], reason)
+        answer = _Notes()
+        with suppress(_TooLong):
+            await Rounds(self._backend, plan, (), answer).run()
+        self._notes += [note for note in answer.degraded if not note.startswith(_IRRELEVANT)]
+        await self._count(plan, answer.text, answer.usage)
+        return self._judge(answer.text.strip()[:_MAX_SUMMARY], answer.reason)
 
     async def _count(self, plan: Plan, text: str, usage: Usage | None) -> None:
         if usage is None:
@@ -146,22 +133,43 @@ class Summariser:
         return text
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
-    """Return what two calls cost together."""
-    read, more_read = one.input_tokens_details, other.input_tokens_details
-    thought = one.output_tokens_details.reasoning_tokens
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        input_tokens_details=InputDetails(
-            cached_tokens=read.cached_tokens + more_read.cached_tokens,
-            cache_write_tokens=read.cache_write_tokens + more_read.cache_write_tokens,
-        ),
-        output_tokens=one.output_tokens + other.output_tokens,
-        output_tokens_details=OutputDetails(
-            reasoning_tokens=thought + other.output_tokens_details.reasoning_tokens
-        ),
-        total_tokens=one.total_tokens + other.total_tokens,
-    )
+class _TooLong(Exception):
+    """The model writes more than a summary may have."""
+
+
+class _Notes:
+    """Takes the notes that a model writes."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.usage: Usage | None = None
+        self.reason: str | None = None
+        self.degraded: list[str] = []
+
+    def push(self, batch: Sequence[Delta]) -> bool:
+        for delta in batch:
+            match delta:
+                case TextGrew():
+                    self.text += delta.text
+                case UsageKnown():
+                    self.usage = delta.usage
+                case Stopped():
+                    self.reason = delta.reason
+                case _:
+                    pass
+        if len(self.text) > _MAX_SUMMARY:
+            self.reason = "length"
+            raise _TooLong
+        return True
+
+    async def drained(self) -> None:
+        return
+
+    def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
+        self.degraded += notes
+
+    def note_asked(self) -> None:
+        return
 
 
 def cut_texts(item: Item, size: int) -> Item:

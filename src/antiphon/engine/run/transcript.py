@@ -7,7 +7,7 @@ them, as in any turn, and what a server could not read as arguments is quoted in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -54,6 +54,11 @@ class Said:
         self._thoughts: list[str] = []
         self._calls: list[_Call] = []
         self._open: dict[int, list[str]] = {}
+
+    @property
+    def note_text(self) -> Callable[[str], object]:
+        """Notes a piece of the text, without a delta."""
+        return self._texts.append
 
     @property
     def text(self) -> str:

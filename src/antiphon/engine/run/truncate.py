@@ -7,12 +7,41 @@ developer messages and the newest turn always stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
+
+from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
+from antiphon.plans.plan import Plan
+from antiphon.protocol.errors import ContextOverflow
 from antiphon.protocol.families import answers, is_call, is_output
 from antiphon.protocol.items import Item, item_type
 
-__all__ = ["drop_oldest"]
+__all__ = ["Truncate", "drop_oldest"]
+
+
+class Truncate(Policy):
+    """Ask again with a shorter context if the model cannot take the whole.
+
+    `note` is called with the shorter plan and a report of what it leaves out.
+    """
+
+    def __init__(self, plan: Plan, note: Callable[[Plan, str], None]) -> None:
+        self._plan = plan
+        self._whole = len(plan.items)
+        self._note = note
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        """Return a round without the older half of the turns, until there is only one."""
+        if rounds.has_begun or not isinstance(end.error, ContextOverflow):
+            return None
+        shorter = drop_oldest(self._plan.items)
+        if shorter is None:
+            return None
+        self._plan = msgspec.structs.replace(self._plan, items=shorter)
+        dropped = self._whole - len(shorter)
+        self._note(self._plan, f"truncation: the {dropped} oldest items were left out")
+        return Next(self._plan)
 
 
 def drop_oldest(items: Sequence[Item]) -> list[Item] | None:

@@ -1,6 +1,6 @@
 """One turn, from a plan to its last event.
 
-    backend.stream(plan) -> gate -> builder -> record (store) -> sink
+    rounds (backend, policies) -> gate -> builder -> record (store) -> sink
 
 Guarantees for callers of `Turn.run`:
 
@@ -20,21 +20,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from antiphon.backends.base import Backend, stream_to
+from antiphon.backends.base import Backend
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.keep.record import Record
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.validate import refuse_degraded
+from antiphon.engine.run.rounds import Policy, Rounds
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, catch_up, show_all
-from antiphon.engine.run.truncate import drop_oldest
+from antiphon.engine.run.truncate import Truncate
 from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.plans.tool_gate import gate_for
@@ -80,6 +80,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: str
     backend: Backend
+    policies: Sequence[Policy] = ()
+    """How the model is asked, the outermost first; they belong to this turn alone."""
     upstream: str
     """The name of the provider that the backend belongs to."""
     plan: Plan
@@ -112,6 +114,7 @@ class Turn:
         self._response = parts.response
         self._builder = builder
         self._record = record
+        record.show = NO_READER.show
         self.hold: Hold | None = None
         """The memory that is reserved for it; released by whoever ends the turn."""
         self.interruption: AntiphonError | None = None
@@ -216,7 +219,7 @@ class Turn:
     # Where events come from.
 
     async def _foreground(self) -> None:
-        await self._pull()
+        await self._ask()
         if not self._record.has_begun:  # the model produced nothing at all
             self.push(())
             await self.drained()
@@ -226,15 +229,20 @@ class Turn:
             raise self.interruption
         self._record.post(self._builder.go_on())
         await self.drained()  # a turn that others run now, or that was cancelled, ends here
-        await self._pull()
+        await self._ask()
 
-    async def _pull(self) -> None:
-        async with aclosing(self._deltas()) as batches:
-            async for batch in batches:
-                if not self.push(batch):
-                    await self.drained()
+    async def _ask(self) -> None:
+        parts = self._parts
+        policies = list(parts.policies)
+        if parts.may_shorten:
+            policies.insert(0, Truncate(self.plan, self._shorten))
+        await Rounds(parts.backend, self.plan, policies, self).run()
         if self._record.is_cancelled:
             raise TurnCancelled(_CANCELLED)
+
+    def _shorten(self, plan: Plan, note: str) -> None:
+        self.plan = plan
+        self._builder.feed(Degraded(note))
 
     def push(self, batch: Sequence[Delta]) -> bool:
         """Take what the model has produced; return whether more may follow before `drained`."""
@@ -265,76 +273,40 @@ class Turn:
         self._beginning = None
         record.post(said)
 
-    async def _deltas(self) -> AsyncGenerator[Sequence[Delta], None]:
-        """Yield the backend's batches, the first of which says something real.
-
-        A context that is too long is shortened and tried again if the caller allowed it.
-        """
-        has_begun = False
-        while True:
-            try:
-                backend = self._parts.backend
-                async with aclosing(stream_to(backend, self.plan, self)) as batches:
-                    async for batch in batches:
-                        real = self._note_degraded(batch, has_begun=has_begun)
-                        # An empty batch: the model speaks, and nothing can be told of it yet.
-                        if real or not batch:
-                            has_begun = True
-                            yield real
-                return
-            except ContextOverflow:
-                shorter = drop_oldest(self.plan.items)
-                if has_begun or not self._parts.may_shorten or shorter is None:
-                    raise
-                dropped = len(self._parts.plan.items) - len(shorter)
-                note = f"truncation: the {dropped} oldest items were left out"
-                self._builder.feed(Degraded(note))
-                self.plan = msgspec.structs.replace(self.plan, items=shorter)
-
     def note_asked(self) -> None:
         """Begin to store the beginning while the model is asked."""
         if self._record.may_open:
             self._record.open(self._builder.start())
 
-    def take(self, batch: Sequence[Delta]) -> bool:
-        """Take output the moment it arrives, if nothing has to wait; return whether it was."""
-        record = self._record
-        if not record.has_begun or not record.keeps_up or Degraded in map(type, batch):
-            return False
-        record.post(self._feed(batch))
-        return True
+    def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
+        """Note what cannot be honoured; refuse it when the caller is strict.
 
-    def _note_degraded(self, batch: Sequence[Delta], *, has_begun: bool) -> Sequence[Delta]:
-        """Take out what only reports a degradation; refuse it when the caller is strict.
-
-        But not if it is about what the model has said: then it comes together with that.
+        But not if it is about output that comes with it.
         """
-        if Degraded not in map(type, batch):
-            return batch
-        notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
-        rest = [delta for delta in batch if not isinstance(delta, Degraded)]
-        if self._parts.is_strict and not (has_begun and rest):
+        if self._parts.is_strict and not is_said:
             refuse_degraded(notes)
         for what in list(dict.fromkeys(notes))[: MOST_NOTES + 1]:  # the builder keeps no more
             self._builder.feed(Degraded(what))
-        return rest
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
         first = batch[0] if len(batch) == 1 else None
         # Most tokens come so, and no gate minds them.
         if type(first) is TextGrew:
-            self._note_output(len(first.text))
+            self._output += len(first.text)
+            if self._output > self._reserved:
+                self._reserve_output()
             return self._builder.feed(first)
-        self._note_output(produced_length(batch))
+        self._output += produced_length(batch)
+        if self._output > self._reserved:
+            self._reserve_output()
         admit = self._gate.admit
         return self._builder.feed_all(
             [admitted for delta in batch if (admitted := admit(delta)) is not None]
         )
 
-    def _note_output(self, length: int) -> None:
+    def _reserve_output(self) -> None:
         """Reserve memory for what the model has produced and a bit more, or raise Overloaded."""
-        self._output += length
-        if self._output > self._reserved and self.hold is not None:
+        if self.hold is not None:
             more = self._output + _SMALL_OUTPUT - self._reserved
             try:
                 self.hold.resize(self.hold.size + more * COPIES)

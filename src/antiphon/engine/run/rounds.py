@@ -1,0 +1,342 @@
+"""One loop in which a model is asked until its answer is whole.
+
+A turn may ask its model several times: again after a fault, with a shorter or a compacted
+context, to repair an invalid answer, with the results of tools. Each of these is a `Policy`;
+the loop around them is here. All rounds push into the same sink.
+
+- Policies stand in order, the outermost first. What a round produces goes through them from the
+  last to the first. When a round has ended, they are asked in the same order for the next; the
+  policies after the one that wants it prepare the plan anew.
+- `Stopped` and `UsageKnown` go through the policies and no further. The sink gets the last stop
+  and the usage of all rounds together; no usage if one of them was not counted.
+- A push that returned False is always followed by `drained`, also if the model fails meanwhile:
+  otherwise output that was received would be lost.
+- An error of the sink is no fault of the model: it passes every policy and backend as
+  `DeltaRefused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, Final, Protocol
+
+import msgspec
+
+from antiphon.backends.base import Backend, DeltaRefused, DeltaSink
+from antiphon.engine.prepare.grammars import aside
+from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
+from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.response import Usage, add_usage
+
+__all__ = ["Next", "Policy", "RoundEnd", "Rounds", "RoundsSink"]
+
+_TAKEN_OUT: Final = frozenset({Degraded, Stopped, UsageKnown})
+
+
+class RoundsSink(DeltaSink, Protocol):
+    """Takes what all rounds produce, and learns what happens before that."""
+
+    def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
+        """Note what cannot be honoured; `is_said` if output comes with it that was produced so.
+
+        Raise AntiphonError if the caller does not accept that.
+        """
+        ...
+
+    def note_asked(self) -> None:
+        """Note that the model is about to be asked."""
+        ...
+
+
+class RoundEnd(msgspec.Struct, frozen=True):
+    """How a round ended: with a stop, or with an error, or neither if the model broke off."""
+
+    plan: Plan
+    stop: Stopped | None
+    error: BackendError | None
+    has_spoken: bool
+    """Whether the model has produced anything in this round."""
+
+
+class Next(msgspec.Struct, frozen=True):
+    """What to ask in the next round."""
+
+    plan: Plan
+    reports: bool = True
+    """Whether it is reported what the model cannot honour of this plan."""
+
+
+class Policy:
+    """A reason to ask a model otherwise or again. By itself it does nothing."""
+
+    sees: ClassVar[bool] = False
+    """Whether `see` looks at what is produced."""
+
+    @property
+    def passes_text(self) -> bool:
+        """Whether a text that comes alone passes unchanged now, noted by `note_text`."""
+        return True
+
+    @property
+    def note_text(self) -> Callable[[str], object] | None:
+        """Called with each text that has passed unseen."""
+        return None
+
+    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
+        """Return the plan to ask with; None if nothing is asked, after `rounds.stop`."""
+        return plan
+
+    def is_slow(self, batch: Sequence[Delta]) -> bool:
+        """Return whether `see` may take so long for this batch that a thread must do it."""
+        return False
+
+    def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        """Return what can be forwarded after this batch."""
+        return batch
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        """Return the next round to make, if this policy wants one."""
+        return None
+
+    def finish(self) -> Sequence[Delta]:
+        """Return the last deltas of the whole answer, when no policy wants another round."""
+        return ()
+
+    def judge(self) -> None:
+        """Raise BackendError if the answer fails the turn, after all of it was pushed."""
+
+
+class Rounds:
+    """Runs a plan until no policy wants another round."""
+
+    def __init__(
+        self, backend: Backend, plan: Plan, policies: Sequence[Policy], sink: RoundsSink
+    ) -> None:
+        self.backend = backend
+        self.has_begun = False
+        """Whether anything was forwarded to the sink."""
+        self._plan = plan
+        self._policies = policies
+        self._seeing = [policy for policy in reversed(policies) if policy.sees]
+        self._sink = sink
+        self._usages: list[Usage | None] = []
+        self._reports = True
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._stop: Stopped | None = None
+        self._usage: Usage | None = None
+        self._has_spoken = False
+        self._slow: Sequence[Delta] | None = None  # waits for a thread, in `drained`
+        self._is_behind = False  # a push returned False, and `drained` was not awaited since
+        self._passes_text = False  # the first batch of a round is always looked at
+        self._note_text: Callable[[str], object] | None = None
+
+    async def run(self) -> None:
+        """Ask until the answer is whole. Raise BackendError if the model cannot go on."""
+        try:
+            await self._run()
+        except DeltaRefused as refusal:
+            raise refusal.reason from None
+
+    async def _run(self) -> None:
+        plan, level = self._plan, 0
+        while True:
+            end, level = await self._round(plan, level)
+            wish, wishing = await self._ask_policies(end, level)
+            if wish is None:
+                break
+            plan, level, self._reports = wish.plan, wishing + 1, wish.reports
+        await self._finish(end.error, self._policies[:level])
+
+    async def emit(self, batch: Sequence[Delta]) -> None:
+        """Forward deltas of a policy."""
+        forwarded = self._sort_out(batch)
+        if forwarded is not None and not self._forward(forwarded):
+            await self._sink.drained()
+
+    def spend(self, usage: Usage | None) -> None:
+        """Add what a policy has spent; None if that was not counted."""
+        self._usages.append(usage)
+
+    def stop(self, stop: Stopped) -> None:
+        """End the answer of a turn whose model is not asked."""
+        self._stop = stop
+
+    # One round.
+
+    async def _round(self, plan: Plan, level: int) -> tuple[RoundEnd, int]:
+        """Make a round that the policies from `level` on prepare; return how many took part."""
+        self._begin_round()
+        error: BackendError | None = None
+        try:
+            for policy in self._policies[level:]:
+                prepared = await policy.prepare(plan, self)
+                if prepared is None:
+                    break
+                plan, level = prepared, level + 1
+            else:
+                await self._ask(plan)
+        except BackendError as fault:
+            error = fault.with_traceback(None)  # which would hold this frame
+        return RoundEnd(plan, self._stop, error, self._has_spoken), level
+
+    async def _ask(self, plan: Plan) -> None:
+        ask = await self.backend.open(plan)
+        if ask.degraded and self._reports:
+            self._sink.note_degraded(ask.degraded, is_said=False)
+        self._sink.note_asked()
+        try:
+            await ask.run(self)
+        except BackendError:
+            await self._end_round()
+            raise
+        await self._end_round()
+
+    async def _end_round(self) -> None:
+        if self._is_behind:
+            await self.drained()
+        self._usages.append(self._usage)
+
+    async def _ask_policies(self, end: RoundEnd, level: int) -> tuple[Next | None, int]:
+        for index in range(level - 1, -1, -1):
+            wish = await self._policies[index].after(end, self)
+            if wish is not None:
+                return wish, index
+        return None, level
+
+    async def _finish(self, error: BackendError | None, policies: Sequence[Policy]) -> None:
+        last: list[Delta] = []
+        if error is None:
+            last += [delta for policy in reversed(policies) for delta in policy.finish()]
+        if self._usages and None not in self._usages:
+            last.append(UsageKnown(self._total()))
+        if error is None and self._stop is not None:
+            last.append(self._stop)
+        # Before the first output an error is raised alone.
+        if last and (error is None or self.has_begun) and not self._forward(last):
+            await self._sink.drained()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame
+        for policy in policies:
+            policy.judge()
+
+    def _total(self) -> Usage:
+        total = Usage()
+        counted = [usage for usage in self._usages if usage is not None]
+        if len(counted) == 1:
+            return counted[0]
+        for usage in counted:
+            total = add_usage(total, usage)
+        return total
+
+    # What a round produces.
+
+    def push(self, batch: Sequence[Delta]) -> bool:
+        """Take a batch; after a False, await `drained` before the next."""
+        if self._passes_text and len(batch) == 1 and type(batch[0]) is TextGrew:
+            if self._note_text is not None:
+                self._note_text(batch[0].text)
+        else:
+            seen = self._look_at(batch)
+            if seen is None:
+                return not self._is_behind
+            batch = seen
+        try:
+            if self._sink.push(batch):
+                return True
+        except AntiphonError as error:
+            raise DeltaRefused(error) from None
+        self._is_behind = True
+        return False
+
+    def _look_at(self, batch: Sequence[Delta]) -> Sequence[Delta] | None:
+        """Return what is to be forwarded of a batch now; None if it is nothing."""
+        assert self._slow is None, "drained() was not awaited"
+        self._has_spoken = self._passes_text = True
+        if self._seeing:
+            if any(policy.is_slow(batch) for policy in self._seeing):
+                self._slow, self._is_behind, self._passes_text = batch, True, False
+                return None
+            batch = self._see(batch)
+            self._note_state()
+        forwarded = self._sort_out(batch)
+        if forwarded is not None:
+            self.has_begun = True
+        return forwarded
+
+    def _note_state(self) -> None:
+        """Note whether the next text can pass without a look at it."""
+        self._passes_text = all(policy.passes_text for policy in self._seeing)
+        notes = [policy.note_text for policy in self._seeing]
+        self._note_text = notes[0] if len(notes) == 1 else partial(_call_all, notes)
+
+    async def drained(self) -> None:
+        """Wait until more can be taken."""
+        self._is_behind = False
+        batch, self._slow = self._slow, None
+        if batch is not None:
+            seen = await aside(partial(self._see, batch))
+            self._note_state()
+            forwarded = self._sort_out(seen)
+            if forwarded is None or self._forward(forwarded):
+                return
+        await self._sink.drained()
+
+    def _see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        for policy in self._seeing:
+            batch = policy.see(batch)
+        return batch
+
+    def _sort_out(self, batch: Sequence[Delta]) -> Sequence[Delta] | None:
+        """Return what is to be forwarded; None if it is nothing."""
+        if not _TAKEN_OUT.isdisjoint(map(type, batch)):
+            notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
+            if notes:
+                self._report(notes, is_said=self.has_begun and len(notes) < len(batch))
+            if len(notes) == len(batch):
+                return None
+            batch = self._take_out(batch)
+        return None if not batch and self.has_begun else batch
+
+    def _report(self, notes: Sequence[str], *, is_said: bool) -> None:
+        if not self._reports:
+            return
+        try:
+            self._sink.note_degraded(notes, is_said=is_said)
+        except AntiphonError as error:
+            raise DeltaRefused(error) from None
+
+    def _take_out(self, batch: Sequence[Delta]) -> list[Delta]:
+        """Keep the stop and the usage of this round; return the rest."""
+        rest: list[Delta] = []
+        for delta in batch:
+            match delta:
+                case Stopped():
+                    self._stop = delta
+                case UsageKnown():
+                    self._usage = delta.usage
+                case Degraded():
+                    pass
+                case _:
+                    rest.append(delta)
+        return rest
+
+    def _forward(self, batch: Sequence[Delta]) -> bool:
+        """Push deltas that do not come from the model, but from a policy or from this loop."""
+        self.has_begun = True
+        try:
+            return self._sink.push(batch)
+        except AntiphonError as error:
+            raise DeltaRefused(error) from None
+
+
+def _call_all(notes: Sequence[Callable[[str], object] | None], text: str) -> None:
+    for note in notes:
+        if note is not None:
+            note(text)

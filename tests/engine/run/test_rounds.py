@@ -1,0 +1,323 @@
+"""The loop of rounds: nothing received is lost, errors keep their cause, tools fit in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from antiphon.backends.base import DeltaSink
+from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.engine.engine import Engine
+from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
+from antiphon.plans.plan import Plan
+from antiphon.protocol.codec import decode_event
+from antiphon.protocol.deltas import (
+    CallClosed,
+    CallGrew,
+    CallOpened,
+    Degraded,
+    Delta,
+    ItemPassed,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError, Overloaded
+from antiphon.protocol.machines.referee import judge_stream
+from antiphon.protocol.response import Response, Usage
+from antiphon.testing.gateway import Gateway, serve_gateway
+from tests.asking import ask, ask_stream, events_of, request, terminal
+from tests.playing import Collected
+from tests.talking import talk
+
+STOP = Stopped("stop")
+PLAN = Plan(model="m", items=[{"type": "message", "role": "user", "content": "hi"}])
+SUM: dict[str, Any] = {
+    "type": "custom",
+    "name": "sum",
+    "format": {"type": "grammar", "syntax": "regex", "definition": r"[0-9]+ [+] [0-9]+"},
+}
+
+
+class Sink(Collected):
+    """Takes what rounds produce, and notes what they report."""
+
+    def __init__(self, *waits: bool) -> None:
+        super().__init__(*waits)
+        self.notes: list[str] = []
+        self.asked = 0
+
+    def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
+        self.notes += notes
+
+    def note_asked(self) -> None:
+        self.asked += 1
+
+
+class Hasty(ScriptedBackend):
+    """A model that breaks off at once when it is told to wait."""
+
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+        for step in steps:
+            assert isinstance(step, list)
+            if not sink.push(step):
+                raise BackendError("the wire broke", code="upstream_closed")
+
+
+def used(read: int, written: int) -> UsageKnown:
+    return UsageKnown(Usage(input_tokens=read, output_tokens=written, total_tokens=read + written))
+
+
+# What was received is not lost.
+
+
+async def test_text_received_before_a_fault_is_sent_although_nothing_waited_for_it() -> None:
+    async with serve_gateway(Hasty(lambda _: [[TextGrew("half an ")]])) as gateway:
+        events = await ask_stream(gateway)
+        whole = await ask(gateway)
+        async with talk(gateway.base_url) as socket:
+            last = await socket.turn(input="x")
+
+    found = [terminal(events), msgspec.convert(whole.json, Response)]
+    found.append(msgspec.convert(last["response"], Response))
+    assert [response.status for response in found] == ["failed"] * 3
+    assert [response.output_text for response in found] == ["half an "] * 3
+    assert all(r.error and r.error.code == "upstream_closed" for r in found)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_that_is_checked_in_a_thread_survives_a_fault_before_it_is_waited_for(
+    stream: bool,
+) -> None:
+    text = msgspec.json.encode({"input": "2 + 2"}).decode()
+    call: list[Delta] = [CallOpened(0, "sum", "c1"), CallGrew(0, text), CallClosed(0)]
+    async with serve_gateway(Hasty(lambda _: [call])) as gateway:
+        if stream:
+            response = terminal(await ask_stream(gateway, tools=[SUM]))
+        else:
+            response = msgspec.convert((await ask(gateway, tools=[SUM])).json, Response)
+
+    assert response.status == "failed"
+    assert [item["input"] for item in response.output] == ["2 + 2"]
+
+
+async def test_a_round_that_ends_behind_its_sink_waits_for_it() -> None:
+    sink = Sink(True)
+    await Rounds(Lazy([[[TextGrew("a")]]]), PLAN, (), sink).run()
+    assert sink.waited == 1
+
+
+class Lazy(ScriptedBackend):
+    """A model that never waits."""
+
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+        for step in steps:
+            assert isinstance(step, list)
+            sink.push(step)
+
+
+# Errors keep their cause.
+
+
+async def test_an_error_of_the_sink_is_raised_as_it_is_and_nothing_follows_it() -> None:
+    class Refusing(Sink):
+        def push(self, batch: Sequence[Delta]) -> bool:
+            if self.batches:
+                raise Overloaded("no memory")
+            return super().push(batch)
+
+    class Holding(Policy):
+        sees: ClassVar[bool] = True
+
+        @property
+        def passes_text(self) -> bool:
+            return False
+
+        async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+            ended.append(end)
+            return Next(PLAN)
+
+    ended: list[RoundEnd] = []
+    sink, backend = Refusing(), ScriptedBackend([[TextGrew("a"), TextGrew("b"), STOP]])
+    with pytest.raises(Overloaded, match="no memory"):
+        await Rounds(backend, PLAN, [Holding()], sink).run()
+    assert (sink.deltas, ended) == ([TextGrew("a")], [])
+    assert backend.stopped_early == 1
+
+
+async def test_an_error_of_the_sink_of_the_models_own_kind_is_not_taken_for_the_models() -> None:
+    class Refusing(Sink):
+        def push(self, batch: Sequence[Delta]) -> bool:
+            raise BackendError("no such call", code="bad")
+
+    class Again(Policy):
+        async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+            raise AssertionError("nobody may be asked again")
+
+    with pytest.raises(BackendError, match="no such call"):
+        await Rounds(ScriptedBackend([[TextGrew("a"), STOP]]), PLAN, [Again()], Refusing()).run()
+
+
+async def test_cancelling_stops_the_model() -> None:
+    backend, sink = ScriptedBackend([[TextGrew("a"), asyncio.Event(), STOP]]), Sink()
+    running = asyncio.create_task(Rounds(backend, PLAN, (), sink).run())
+    await sink.has_more.wait()
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
+    assert backend.stopped_early == 1
+
+
+# All rounds are one answer.
+
+
+class Twice(Policy):
+    """Asks a second time."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        self.rounds += 1
+        return Next(end.plan, reports=False) if self.rounds == 1 else None
+
+
+@pytest.mark.parametrize(
+    ("usages", "total"),
+    [
+        ([[used(1, 2)], [used(10, 20)]], [used(11, 22)]),
+        ([[used(1, 2)], []], []),
+        ([[], [used(1, 2)]], []),
+    ],
+)
+async def test_the_sink_gets_one_stop_and_the_usage_of_all_rounds_or_none(
+    usages: list[list[Delta]], total: list[Delta]
+) -> None:
+    scripts: list[list[Step]] = [
+        [TextGrew("a"), [*usages[0], Stopped("length")]],
+        [TextGrew("b"), [*usages[1], STOP]],
+    ]
+    sink = Sink()
+    await Rounds(ScriptedBackend(scripts), PLAN, [Twice()], sink).run()
+    assert sink.deltas == [TextGrew("a"), TextGrew("b"), *total, STOP]
+    assert sink.asked == 2
+
+
+async def test_what_cannot_be_honoured_is_reported_for_the_first_round_only() -> None:
+    note = Degraded("text.verbosity: not sent")
+    sink = Sink()
+    await Rounds(ScriptedBackend(lambda _: [note, STOP]), PLAN, [Twice()], sink).run()
+    assert sink.notes == [note.what]
+
+
+# A hosted tool is a policy.
+
+
+class Lookup(Policy):
+    """Runs calls of the tool `lookup` between two rounds, which the caller never sees."""
+
+    sees: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._arguments: list[str] = []
+        self._is_open = False
+
+    @property
+    def passes_text(self) -> bool:
+        return not self._is_open
+
+    def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        return [delta for delta in batch if not self._is_own(delta)]
+
+    def _is_own(self, delta: Delta) -> bool:
+        match delta:
+            case CallOpened(name="lookup"):
+                self._is_open = True
+            case CallGrew() if self._is_open:
+                self._arguments.append(delta.arguments)
+            case CallClosed() if self._is_open:
+                self._is_open = False
+            case _:
+                return False
+        return True
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        if end.error is not None or not self._arguments:
+            return None
+        arguments, self._arguments = "".join(self._arguments), []
+        search = {"type": "web_search_call", "status": "completed", "action": {"type": "search"}}
+        await rounds.emit([ItemPassed(search)])
+        call = {
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "lookup",
+            "arguments": arguments,
+        }
+        output = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
+        items = [*end.plan.items, call, output]
+        return Next(msgspec.structs.replace(end.plan, items=items))
+
+
+def forecaster() -> ScriptedBackend:
+    """Return a model that looks something up, then answers."""
+    call: list[Step] = [
+        TextGrew("Let me see. "),
+        [CallOpened(0, "lookup", "c1"), CallGrew(0, '{"q":'), CallGrew(0, '"Oslo"}')],
+        [CallClosed(0), used(10, 3), STOP],
+    ]
+    return ScriptedBackend([call, [TextGrew("Rain."), [used(20, 1), STOP]]])
+
+
+@pytest.fixture
+def with_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Engine._policies
+    policies = lambda *args: [*plain(*args), Lookup()]  # noqa: E731 - short
+    monkeypatch.setattr(Engine, "_policies", policies)
+
+
+async def _over_sse(gateway: Gateway) -> Response:
+    return terminal(await ask_stream(gateway))
+
+
+async def _whole(gateway: Gateway) -> Response:
+    return msgspec.convert((await ask(gateway)).json, Response)
+
+
+async def _over_websocket(gateway: Gateway) -> Response:
+    async with talk(gateway.base_url) as socket:
+        await socket.ask(input="x")
+        events = [decode_event(msgspec.json.encode(event)) for event in await socket.events()]
+    assert judge_stream(events) == []
+    return terminal(events)
+
+
+async def _in_background(gateway: Gateway) -> Response:
+    begun = (await ask(gateway, background=True)).json
+    path = f"/responses/{begun['id']}?stream=true"
+    return terminal(events_of((await request(gateway, "GET", path)).body))
+
+
+@pytest.mark.usefixtures("with_lookup")
+@pytest.mark.parametrize("turn", [_over_sse, _whole, _over_websocket, _in_background])
+async def test_a_tool_runs_between_two_rounds_of_one_response(turn: Any) -> None:
+    backend = forecaster()
+    async with serve_gateway(backend) as gateway:
+        response: Response = await turn(gateway)
+        stored = (await request(gateway, "GET", f"/responses/{response.id}")).json
+        log = await request(gateway, "GET", f"/responses/{response.id}?stream=true")
+
+    kinds = [item["type"] for item in response.output]
+    assert kinds == ["message", "web_search_call", "message"]
+    assert response.status == "completed"
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (30, 4)
+    assert [item["type"] for item in backend.plans[1].items[-2:]] == [
+        "function_call",
+        "function_call_output",
+    ]
+    assert stored["output"] == msgspec.to_builtins(response.output)
+    assert judge_stream(events_of(log.body)) == []
