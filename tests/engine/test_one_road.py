@@ -1,0 +1,233 @@
+"""Every kind of turn takes the same way through the gateway, token by token.
+
+A turn with few tokens and one with many run in the same mode; the functions of ours that were
+called more often in the longer one are what a token costs. They must be the same in all modes,
+except those of the sink, which are listed here by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+import antiphon
+from antiphon.backends.chat import ChatBackend
+from antiphon.engine.run.repair import Repair
+from antiphon.engine.run.sinks import NO_READER
+from antiphon.testing.gateway import Gateway, serve_gateway
+from tests.asking import ask, events_of, request, terminal
+from tests.talking import talk
+from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
+
+_OURS: Final = str(Path(antiphon.__file__).parent)
+_TESTING: Final = str(Path(antiphon.__file__).parent / "testing")
+_COROUTINE: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_FEW, _MANY = 8, 40
+# Passes of the loop after which a token has gone through everything.
+_PASSES: Final = 40
+# One is that of the store in memory, whose log is written by a task of its own.
+_MOST_WAKE_UPS: Final = 1.5
+
+TOOL: Final = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+FORMAT: Final = {"format": {"type": "json_schema", "name": "s", "schema": {"type": "string"}}}
+
+# What a sink does to encode and to show events: the only difference between the modes.
+SSE_SINK: Final = {
+    "server/delivery/sse.py:SseSink.show",
+    "server/delivery/sse.py:_write_chunk",
+    "protocol/codec.py:encode_all_sse",
+    "protocol/codec.py:encode_sse",
+}
+WEBSOCKET_SINK: Final = {
+    "server/delivery/websocket.py:_LaneSink.show",
+    "server/delivery/websocket.py:_Socket.write",
+    "server/delivery/websocket.py:_Socket._is_gone",
+    "server/delivery/frames.py:encode_frame",
+    "server/delivery/frames.py:text_header",
+    "protocol/codec.py:encode_event",
+}
+NULL_SINK: Final = {"engine/run/sinks.py:_NullSink.show"}
+# An answer that is not streamed has no log: its end is stored as a whole.
+LOG: Final = (
+    "store/",
+    "engine/keep/",
+    "protocol/machines/log.py",
+    "protocol/events.py:sequence_of",
+)
+
+
+class Calls:
+    """Counts the calls of our functions, and how often our coroutines are woken."""
+
+    def __init__(self) -> None:
+        self.by_name: Counter[str] = Counter()
+        self.wake_ups = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or not _is_ours(code.co_filename):
+            return
+        self.by_name[f"{code.co_filename[len(_OURS) + 1 :]}:{code.co_qualname}"] += 1
+        caller = frame.f_back
+        if code.co_flags & _COROUTINE and not (
+            caller is not None and _is_ours(caller.f_code.co_filename)
+        ):
+            self.wake_ups += 1
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(_OURS) and not path.startswith(_TESTING)
+
+
+class Upstream:
+    """Streams a JSON string, a letter to a read; each is taken in before the next is sent."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    async def __call__(self, request: Request, connection: Connection) -> None:
+        if request.method == "GET":
+            await connection.write(reply(b'{"data":[{"id":"m"}]}'))
+            return
+        await connection.write(head("text/event-stream"))
+        for text in ('"', *("x" * self._tokens), '"'):
+            await connection.write(chunk(_event(content=text)))
+            for _pass in range(_PASSES):
+                await asyncio.sleep(0)
+        await connection.write(chunk(_event("stop") + b"data: [DONE]\n\n") + chunk(b""))
+
+
+def _event(finish_reason: str | None = None, **delta: str) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()
+
+
+async def _sse(gateway: Gateway, **body: Any) -> str:
+    answer = await ask(gateway, stream=True, **body)
+    sys.setprofile(None)  # to read the answer is not the gateway's work
+    return terminal(events_of(answer.body)).output_text
+
+
+async def _sse_with_tool(gateway: Gateway) -> str:
+    return await _sse(gateway, tools=[TOOL])
+
+
+async def _sse_with_format(gateway: Gateway) -> str:
+    return await _sse(gateway, text=FORMAT)
+
+
+async def _websocket(gateway: Gateway, **body: Any) -> str:
+    async with talk(gateway.base_url) as socket:
+        last = await socket.turn(input="x", model="test/m", **body)
+    text: str = last["response"]["output"][0]["content"][0]["text"]
+    return text
+
+
+async def _websocket_with_tool(gateway: Gateway) -> str:
+    return await _websocket(gateway, tools=[TOOL])
+
+
+async def _background(gateway: Gateway, **body: Any) -> str:
+    begun = (await ask(gateway, background=True, **body)).json
+    while True:
+        answer = (await request(gateway, "GET", f"/responses/{begun['id']}")).json
+        if answer["status"] not in ("queued", "in_progress"):
+            break
+        await asyncio.sleep(0.2)  # few and far between: what it does is not a token's
+    text: str = answer["output"][0]["content"][0]["text"]
+    return text
+
+
+async def _whole(gateway: Gateway) -> str:
+    answer = (await ask(gateway, stream=False)).json
+    text: str = answer["output"][0]["content"][0]["text"]
+    return text
+
+
+Turn = Callable[[Gateway], Awaitable[str]]
+
+
+async def _calls(turn: Turn, tokens: int) -> Calls:
+    calls = Calls()
+    async with raw_server(Upstream(tokens)) as server:
+        backend = ChatBackend(server.url + "/v1", profile="vllm")
+        async with serve_gateway({"test": backend}, default_model="test/m") as gateway:
+            with calls.counted():
+                text = await turn(gateway)
+    assert text == f'"{"x" * tokens}"'
+    return calls
+
+
+async def per_token(turn: Turn) -> tuple[set[str], float]:
+    """Return the functions that a token needs, and how many wake-ups."""
+    await _calls(turn, _FEW)  # what is only done once in a process
+    few, many = await _calls(turn, _FEW), await _calls(turn, _MANY)
+    more = _MANY - _FEW
+    often = {n for n, count in many.by_name.items() if count - few.by_name[n] >= more / 2}
+    return often, (many.wake_ups - few.wake_ups) / more
+
+
+@pytest.mark.parametrize(
+    ("turn", "sink"),
+    [
+        (_sse_with_tool, SSE_SINK),
+        (_sse_with_format, SSE_SINK),
+        (_websocket, WEBSOCKET_SINK),
+        (_websocket_with_tool, WEBSOCKET_SINK),
+        (_background, NULL_SINK),
+    ],
+)
+async def test_a_token_takes_the_same_functions_in_every_mode(turn: Turn, sink: set[str]) -> None:
+    plain, _ = await per_token(_sse)
+    other, wake_ups = await per_token(turn)
+
+    assert other - sink == plain - SSE_SINK
+    assert plain >= SSE_SINK
+    assert wake_ups <= _MOST_WAKE_UPS
+
+
+async def test_an_answer_that_is_not_streamed_leaves_out_the_log_alone() -> None:
+    plain, _ = await per_token(_sse)
+    other, wake_ups = await per_token(_whole)
+
+    assert other - NULL_SINK <= plain
+    left_out = plain - SSE_SINK - other
+    assert {name for name in left_out if not name.startswith(LOG)} == set()
+    assert any("append" in name for name in left_out)
+    assert wake_ups <= _MOST_WAKE_UPS
+
+
+async def test_a_second_path_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = await per_token(_sse)
+    monkeypatch.setattr(Repair, "passes_text", property(lambda self: False))
+    other, _ = await per_token(_sse_with_tool)
+
+    path = "engine/run/repair.py"
+    assert other - plain >= {f"{path}:Repair.see", f"{path}:_Answer.take"}
+
+
+async def test_a_turn_that_is_woken_for_every_token_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(NO_READER), "show", lambda self, events: False)
+    _, wake_ups = await per_token(_background)
+
+    assert wake_ups > _MOST_WAKE_UPS
