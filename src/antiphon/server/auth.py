@@ -21,7 +21,7 @@ import msgspec
 from aiohttp import web
 
 from antiphon.protocol.errors import Unauthorized
-from antiphon.store.base import KeyRecord, Store
+from antiphon.store.base import KeyRecord, Keys
 
 __all__ = ["LOCAL_OWNER", "Auth", "Caller", "new_key"]
 
@@ -56,7 +56,7 @@ class Auth:
 
     def __init__(
         self,
-        store: Store,
+        store: Keys,
         now: Callable[[], int],
         *,
         require_keys: bool,

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from antiphon.protocol.errors import KeyRevoked, StoreUnavailable
-from antiphon.store.base import Store
+from antiphon.store.base import Keys
 
 __all__ = ["KeyWatch"]
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class KeyWatch:
     """The keys in use in this process, and how to end what uses them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Keys) -> None:
         self._store = store
         self._in_use: dict[object, tuple[str, Callable[[], None]]] = {}
         self._watcher: asyncio.Task[None] | None = None

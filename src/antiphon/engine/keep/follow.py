@@ -19,7 +19,7 @@ from antiphon.protocol.events import Event, is_terminal, sequence_of
 from antiphon.protocol.machines.log import unpack_events
 from antiphon.protocol.machines.replay import replay_response
 from antiphon.protocol.response import DONE_STATUSES
-from antiphon.store.base import Log, Store
+from antiphon.store.base import Log, Logs
 
 __all__ = ["events_of", "follow"]
 
@@ -30,7 +30,7 @@ _AT_ONCE: Final = 256
 
 
 async def follow(
-    store: Store, live: Live, owner: str, response_id: str, after: int = -1
+    store: Logs, live: Live, owner: str, response_id: str, after: int = -1
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the events behind the sequence number `after` until the response has ended.
 
@@ -57,7 +57,7 @@ def events_of(log: Log) -> Iterator[Event]:
 class _Follower:
     """One reader of one response: where it is, and whether there can be more."""
 
-    def __init__(self, store: Store, owner: str, response_id: str, after: int) -> None:
+    def __init__(self, store: Logs, owner: str, response_id: str, after: int) -> None:
         self._store = store
         self._owner = owner
         self._response_id = response_id

@@ -31,7 +31,7 @@ from antiphon.protocol.items import Item, item_prefix, item_type, with_id
 from antiphon.protocol.machines.builder import Mint
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.thread import Thread
-from antiphon.store.base import History, Size, Store
+from antiphon.store.base import Histories, History, Size, Store
 from antiphon.store.encoding import encode_aside
 
 __all__ = ["Context", "Recall", "conversation_of", "load_context", "refuse_orphans"]
@@ -149,7 +149,7 @@ async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: 
 
 
 async def _chain(
-    store: Store,
+    store: Histories,
     owner: str,
     request: CreateResponse,
     threads: Threads,
@@ -174,7 +174,7 @@ async def _chain(
 
 
 async def _gather(
-    store: Store,
+    store: Histories,
     owner: str,
     request: CreateResponse,
     mint: Mint,
@@ -247,7 +247,7 @@ def _chain_error(message: str) -> InvalidRequest:
     return InvalidRequest(message, code="previous_response_not_found", param="previous_response_id")
 
 
-async def _find(store: Store, owner: str, item_id: str, param: str) -> Item:
+async def _find(store: Histories, owner: str, item_id: str, param: str) -> Item:
     item = await store.find_item(owner, item_id)
     if item is None:
         raise NotFound(f"Item with id '{item_id}' not found.", code="item_not_found", param=param)

@@ -22,7 +22,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from antiphon.store.base import Store
+from antiphon.store.base import Keys
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -117,7 +117,7 @@ def read_keys(text: str) -> list[bytes]:
     return [_read_key(word, number) for number, word in enumerate(words, 1)]
 
 
-async def open_sealer(store: Store, keys: Sequence[bytes] = ()) -> Sealer | None:
+async def open_sealer(store: Keys, keys: Sequence[bytes] = ()) -> Sealer | None:
     """Return a sealer, or None if `cryptography` is missing.
 
     Without keys there is one in the store, made when it is first asked for: it survives
