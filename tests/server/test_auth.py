@@ -120,11 +120,11 @@ async def test_a_revoked_key_is_refused_within_a_second() -> None:
     auth = Auth(store, lambda: 1_000, require_keys=True, clock=lambda: clock[0])
     asked = make_mocked_request("GET", "/v1/models", headers=bearer(key))
 
-    assert (await auth.caller(asked)).owner == "ann"
+    assert (await auth.principal(asked)).owner == "ann"
     await store.revoke_key(record.id, 1_000)
     clock[0] += 0.9
     with pytest.raises(Unauthorized):
-        await auth.caller(asked)
+        await auth.principal(asked)
 
 
 async def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
@@ -134,12 +134,12 @@ async def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> Non
     auth = Auth(store, lambda: now[0], require_keys=True, clock=lambda: clock[0])
     asked = make_mocked_request("GET", "/v1/models", headers=bearer(key))
 
-    assert (await auth.caller(asked)).owner == "ann"
+    assert (await auth.principal(asked)).owner == "ann"
     await store.revoke_key(record.id, now[0])
     now[0] -= 3600
     clock[0] += 0.9
     with pytest.raises(Unauthorized):
-        await auth.caller(asked)
+        await auth.principal(asked)
 
 
 async def test_a_key_with_another_prefix_is_refused() -> None:

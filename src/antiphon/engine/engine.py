@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.accounts.principal import Principal
 from antiphon.backends.base import enforced
 from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.follow import follow
@@ -112,7 +113,7 @@ class Engine:
     async def begin(
         self,
         request: CreateResponse,
-        owner: str,
+        principal: Principal,
         *,
         strict: bool = False,
         recall: Recall | None = None,
@@ -136,7 +137,7 @@ class Engine:
         size = self._size(request, hold, body_bytes)
         turn = await self._make(
             request,
-            owner,
+            principal,
             route,
             response,
             strict,
@@ -159,7 +160,7 @@ class Engine:
     async def revive(
         self,
         request: CreateResponse,
-        owner: str,
+        principal: Principal,
         response: Response,
         *,
         strict: bool,
@@ -173,12 +174,12 @@ class Engine:
         """
         route, *_ = await self.catalog.candidates(request.model)
         response = msgspec.structs.replace(response, status="in_progress")
-        hold = self.budget.hold(owner)
+        hold = self.budget.hold(principal.owner)
         try:
             size = self._size(request, hold, body_bytes)
             turn = await self._make(
                 request,
-                owner,
+                principal,
                 route,
                 response,
                 strict,
@@ -217,7 +218,7 @@ class Engine:
     async def _make(
         self,
         request: CreateResponse,
-        owner: str,
+        principal: Principal,
         route: Candidate,
         response: Response,
         strict: bool,
@@ -231,7 +232,7 @@ class Engine:
         form = _format_check(request)
         context = await load_context(
             self.store,
-            owner,
+            principal.owner,
             request,
             self.mint,
             response_id=response.id,
@@ -243,14 +244,16 @@ class Engine:
         )
         record = self._record(
             request,
-            owner,
+            principal,
             context,
             response,
             is_unheard=is_unheard,
             has_error_event=has_error_event,
         )
         try:
-            parts = await self._parts(request, owner, route, response, context, size, form, strict)
+            parts = await self._parts(
+                request, principal, route, response, context, size, form, strict
+            )
         except BaseException:
             if not is_queued:
                 await asyncio.shield(record.abandon())
@@ -259,7 +262,7 @@ class Engine:
             response,
             self.mint,
             reasoning_as=self._reasoning_as(response),
-            seal=self._seal(request, owner),
+            seal=self._seal(request, principal.owner),
             has_error_event=has_error_event,
             is_taken=taken_in(parts.context),
         )
@@ -268,7 +271,7 @@ class Engine:
     async def _parts(
         self,
         request: CreateResponse,
-        owner: str,
+        principal: Principal,
         route: Candidate,
         response: Response,
         context: Context,
@@ -277,6 +280,7 @@ class Engine:
         strict: bool,
     ) -> Parts:
         """Return what the turn is made of; note in the response what cannot be honoured."""
+        owner = principal.owner
         whole, items, unopened, checked = await size.run(self._assemble, request, owner, context)
         checks, unchecked = await make_checks(checked.toolbox, form, enforced(route.backend))
         notes = [*checked.degraded, *unopened, *unchecked]
@@ -284,7 +288,7 @@ class Engine:
             refuse_degraded(notes)
         _note(response, notes)
         return Parts(
-            owner=owner,
+            principal=principal,
             backend=route.backend,
             policies=self._policies(request, route, owner, checks),
             upstream=route.provider,
@@ -324,7 +328,7 @@ class Engine:
     def _record(
         self,
         request: CreateResponse,
-        owner: str,
+        principal: Principal,
         context: Context,
         response: Response,
         *,
@@ -333,7 +337,7 @@ class Engine:
     ) -> Record:
         is_stored = request.store is not False
         terms = Terms(
-            owner=owner,
+            principal=principal,
             items=context.own,
             is_stored=is_stored,
             is_logged=is_stored and bool(request.stream or request.background),

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import HttpVersion10, HttpVersion11, web
 
+from antiphon.accounts.principal import Principal
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Webhooks
@@ -33,7 +34,7 @@ from antiphon.protocol.errors import (
     Overloaded,
 )
 from antiphon.server.api.idempotency import Once
-from antiphon.server.auth import Auth, Caller
+from antiphon.server.auth import Auth
 from antiphon.server.delivery.socket_cache import SocketCache
 from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.errors import error_response, translate
@@ -56,16 +57,17 @@ _REQUEST_ID_CHARS: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 )
 
+_NOBODY: Final = Principal("")
+
 
 class Call:
     """One HTTP request on its way through: what a handler needs to know about it."""
 
-    def __init__(self, app: App, request: web.BaseRequest, owner: str, path_id: str) -> None:
+    def __init__(self, app: App, request: web.BaseRequest, path_id: str) -> None:
         self.app = app
         self.request = request
-        self.owner = owner
-        self.key_id: str | None = None
-        """The key that the caller sent; None without one."""
+        self.principal = _NOBODY
+        """Who asks; nobody on a route that is open to all."""
         self.path_id = path_id
         """What stands for `{id}` in the route's path."""
         self.item_id = ""
@@ -79,6 +81,16 @@ class Call:
         """Whether a client that holds its body back was asked for it."""
         self.hold: Hold | None = None
         """The memory that is reserved for the request."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of all data that the request may touch."""
+        return self.principal.owner
+
+    @property
+    def key_id(self) -> str | None:
+        """The key that the caller sent; None without one."""
+        return self.principal.key_id
 
     @property
     def dialect(self) -> Dialect:
@@ -207,7 +219,7 @@ class App:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; raise only when the client has disconnected."""
-        call = Call(self, request, "", "")
+        call = Call(self, request, "")
         entry = call.entry
         try:
             response = await self._dispatch(call)
@@ -258,20 +270,20 @@ class App:
         call.entry.error = error.code or error.type
         return error_response(error)
 
-    async def caller_of(self, request: web.BaseRequest) -> Caller:
-        """Return who is asking. Raise Unauthorized; a key may be revoked by now."""
-        return await self._auth.caller(request)
+    async def principal_of(self, request: web.BaseRequest) -> Principal:
+        """Return who asks. Raise Unauthorized; a key may be revoked by now."""
+        return await self._auth.principal(request)
 
     def room_for_turn(self) -> _Room:
         """Hold room for one more turn, or raise Overloaded."""
         return self._room
 
-    def running(self, turn: Turn, key_id: str | None) -> _Running:
+    def running(self, turn: Turn) -> _Running:
         """Know of a turn while the current task runs it, so that it can be ended from outside.
 
         It ends when its key is revoked.
         """
-        return _Running(self, turn, key_id)
+        return _Running(self, turn)
 
     def reading(self, call: Call) -> AbstractContextManager[None]:
         """Cut the connection of a reader whose key is revoked while it reads what others make."""
@@ -308,10 +320,9 @@ class App:
         """Check where the request comes from and who sent it; let the handler answer."""
         self.origins.check(call.request, is_open=route.is_open)
         if not route.is_open:
-            caller = await self._auth.caller(call.request)
-            call.owner, call.key_id = caller.owner, caller.key_id
-            work_for(caller.owner)
-            if caller.key_id is None:
+            call.principal = await self._auth.principal(call.request)
+            work_for(call.owner)
+            if call.key_id is None:
                 self.origins.check_body(call.request, takes_form=route.takes_form)
         return await route.handler(call)
 
@@ -381,21 +392,19 @@ class _Room:
 class _Running:
     """A turn among those that tasks of this server run."""
 
-    __slots__ = ("_app", "_key_id", "_mark", "_task", "_turn")
+    __slots__ = ("_app", "_mark", "_task", "_turn")
 
-    def __init__(self, app: App, turn: Turn, key_id: str | None) -> None:
+    def __init__(self, app: App, turn: Turn) -> None:
         self._app = app
         self._turn = turn
-        self._key_id = key_id
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._app._turns[task] = self._turn
-        self._mark = self._app.keys.add(
-            self._key_id, partial(self._turn.interrupt, task, KeyRevoked())
-        )
+        end = partial(self._turn.interrupt, task, KeyRevoked())
+        self._mark = self._app.keys.add(self._turn.principal.key_id, end)
 
     def __exit__(self, *_: object) -> None:
         self._app.keys.remove(self._mark)

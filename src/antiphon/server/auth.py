@@ -1,4 +1,4 @@
-"""Who is asking? Keys, and the owner `local`, who needs none.
+"""Which principal sends a request? Keys, and the owner `local`, who needs none.
 
 A key reads `ak_<id>_<secret>`. We keep the SHA-256 of the secret, look the key up by its id and
 compare in constant time. Without `require_keys`, a caller without a key is the owner `local`;
@@ -17,26 +17,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 from aiohttp import web
 
+from antiphon.accounts.principal import LOCAL, Principal
 from antiphon.protocol.errors import Unauthorized
 from antiphon.store.base import KeyRecord, Keys
 
-__all__ = ["LOCAL_OWNER", "Auth", "Caller", "new_key"]
-
-LOCAL_OWNER: Final = "local"
+__all__ = ["Auth", "new_key"]
 
 _PREFIX: Final = "ak"
 _REMEMBER_SECONDS: Final = 0.5
 _MAX_REMEMBERED: Final = 10_000
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """Who is asking, and with which key. Without a key, `key_id` is None."""
-
-    owner: str
-    key_id: str | None = None
 
 
 def new_key(
@@ -49,7 +40,7 @@ def new_key(
 
 
 class Auth:
-    """Finds the caller of a request.
+    """Finds the principal of a request.
 
     `now` is the time in seconds since the epoch, `clock` a monotonic one.
     """
@@ -66,31 +57,31 @@ class Auth:
         self._now = now
         self._clock = clock
         self._require_keys = require_keys
-        self._seen: dict[bytes, tuple[float, Caller]] = {}
+        self._seen: dict[bytes, tuple[float, Principal]] = {}
 
-    async def caller(self, request: web.BaseRequest) -> Caller:
-        """Return who is asking. Raise Unauthorized."""
+    async def principal(self, request: web.BaseRequest) -> Principal:
+        """Return who asks. Raise Unauthorized."""
         token = _bearer(request)
         if not self._require_keys and not token.startswith(f"{_PREFIX}_"):
-            return Caller(LOCAL_OWNER)  # clients on loopback send any placeholder
+            return LOCAL  # clients on loopback send any placeholder
         if not token:
             raise Unauthorized("an API key is required: Authorization: Bearer ak_…")
-        return await self._caller_with(token)
+        return await self._principal_with(token)
 
-    async def _caller_with(self, token: str) -> Caller:
+    async def _principal_with(self, token: str) -> Principal:
         digest = _digest(token)
         seen = self._seen.get(digest)
         if seen is not None and self._clock() < seen[0]:
             return seen[1]
         # Counted from before the look-up: what it finds may be old when it arrives.
         until = self._clock() + _REMEMBER_SECONDS
-        caller = await self._look_up(token)
+        principal = await self._look_up(token)
         if len(self._seen) >= _MAX_REMEMBERED:
             self._seen.clear()
-        self._seen[digest] = (until, caller)
-        return caller
+        self._seen[digest] = (until, principal)
+        return principal
 
-    async def _look_up(self, token: str) -> Caller:
+    async def _look_up(self, token: str) -> Principal:
         prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
         record = await self._store.find_key(key_id) if prefix == _PREFIX else None
@@ -100,7 +91,7 @@ class Auth:
             raise Unauthorized(
                 "the API key is not valid; `antiphon keys list` shows those that are"
             )
-        return Caller(record.owner, record.id)
+        return Principal(record.owner, record.id)
 
     def _is_in_force(self, record: KeyRecord) -> bool:
         now = self._now()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.record import Record, Terms
 from antiphon.protocol.errors import StoreUnavailable
@@ -75,7 +76,7 @@ def delta(number: int) -> Event:
 
 
 async def begun(store: MemoryStore, reader: Reader | None = None, *, stored: bool = True) -> Record:
-    terms = Terms(owner=OWNER, items=[], is_stored=stored, is_logged=stored)
+    terms = Terms(principal=Principal(OWNER), items=[], is_stored=stored, is_logged=stored)
     record = Record(store, Live(), terms, RESPONSE, lambda pay, *, is_in_doubt=False: None)
     await record.begin([ResponseCreated(sequence_number=0, response=RESPONSE)])
     record.show = (reader or Reader()).show
@@ -335,7 +336,7 @@ async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> 
 
 async def test_each_batch_of_the_log_has_its_time_since_the_response_began() -> None:
     store, times = MemoryStore(), iter((100.25, 100.5, 101.75, 99.0))
-    terms = Terms(owner=OWNER, items=[], is_stored=True, is_logged=True)
+    terms = Terms(principal=Principal(OWNER), items=[], is_stored=True, is_logged=True)
     response = msgspec.structs.replace(RESPONSE, created_at=100)
     record = Record(
         store, Live(), terms, response, lambda pay, *, is_in_doubt=False: None, clock=times.__next__

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Channel, Live
 from antiphon.engine.keep.pending_writes import Owe
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
@@ -46,7 +47,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     `conversation` is the one that the turn has locked and adds to when it has answered.
     """
 
-    owner: str
+    principal: Principal
     items: Sequence[Item]
     is_stored: bool
     is_logged: bool
@@ -54,6 +55,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody knows of the turn before its first event is shown."""
     conversation: str | None = None
     has_error_event: bool = True
+
+    @property
+    def owner(self) -> str:
+        """Whose rows the turn writes."""
+        return self.principal.owner
 
 
 class Record:

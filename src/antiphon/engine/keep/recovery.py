@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.follow import events_of
 from antiphon.plans.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.body import decode_body
@@ -116,7 +117,7 @@ async def _settle(engine: Engine, orphan: Orphan) -> None:
         request.input = own or []
         turn = await engine.revive(
             request,
-            orphan.owner,
+            Principal(orphan.owner),
             orphan.response,
             strict=kept.is_strict,
             body_bytes=len(kept.body),

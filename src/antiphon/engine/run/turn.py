@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from antiphon.accounts.principal import Principal
 from antiphon.backends.base import Backend
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.keep.record import Record
@@ -78,7 +79,7 @@ class TurnCancelled(AntiphonError):
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn is made of: everything that was decided before it runs."""
 
-    owner: str
+    principal: Principal
     backend: Backend
     policies: Sequence[Policy] = ()
     """How the model is asked, the outermost first; they belong to this turn alone."""
@@ -103,7 +104,8 @@ class Turn:
         self, engine: Engine, parts: Parts, builder: ResponseBuilder, record: Record
     ) -> None:
         self.response_id = parts.response.id
-        self.owner = parts.owner
+        self.principal = parts.principal
+        self.owner = parts.principal.owner
         self.model = parts.response.model
         self.upstream = parts.upstream
         self.ended: Response | None = None

@@ -43,7 +43,7 @@ async def compact(call: Call) -> web.StreamResponse:
         turn = await _begin(call, request)
         call.entry.model, call.entry.upstream = turn.model, turn.upstream
         route, *_ = await engine.catalog.candidates(request.model)
-        with call.app.running(turn, call.key_id):
+        with call.app.running(turn):
             try:
                 done = await compaction.compact(
                     route.backend,
@@ -85,7 +85,7 @@ async def input_tokens(call: Call) -> web.StreamResponse:
 async def _begin(call: Call, request: CreateResponse) -> Turn:
     return await call.app.engine.begin(
         request,
-        call.owner,
+        call.principal,
         strict=call.is_strict,
         hold=call.held,
         body_bytes=len(await read_data(call)),

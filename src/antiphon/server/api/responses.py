@@ -47,13 +47,13 @@ async def create(call: Call) -> web.StreamResponse:
         with app.room_for_turn():
             turn = await app.engine.begin(
                 request,
-                call.owner,
+                call.principal,
                 strict=call.is_strict,
                 response_id=run.response_id,
                 hold=call.held,
                 body_bytes=len(await read_data(call)),
             )
-            with app.running(turn, call.key_id), noting(call.entry, turn):
+            with app.running(turn), noting(call.entry, turn):
                 if request.stream:
                     return await _stream_turn(call, turn, run, dialect)
                 response = await run.respond(turn)
@@ -109,7 +109,7 @@ async def _create_in_background(
         data = await read_data(call)
         turn = await call.app.engine.begin(
             request,
-            call.owner,
+            call.principal,
             strict=call.is_strict,
             response_id=run.response_id,
             hold=call.held,

@@ -270,19 +270,19 @@ class _Socket:
             previous = body.get("previous_response_id")
             request = await aside_if(is_large, read_turn, body, len(data))
             recall = Recall(self._shelf)
-            caller = await self._app.caller_of(self._request)
+            principal = await self._app.principal_of(self._request)
             with self._app.room_for_turn():
                 lane.turn = await self._app.engine.begin(
                     request,
-                    caller.owner,
+                    principal,
                     strict=self._is_strict,
                     recall=recall,
                     over_socket=True,
                     hold=hold,
                     body_bytes=len(data),
                 )
-                entry.key = caller.key_id or ""
-                with self._app.running(lane.turn, caller.key_id), noting(entry, lane.turn):
+                entry.key = principal.key_id or ""
+                with self._app.running(lane.turn), noting(entry, lane.turn):
                     is_kept_here = request.store is False or recall.has_helped
                     kept = recall if is_kept_here else None
                     await self._run(lane, lane.turn, kept, previous, entry)
