@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.gateway.config import SCALARS, TABLES, Model, Settings, load, variable
+from antiphon.gateway.config import SCALARS, TABLES, ModelOverrides, Settings, load, variable
 from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import read_sources
@@ -141,8 +141,10 @@ def test_models_are_told_of_by_name(tmp_path: Path) -> None:
         '[models."up/m"]\nreasoning_levels = []\nsupports_tools = false\ndisplay_name = "M"\n',
     )
     models = load({}, {}, tmp_path).settings.models
-    assert models["qwen3:8b"] == Model(context_length=40960, modalities=("text", "image"))
-    assert models["up/m"] == Model(reasoning_levels=(), supports_tools=False, display_name="M")
+    assert models["qwen3:8b"] == ModelOverrides(context_length=40960, modalities=("text", "image"))
+    assert models["up/m"] == ModelOverrides(
+        reasoning_levels=(), supports_tools=False, display_name="M"
+    )
 
 
 def test_webhooks_come_one_after_the_other(tmp_path: Path) -> None:

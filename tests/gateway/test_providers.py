@@ -10,7 +10,7 @@ import pytest
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.config import Provider, Settings
+from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import build, read_sources
 from tests.transport.raw import Connection, Request, raw_server, reply
@@ -19,7 +19,7 @@ _URL = "http://127.0.0.1:9/v1"
 
 
 def test_the_upstream_comes_before_the_providers_of_the_file() -> None:
-    settings = Settings(upstream=_URL, providers={"echo": Provider(wire_api="scripted")})
+    settings = Settings(upstream=_URL, providers={"echo": ProviderSettings(wire_api="scripted")})
     assert [source.name for source in read_sources(settings, {})] == ["upstream", "echo"]
 
 
@@ -55,16 +55,19 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
         (Settings(upstream=_URL, profile="x"), "there is no profile 'x'; the profiles are deep"),
         (Settings(profile="vllm"), "only with --upstream URL"),
         (Settings(upstream_key_env="A"), "only with --upstream URL"),
-        (Settings(providers={"a": Provider()}), r"\[providers.a\] base_url is missing"),
+        (Settings(providers={"a": ProviderSettings()}), r"\[providers.a\] base_url is missing"),
         (
-            Settings(providers={"a": Provider(base_url=_URL, threads=2)}),
+            Settings(providers={"a": ProviderSettings(base_url=_URL, threads=2)}),
             "threads has no meaning for wire_api = 'chat'",
         ),
         (
-            Settings(providers={"a": Provider(wire_api="scripted", base_url=_URL)}),
+            Settings(providers={"a": ProviderSettings(wire_api="scripted", base_url=_URL)}),
             "base_url has no meaning for wire_api = 'scripted'",
         ),
-        (Settings(upstream=_URL, providers={"upstream": Provider(base_url=_URL)}), "both set"),
+        (
+            Settings(upstream=_URL, providers={"upstream": ProviderSettings(base_url=_URL)}),
+            "both set",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings: Settings, complaint: str) -> None:
@@ -88,7 +91,7 @@ def test_without_the_embedded_model_it_says_what_to_pass(monkeypatch: pytest.Mon
 
 async def test_each_wire_is_built_into_its_backend() -> None:
     settings = Settings(
-        providers={"a": Provider(base_url=_URL), "b": Provider(wire_api="scripted")}
+        providers={"a": ProviderSettings(base_url=_URL), "b": ProviderSettings(wire_api="scripted")}
     )
     first, second = (
         build(source, settings, Breaker(time.monotonic)) for source in read_sources(settings, {})

@@ -33,8 +33,8 @@ __all__ = [
     "TABLES",
     "Loaded",
     "LogLevel",
-    "Model",
-    "Provider",
+    "ModelOverrides",
+    "ProviderSettings",
     "Settings",
     "UpstreamLimits",
     "Webhook",
@@ -61,7 +61,7 @@ class UpstreamLimits(Limits, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long we wait for an upstream, in seconds, and how much we take, in bytes."""
 
 
-class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where models are. `path`, `threads` and `context` are for the embedded model."""
 
     wire_api: Literal["chat", "local", "scripted"] = "chat"
@@ -74,7 +74,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None
 
 
-class Model(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelOverrides(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of a model. This overrides the upstream and the bundled table."""
 
 
@@ -119,16 +119,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
-    providers: dict[str, Provider] = {}
-    models: dict[str, Model] = {}
+    providers: dict[str, ProviderSettings] = {}
+    models: dict[str, ModelOverrides] = {}
     webhooks: tuple[Webhook, ...] = ()
 
 
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "limits": ServerLimits,
     "upstream_limits": UpstreamLimits,
-    "providers": Provider,
-    "models": Model,
+    "providers": ProviderSettings,
+    "models": ModelOverrides,
     "webhooks": Webhook,
 }
 SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)

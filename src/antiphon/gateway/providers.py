@@ -18,7 +18,7 @@ import msgspec
 from antiphon.backends.base import Backend
 from antiphon.backends.breaker import Breaker
 from antiphon.gateway.address import read_base_url
-from antiphon.gateway.config import Provider, Settings
+from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.routing.catalog import Catalog
 from antiphon.transport.secret import Secret
@@ -36,7 +36,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     about: str
-    provider: Provider
+    provider: ProviderSettings
     base_url: str = ""
     key: Secret | None = None
 
@@ -45,7 +45,7 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
     """Return the providers, that of `--upstream` first; by default the embedded model."""
     sources = []
     if settings.upstream:
-        provider = Provider(
+        provider = ProviderSettings(
             base_url=settings.upstream,
             key_env=settings.upstream_key_env,
             profile=settings.profile,
@@ -54,13 +54,13 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
     elif settings.upstream_key_env or settings.profile:
         raise BadSettings("--upstream-key-env and --profile are used only with --upstream URL")
     if settings.local_model:
-        embedded = Provider(wire_api="local", path=settings.local_model)
+        embedded = ProviderSettings(wire_api="local", path=settings.local_model)
         sources.append(_read_embedded(_EMBEDDED, embedded))
     for name, provider in settings.providers.items():
         if name == _UPSTREAM and settings.upstream:
             raise BadSettings("[providers.upstream] and --upstream are both set; rename the first")
         sources.append(_read(name, provider, environ))
-    return sources or [_read_embedded(_EMBEDDED, Provider(wire_api="local"))]
+    return sources or [_read_embedded(_EMBEDDED, ProviderSettings(wire_api="local"))]
 
 
 def build(source: Source, settings: Settings, breaker: Breaker) -> Backend:
@@ -105,7 +105,7 @@ def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
     )
 
 
-def _read(name: str, provider: Provider, environ: Mapping[str, str]) -> Source:
+def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> Source:
     where = f"[providers.{name}]"
     match provider.wire_api:
         case "chat":
@@ -119,7 +119,9 @@ def _read(name: str, provider: Provider, environ: Mapping[str, str]) -> Source:
             return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
 
 
-def _read_chat(name: str, provider: Provider, environ: Mapping[str, str], what: str) -> Source:
+def _read_chat(
+    name: str, provider: ProviderSettings, environ: Mapping[str, str], what: str
+) -> Source:
     if not provider.base_url:
         raise BadSettings(f"{what} is missing; it looks like http://127.0.0.1:11434/v1")
     base_url = read_base_url(provider.base_url, what)
@@ -159,7 +161,7 @@ def _check_profile(name: str | None) -> None:
         raise BadSettings(f"there is no profile {name!r}; the profiles are {known}")
 
 
-def _read_embedded(name: str, provider: Provider) -> Source:
+def _read_embedded(name: str, provider: ProviderSettings) -> Source:
     from antiphon.backends.weights import weights_path
 
     if importlib.util.find_spec("xllamacpp") is None:
@@ -188,13 +190,13 @@ def file_of(path: str) -> Path:
     return read_name(path).path() if path.startswith(PREFIX) else Path(path).expanduser()
 
 
-def _is_hub(provider: Provider) -> bool:
+def _is_hub(provider: ProviderSettings) -> bool:
     from antiphon.backends.hub import PREFIX
 
     return (provider.path or "").startswith(PREFIX)
 
 
-def _refuse(provider: Provider, keys: tuple[str, ...], where: str) -> None:
+def _refuse(provider: ProviderSettings, keys: tuple[str, ...], where: str) -> None:
     for key in keys:
         if getattr(provider, key) is not None:
             raise BadSettings(f"{where}: {key} has no meaning for wire_api = {provider.wire_api!r}")

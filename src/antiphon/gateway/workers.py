@@ -32,7 +32,7 @@ _KILL_AFTER: Final = 10.0
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger(__name__)
 
-Run = Callable[[int], None]
+Work = Callable[[int], None]
 """Serves as the worker with this number until a signal arrives; raises if it cannot."""
 
 
@@ -46,7 +46,7 @@ def restart_pause(deaths: int) -> float | None:
     return _FIRST_PAUSE * 2.0 ** max(deaths - 1, 0)
 
 
-def run_workers(count: int, run: Run, *, drain_seconds: float) -> int:
+def run_workers(count: int, run: Work, *, drain_seconds: float) -> int:
     """Keep that many workers running until a signal arrives; return the exit code.
 
     `drain_seconds` is what a worker may need to stop; one that takes much longer is killed.
@@ -67,7 +67,7 @@ class _Worker:
 
 
 class _Parent:
-    def __init__(self, count: int, run: Run, drain_seconds: float) -> None:
+    def __init__(self, count: int, run: Work, drain_seconds: float) -> None:
         self._workers = [_Worker(index) for index in range(count)]
         self._run = run
         self._drain_seconds = drain_seconds
@@ -78,7 +78,7 @@ class _Parent:
         self._life, self._life_in = os.pipe()
 
     def watch(self) -> int:
-        """Run the workers until they are all gone."""
+        """Run the workers until all have ended."""
         for file in (self._signals, self._signals_in):
             os.set_blocking(file, False)
         for number in (*_STOPPING, signal.SIGCHLD):
@@ -106,7 +106,7 @@ class _Parent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
 
     def _be_child(self, index: int) -> None:
-        """Run as the worker of this number; never return."""
+        """Run as the worker with this number; never return."""
         code = 1
         try:
             os.setpgid(0, 0)

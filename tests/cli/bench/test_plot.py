@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 import pytest
 
 from antiphon.cli.bench.plot import SUFFIXES, draw
-from antiphon.cli.bench.run import Measured
+from antiphon.cli.bench.run import MeasuredMode
 from tests.cli.bench.test_report import measured_turn
 
 _MEASURED = [
-    Measured("chat", [measured_turn(1), measured_turn(2)]),
-    Measured("stateless", failure="turn 1: no"),
-    Measured("stateful", [measured_turn(1, tokens_sent=10), measured_turn(2, tokens_sent=10)]),
+    MeasuredMode("chat", [measured_turn(1), measured_turn(2)]),
+    MeasuredMode("stateless", failure="turn 1: no"),
+    MeasuredMode("stateful", [measured_turn(1, tokens_sent=10), measured_turn(2, tokens_sent=10)]),
 ]
 
 
@@ -53,14 +53,14 @@ def test_the_same_figures_make_the_same_file(tmp_path: Path, suffix: str) -> Non
 
 
 def test_short_times_are_in_milliseconds(tmp_path: Path) -> None:
-    fast = [Measured("chat", [measured_turn(1, seconds=0.02)])]
+    fast = [MeasuredMode("chat", [measured_turn(1, seconds=0.02)])]
     draw(tmp_path / "b.svg", "t", fast)
     assert "Latency per turn, ms" in _texts(tmp_path / "b.svg")
 
 
 def test_a_hundred_turns_are_not_a_hundred_marks(tmp_path: Path) -> None:
     few, many = (
-        [Measured("chat", [measured_turn(number) for number in range(1, turns + 1)])]
+        [MeasuredMode("chat", [measured_turn(number) for number in range(1, turns + 1)])]
         for turns in (20, 400)
     )
     draw(tmp_path / "few.svg", "t", few)

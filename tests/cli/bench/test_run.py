@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from antiphon.cli.bench.run import MODES, Measured, Plan, measure, prompt_of
+from antiphon.cli.bench.run import MODES, BenchPlan, MeasuredMode, measure, prompt_of
 from antiphon.cli.remote import Server
 from antiphon.protocol.deltas import TextGrew
 from antiphon.protocol.events import ResponseFailed
@@ -19,15 +19,15 @@ from tests.client.native import Answer, error, events, native, response, whole
 _HELLO = response(TextGrew("Hello"), COUNTED, STOP)
 
 
-async def _measure(base_url: str, modes: Sequence[str], turns: int = 3) -> list[Measured]:
-    plan = Plan(
+async def _measure(base_url: str, modes: Sequence[str], turns: int = 3) -> list[MeasuredMode]:
+    plan = BenchPlan(
         modes=[MODES[name] for name in modes],
         turns=turns,
         prompt_words=8,
         max_output_tokens=32,
         model="m",
     )
-    measured: list[Measured] = []
+    measured: list[MeasuredMode] = []
     await measure(plan, lambda mode: Server(base_url), measured, lambda turn: None)
     return measured
 
@@ -85,14 +85,16 @@ async def test_nothing_is_tried_again() -> None:
 
 async def test_when_all_modes_have_failed_it_is_over() -> None:
     shown: list[int] = []
-    plan = Plan(modes=[MODES["stateful"]], turns=9, prompt_words=8, max_output_tokens=32, model="m")
+    plan = BenchPlan(
+        modes=[MODES["stateful"]], turns=9, prompt_words=8, max_output_tokens=32, model="m"
+    )
     async with native(_HELLO, error(503)) as server:
         await measure(plan, lambda mode: Server(server.base_url), [], shown.append)
     assert shown == [1, 2]
 
 
 async def test_own_questions_are_asked_in_their_order() -> None:
-    plan = Plan(
+    plan = BenchPlan(
         modes=[MODES["stateful"]],
         turns=2,
         prompt_words=None,

@@ -11,7 +11,7 @@ import pytest
 from antiphon.cli.chat.keyboard import Keyboard
 from antiphon.cli.chat.loop import Chat
 from antiphon.cli.chat.session import ChatSession, ChatSettings
-from antiphon.cli.chat.slash_commands import Desk
+from antiphon.cli.chat.slash_commands import ChatContext
 from antiphon.cli.remote import open_client, own_server
 from antiphon.cli.terminal import Screen
 from antiphon.client.errors import StreamBroken
@@ -47,7 +47,7 @@ class _Talk:
         return self._runner.run(work)
 
     def with_keyboard(self, keyboard: Keyboard) -> bool:
-        return Chat(Desk(self.session, self.server, keyboard, self.screen, self.run)).run()
+        return Chat(ChatContext(self.session, self.server, keyboard, self.screen, self.run)).run()
 
     def close(self) -> None:
         self._runner.run(self.session.client.close())

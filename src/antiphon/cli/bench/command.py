@@ -16,7 +16,7 @@ from antiphon.cli.errors import CliError
 from antiphon.gateway.errors import BadSettings, how_to_install
 
 if TYPE_CHECKING:
-    from antiphon.cli.bench.run import Measured, Mode, Plan
+    from antiphon.cli.bench.run import BenchPlan, MeasuredMode, Mode
     from antiphon.cli.remote import Server
 
 __all__ = ["command"]
@@ -106,11 +106,11 @@ def command(
     to /responses, stateful posts only what is new. Without --base-url nothing leaves this
     machine: a scripted model answers. Exit code 1: a mode failed, or the plot was not drawn.
     """
-    from antiphon.cli.bench.run import Plan
+    from antiphon.cli.bench.run import BenchPlan
 
     _check_files(plot, json_file)
     questions = _read_prompts(prompts, prompt_words)
-    plan = Plan(
+    plan = BenchPlan(
         modes=_modes(modes),
         turns=_turns(turns, len(questions)),
         prompt_words=None if questions else prompt_words or _PROMPT_WORDS,
@@ -121,7 +121,7 @@ def command(
     places = _read_places(base_url, chat_url, key_env, chat_key_env)
     if places is not None:
         _announce(plan, places, is_allowed=yes)
-    run = _Run(plan, places)
+    run = _Benchmark(plan, places)
     was_interrupted = run.to_the_end()
     _report(run, json_file, plot, is_scripted=places is None)
     if was_interrupted:
@@ -130,7 +130,9 @@ def command(
         raise SystemExit(1)
 
 
-def _report(run: _Run, json_file: Path | None, plot: Path | None, *, is_scripted: bool) -> None:
+def _report(
+    run: _Benchmark, json_file: Path | None, plot: Path | None, *, is_scripted: bool
+) -> None:
     """Print and write what was measured, if anything was tried at all."""
     from antiphon.cli.bench.report import as_json, table
     from antiphon.cli.terminal import harmless
@@ -255,7 +257,7 @@ def _origin(url: str) -> str:
     return f"{scheme}://{rest.partition('/')[0]}".lower()
 
 
-def _announce(plan: Plan, places: _Places, *, is_allowed: bool) -> None:
+def _announce(plan: BenchPlan, places: _Places, *, is_allowed: bool) -> None:
     """Return what will be sent where. Raise BadSettings if that needs to be allowed first."""
     from antiphon.cli.remote import is_loopback
 
@@ -272,13 +274,13 @@ def _announce(plan: Plan, places: _Places, *, is_allowed: bool) -> None:
     click.echo(f"sending requests: {listed}{first}", err=True)
 
 
-class _Run:
+class _Benchmark:
     """Runs the benchmark and keeps what was measured, however it ends."""
 
-    def __init__(self, plan: Plan, places: _Places | None) -> None:
+    def __init__(self, plan: BenchPlan, places: _Places | None) -> None:
         self.plan = plan
         self.urls: dict[str, str] = {}
-        self.measured: list[Measured] = []
+        self.measured: list[MeasuredMode] = []
         self._places = places
 
     def to_the_end(self) -> bool:
@@ -343,7 +345,7 @@ def _show(progress: str) -> None:
         click.echo(progress, err=True)
 
 
-def _heading(run: _Run) -> str:
+def _heading(run: _Benchmark) -> str:
     from antiphon.cli.bench.report import base_of
 
     plan = run.plan
@@ -356,7 +358,7 @@ def _heading(run: _Run) -> str:
     )
 
 
-def _draw(plot: Path, run: _Run) -> None:
+def _draw(plot: Path, run: _Benchmark) -> None:
     from antiphon.cli.bench.plot import draw
 
     title = f"{run.plan.turns} turns with {run.plan.model}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from antiphon.cli.bench.run import Measured, Turn
+from antiphon.cli.bench.run import MeasuredMode, MeasuredTurn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ _STYLE: Final[dict[Any, Any]] = {  # Any: the library's names of settings are a 
 }
 
 
-def draw(path: Path, title: str, measured: Sequence[Measured]) -> None:
+def draw(path: Path, title: str, measured: Sequence[MeasuredMode]) -> None:
     """Write the picture in the format of the path's suffix. Raise ImportError or OSError."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ def draw(path: Path, title: str, measured: Sequence[Measured]) -> None:
 
 
 def _panel(
-    axes: Axes, title: str, measured: Sequence[Measured], value: Callable[[Turn], float]
+    axes: Axes, title: str, measured: Sequence[MeasuredMode], value: Callable[[MeasuredTurn], float]
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -82,6 +82,6 @@ def _panel(
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _unit(measured: Sequence[Measured]) -> tuple[str, float]:
+def _unit(measured: Sequence[MeasuredMode]) -> tuple[str, float]:
     slowest = max((turn.seconds for mode in measured for turn in mode.turns), default=0.0)
     return ("s", 1.0) if slowest >= 1 else ("ms", 1e3)

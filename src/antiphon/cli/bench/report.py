@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon import __version__
-from antiphon.cli.bench.run import Measured, Plan, Turn
+from antiphon.cli.bench.run import BenchPlan, MeasuredMode, MeasuredTurn
 
 __all__ = ["as_json", "base_of", "table"]
 
@@ -23,12 +23,12 @@ _SENT: Final = ("mode", "turns", "bytes sent", "", "items", "~tokens sent", "")
 _TOOK: Final = ("mode", "input", "cached", "output", "first event", "latency", "")
 
 
-def base_of(measured: Sequence[Measured]) -> Measured:
+def base_of(measured: Sequence[MeasuredMode]) -> MeasuredMode:
     """Return the mode that the others are compared with."""
     return next((mode for mode in measured if mode.turns), measured[0])
 
 
-def table(measured: Sequence[Measured]) -> str:
+def table(measured: Sequence[MeasuredMode]) -> str:
     """Return two rows for each mode, what it sent and what it took, and why others failed."""
     base = base_of(measured)
     totals = [(mode.mode, _totals(mode, base)) for mode in measured]
@@ -53,7 +53,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def as_json(
-    plan: Plan, urls: dict[str, str], measured: Sequence[Measured], *, is_scripted: bool
+    plan: BenchPlan, urls: dict[str, str], measured: Sequence[MeasuredMode], *, is_scripted: bool
 ) -> bytes:
     """Return everything: what was asked for, the totals and every turn."""
     report: dict[str, Any] = {
@@ -78,7 +78,7 @@ def as_json(
     return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
 
 
-def _totals(mode: Measured, base: Measured) -> dict[str, Any]:
+def _totals(mode: MeasuredMode, base: MeasuredMode) -> dict[str, Any]:
     return {
         "turns": len(mode.turns),
         "requests": _sum(mode.turns, lambda turn: turn.requests),
@@ -123,36 +123,42 @@ def _took(mode: str, totals: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _bytes(turn: Turn) -> float:
+def _bytes(turn: MeasuredTurn) -> float:
     return turn.bytes_sent
 
 
-def _tokens(turn: Turn) -> float:
+def _tokens(turn: MeasuredTurn) -> float:
     return turn.tokens_sent
 
 
-def _seconds(turn: Turn) -> float:
+def _seconds(turn: MeasuredTurn) -> float:
     return turn.seconds
 
 
-def _known(turns: Sequence[Turn], value: Callable[[Turn], float | None]) -> list[float]:
+def _known(
+    turns: Sequence[MeasuredTurn], value: Callable[[MeasuredTurn], float | None]
+) -> list[float]:
     return [found for turn in turns if (found := value(turn)) is not None]
 
 
-def _sum(turns: Sequence[Turn], value: Callable[[Turn], float | None]) -> float | None:
+def _sum(
+    turns: Sequence[MeasuredTurn], value: Callable[[MeasuredTurn], float | None]
+) -> float | None:
     known = _known(turns, value)
     return sum(known) if known else None
 
 
-def _median(turns: Sequence[Turn], value: Callable[[Turn], float | None]) -> float | None:
+def _median(
+    turns: Sequence[MeasuredTurn], value: Callable[[MeasuredTurn], float | None]
+) -> float | None:
     known = _known(turns, value)
     return statistics.median(known) if known else None
 
 
 def _ratio(
-    mode: Measured,
-    base: Measured,
-    value: Callable[[Turn], float],
+    mode: MeasuredMode,
+    base: MeasuredMode,
+    value: Callable[[MeasuredTurn], float],
     fold: Callable[[list[float]], float],
 ) -> float | None:
     """Return how often the base fits into the mode, over the turns that both have."""

@@ -35,7 +35,7 @@ from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.protocol.response import Response
 
-__all__ = ["MODES", "Measured", "Mode", "Plan", "Turn", "measure", "prompt_of"]
+__all__ = ["MODES", "BenchPlan", "MeasuredMode", "MeasuredTurn", "Mode", "measure", "prompt_of"]
 
 _SESSION: Final = "bench"
 _NO_CHAT: Final = "name the chat server with --chat-url, or pass --modes stateless,stateful"
@@ -64,7 +64,7 @@ MODES: Final = {
 }
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be measured. `prompts` are the questions; without them they are made up."""
 
     modes: Sequence[Mode]
@@ -79,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompts[turn - 1] if self.prompts else prompt_of(turn, self.prompt_words or 0)
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One measured turn. Times are in seconds from the call; tokens are None if not counted."""
 
     turn: int
@@ -101,11 +101,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Until the last event."""
 
 
-class Measured(msgspec.Struct):
+class MeasuredMode(msgspec.Struct):
     """A mode, its turns so far, and the reason if it failed."""
 
     mode: str
-    turns: list[Turn] = []
+    turns: list[MeasuredTurn] = []
     failure: str | None = None
 
 
@@ -137,9 +137,9 @@ def prompt_of(turn: int, words: int) -> str:
 
 
 async def measure(
-    plan: Plan,
+    plan: BenchPlan,
     servers: Callable[[Mode], Server],
-    measured: list[Measured],
+    measured: list[MeasuredMode],
     show: Callable[[int], None],
 ) -> None:
     """Run the conversation in every mode; add each turn to `measured` at once.
@@ -147,7 +147,7 @@ async def measure(
     `show` is called before each turn. A mode that fails is stopped, with the reason; when all
     modes have failed, this returns.
     """
-    talks = [_Talk(plan, mode, servers(mode)) for mode in plan.modes]
+    talks = [_Conversation(plan, mode, servers(mode)) for mode in plan.modes]
     measured.extend(talk.measured for talk in talks)
     try:
         for turn in range(1, plan.turns + 1):
@@ -162,11 +162,11 @@ async def measure(
             await talk.close()
 
 
-class _Talk:
+class _Conversation:
     """The conversation in one mode."""
 
-    def __init__(self, plan: Plan, mode: Mode, server: Server) -> None:
-        self.measured = Measured(mode.name)
+    def __init__(self, plan: BenchPlan, mode: Mode, server: Server) -> None:
+        self.measured = MeasuredMode(mode.name)
         self._plan = plan
         self._mode = mode
         self._server = server
@@ -246,10 +246,10 @@ class _Timed(msgspec.Struct, frozen=True):
     last: float
 
 
-def _turn(number: int, posted: Sequence[bytes], timed: _Timed) -> Turn:
+def _turn(number: int, posted: Sequence[bytes], timed: _Timed) -> MeasuredTurn:
     bodies = [msgspec.json.decode(data) for data in posted]
     usage, notes = timed.response.usage, timed.response.antiphon
-    return Turn(
+    return MeasuredTurn(
         turn=number,
         requests=len(posted),
         bytes_sent=sum(map(len, posted)),

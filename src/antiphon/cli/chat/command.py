@@ -125,7 +125,7 @@ def _talk(
 
     from antiphon.cli.chat.loop import Chat
     from antiphon.cli.chat.session import ChatSession
-    from antiphon.cli.chat.slash_commands import Desk
+    from antiphon.cli.chat.slash_commands import ChatContext
     from antiphon.cli.remote import open_client
     from antiphon.host.models import ModelDirectory
 
@@ -138,7 +138,7 @@ def _talk(
             keyboard = open_keyboard(directory)
             if keyboard.is_terminal:
                 screen.note(_greeting(client.base_url))
-            return Chat(Desk(session, server, keyboard, screen, runner.run)).run()
+            return Chat(ChatContext(session, server, keyboard, screen, runner.run)).run()
         finally:
             runner.run(_close(client, directory))
 

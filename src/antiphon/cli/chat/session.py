@@ -30,7 +30,7 @@ from antiphon.plans.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
 
-__all__ = ["DECLINED", "ChatSession", "ChatSettings", "Cost", "Question", "Round", "Turn"]
+__all__ = ["DECLINED", "ChatSession", "ChatSettings", "ChatTurn", "Cost", "Question", "Round"]
 
 DECLINED: Final = "The user declined to run this tool."
 _SESSION: Final = "chat"
@@ -47,7 +47,7 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     """The price of models whose price is not known."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class ChatTurn(msgspec.Struct, frozen=True):
     """A complete turn; `parent` is the number of the turn it continues, 0 at the beginning."""
 
     number: int
@@ -99,7 +99,7 @@ class ChatSession:
         self.client: Final = client
         self.directory: Final = directory
         self.settings: Final = settings
-        self.turns: list[Turn] = []
+        self.turns: list[ChatTurn] = []
         self.head = 0
         self.last_model: str | None = None
         self._conversation = 1
@@ -107,7 +107,7 @@ class ChatSession:
         self._tell_status = tell_status
         self._root = Thread(response_id=previous, is_whole=False) if previous else None
         self._usage = UsageTracker()
-        self._usage.add_listener(self._hear)
+        self._usage.add_listener(self._handle)
 
     @property
     def model(self) -> str | None:
@@ -136,7 +136,7 @@ class ChatSession:
             is_partial=len(known) < len(self._costs),
         )
 
-    def path(self) -> list[Turn]:
+    def path(self) -> list[ChatTurn]:
         """Return the turns that lead to the head."""
         return [*_ancestors(self.turns, self.head)][::-1]
 
@@ -194,7 +194,7 @@ class ChatSession:
         """Add a complete turn to the tree and continue from it."""
         assert question.thread is not None
         number = len(self.turns) + 1
-        self.turns.append(Turn(number, self.head, question.prompt, question.thread))
+        self.turns.append(ChatTurn(number, self.head, question.prompt, question.thread))
         self.head = number
 
     def price_of(self, model: str) -> Price | None:
@@ -259,7 +259,7 @@ class ChatSession:
         said = estimate_tokens([self.settings.instructions or "", *before, question.input])
         return said + estimate_tools(self.settings.tools)
 
-    def _hear(self, update: Update) -> None:
+    def _handle(self, update: Update) -> None:
         if not isinstance(update, TurnEnded):
             return
         turn, price = update.turn, self.price_of(update.turn.model)
@@ -268,7 +268,7 @@ class ChatSession:
             self._tell_status(status_line(update, price))
 
 
-def _ancestors(turns: Sequence[Turn], number: int) -> Iterator[Turn]:
+def _ancestors(turns: Sequence[ChatTurn], number: int) -> Iterator[ChatTurn]:
     """Yield a turn and all before it, the last first."""
     while number:
         yield turns[number - 1]

@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.cli.chat.keyboard import Keyboard
 from antiphon.cli.chat.save import as_json, as_markdown, default_name, write_file
-from antiphon.cli.chat.session import ChatSession, Cost, Turn
+from antiphon.cli.chat.session import ChatSession, ChatTurn, Cost
 from antiphon.cli.errors import CliError
 from antiphon.cli.remote import Server, explain
 from antiphon.cli.terminal import Screen, shorten
@@ -23,7 +23,7 @@ from antiphon.host.models import ModelDescription
 from antiphon.host.usage import Totals
 from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["COMMANDS", "Desk", "Leave", "Run", "complete", "obey"]
+__all__ = ["COMMANDS", "ChatContext", "Quit", "RunAsync", "complete", "run_command"]
 
 _T = TypeVar("_T")
 _FIRST_WORDS: Final = 60
@@ -31,21 +31,26 @@ _CLEAR: Final = "-"
 _OTHER_NAMES: Final = {"exit": "quit", "bye": "quit", "models": "model", "clear": "new"}
 
 
-class Run(Protocol):
+class RunAsync(Protocol):
     """Runs a coroutine to its end; Ctrl-C cancels it and raises KeyboardInterrupt."""
 
     def __call__(self, work: Coroutine[Any, Any, _T], /) -> _T: ...
 
 
-class Leave(Exception):
+class Quit(Exception):
     """The user quits."""
 
 
-class Desk:
+class ChatContext:
     """What a chat works with."""
 
     def __init__(
-        self, session: ChatSession, server: Server, keyboard: Keyboard, screen: Screen, run: Run
+        self,
+        session: ChatSession,
+        server: Server,
+        keyboard: Keyboard,
+        screen: Screen,
+        run: RunAsync,
     ) -> None:
         self.session: Final = session
         self.keyboard: Final = keyboard
@@ -64,10 +69,10 @@ class Command(msgspec.Struct, frozen=True):
     name: str
     takes: str
     about: str
-    act: Callable[[Desk, str], None]
+    act: Callable[[ChatContext, str], None]
 
 
-def obey(desk: Desk, line: str) -> None:
+def run_command(context: ChatContext, line: str) -> None:
     """Run the command in a line that begins with a slash."""
     name, argument = [*line[1:].split(None, 1), "", ""][:2]
     name = name.lower()
@@ -77,7 +82,7 @@ def obey(desk: Desk, line: str) -> None:
     argument = argument.strip()
     if argument and not command.takes:
         raise CliError(f"/{command.name} takes no argument")
-    command.act(desk, argument)
+    command.act(context, argument)
 
 
 def complete(text: str, models: Iterable[str]) -> list[str]:
@@ -102,11 +107,11 @@ def _unknown(name: str) -> str:
     )
 
 
-def _model(desk: Desk, name: str) -> None:
-    session = desk.session
-    models = desk.run(session.directory.refresh(silent=bool(name)))
+def _model(context: ChatContext, name: str) -> None:
+    session = context.session
+    models = context.run(session.directory.refresh(silent=bool(name)))
     if not name:
-        desk.screen.tell(_model_list(models, session.model))
+        context.screen.tell(_model_list(models, session.model))
         return
     listed = [model.id for model in models]
     if listed and name not in listed:
@@ -114,7 +119,7 @@ def _model(desk: Desk, name: str) -> None:
         hint = f"did you mean {close[0]}?" if close else "/model lists the models"
         raise CliError(f"the server does not list {name}; {hint}")
     session.settings.model = name
-    desk.screen.note(f"{name} is used from now on")
+    context.screen.note(f"{name} is used from now on")
 
 
 def _model_list(models: Sequence[ModelDescription], current: str | None) -> str:
@@ -126,32 +131,32 @@ def _model_list(models: Sequence[ModelDescription], current: str | None) -> str:
     return "\n".join(lines)
 
 
-def _new(desk: Desk, _: str) -> None:
-    desk.session.reset()
-    desk.screen.note("a new conversation")
+def _new(context: ChatContext, _: str) -> None:
+    context.session.reset()
+    context.screen.note("a new conversation")
 
 
-def _fork(desk: Desk, number: str) -> None:
-    session = desk.session
+def _fork(context: ChatContext, number: str) -> None:
+    session = context.session
     if not session.turns:
         raise CliError("there are no turns yet")
     if not number:
-        desk.screen.tell("\n".join(_turn_line(turn, session.head) for turn in session.turns))
+        context.screen.tell("\n".join(_turn_line(turn, session.head) for turn in session.turns))
         return
     if not number.isdecimal() or not session.fork(int(number)):
         raise CliError(f"there is no turn {number}; /fork lists the turns")
     prompt = session.turns[session.head - 1].prompt
-    desk.screen.note(f"continuing from turn {session.head}: {shorten(prompt, _FIRST_WORDS)}")
+    context.screen.note(f"continuing from turn {session.head}: {shorten(prompt, _FIRST_WORDS)}")
 
 
-def _turn_line(turn: Turn, head: int) -> str:
+def _turn_line(turn: ChatTurn, head: int) -> str:
     mark = "*" if turn.number == head else " "
     branch = "" if turn.parent == turn.number - 1 else f"  (from {turn.parent})"
     return f"{mark}{turn.number:3}  {shorten(turn.prompt, _FIRST_WORDS)}{branch}"
 
 
-def _save(desk: Desk, name: str) -> None:
-    session = desk.session
+def _save(context: ChatContext, name: str) -> None:
+    session = context.session
     if not session.turns:
         raise CliError("there is nothing to save yet")
     name = _unquoted(name) or default_name(datetime.now().isoformat(timespec="seconds"))
@@ -160,7 +165,7 @@ def _save(desk: Desk, name: str) -> None:
         raise CliError(f"{path} is a directory; name a file in it")
     content = _json_of(session) if path.suffix.lower() == ".json" else _markdown_of(session)
     try:
-        _write(desk, path, content)
+        _write(context, path, content)
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -171,14 +176,14 @@ def _unquoted(name: str) -> str:
     return name[1:-1] if quoted else name
 
 
-def _write(desk: Desk, path: Path, content: bytes) -> None:
+def _write(context: ChatContext, path: Path, content: bytes) -> None:
     try:
         write_file(path, content, overwrite=False)
     except FileExistsError:
-        if not desk.keyboard.confirm(f"{path} exists already. Overwrite it?"):
+        if not context.keyboard.confirm(f"{path} exists already. Overwrite it?"):
             raise CliError(f"{path} exists already and was not changed") from None
         write_file(path, content, overwrite=True)
-    desk.screen.note(f"saved to {path}")
+    context.screen.note(f"saved to {path}")
 
 
 def _markdown_of(session: ChatSession) -> bytes:
@@ -207,24 +212,24 @@ def _json_of(session: ChatSession) -> bytes:
     return as_json(thread.items, about)
 
 
-def _thinking(desk: Desk, word: str) -> None:
-    settings = desk.session.settings
+def _thinking(context: ChatContext, word: str) -> None:
+    settings = context.session.settings
     if word not in ("", "on", "off"):
         raise CliError("use /thinking on or /thinking off")
     if word:
         settings.shows_thinking = word == "on"
-    desk.screen.note(f"thinking is {'shown' if settings.shows_thinking else 'hidden'}")
+    context.screen.note(f"thinking is {'shown' if settings.shows_thinking else 'hidden'}")
 
 
-def _instructions(desk: Desk, text: str) -> None:
-    settings = desk.session.settings
+def _instructions(context: ChatContext, text: str) -> None:
+    settings = context.session.settings
     if text:
         settings.instructions = None if text == _CLEAR else text
-    desk.screen.note(f"instructions: {settings.instructions or 'none'}")
+    context.screen.note(f"instructions: {settings.instructions or 'none'}")
 
 
-def _status(desk: Desk, _: str) -> None:
-    session, settings = desk.session, desk.session.settings
+def _status(context: ChatContext, _: str) -> None:
+    session, settings = context.session, context.session.settings
     thread = session.thread
     rows = {
         "server": f"{session.client.base_url} ({session.client.wire_api})",
@@ -237,7 +242,7 @@ def _status(desk: Desk, _: str) -> None:
         "cost": _money(session.cost) if session.cost else "not known",
         "previous": (thread and thread.response_id) or "no response yet",
     }
-    desk.screen.tell("\n".join(f"{name:13} {value}" for name, value in rows.items()))
+    context.screen.tell("\n".join(f"{name:13} {value}" for name, value in rows.items()))
 
 
 def _tokens(totals: Totals) -> str:
@@ -257,13 +262,13 @@ def _money(cost: Cost) -> str:
     return f"{least}{mark}${cost.dollars:,.{2 if cost.dollars >= 1 else 4}f}"
 
 
-def _help(desk: Desk, _: str) -> None:
+def _help(context: ChatContext, _: str) -> None:
     rows = [f"{f'/{row.name} {row.takes}':23} {row.about}" for row in COMMANDS]
-    desk.screen.tell("\n".join([*rows, "", _KEYS]))
+    context.screen.tell("\n".join([*rows, "", _KEYS]))
 
 
-def _quit(desk: Desk, _: str) -> None:
-    raise Leave
+def _quit(context: ChatContext, _: str) -> None:
+    raise Quit
 
 
 COMMANDS: Final = (
@@ -282,7 +287,7 @@ COMMANDS: Final = (
     ),
     Command("status", "", "Show the state and the usage of the conversation.", _status),
     Command("help", "", "Show this.", _help),
-    Command("quit", "", "Leave.", _quit),
+    Command("quit", "", "Quit the chat.", _quit),
 )
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 _KEYS: Final = """\

@@ -57,7 +57,7 @@ def command(
     otherwise from the providers in the file, otherwise the embedded model answers. The client's
     own settings are not changed, and its login is not used. The exit code is the client's.
     """
-    from antiphon.cli.run.session import Wish, run
+    from antiphon.cli.run.session import RunOptions, run
 
-    wish = Wish(model=model, is_small=small, arguments=arguments)
-    raise SystemExit(run(import_module(f"antiphon.cli.run.{client}").CLIENT, wish, flags))
+    options = RunOptions(model=model, is_small=small, arguments=arguments)
+    raise SystemExit(run(import_module(f"antiphon.cli.run.{client}").CLIENT, options, flags))

@@ -22,7 +22,7 @@ from antiphon.cli.errors import CliError
 from antiphon.cli.remote import Remote, Server, refusal
 from antiphon.transport.http import Limits
 
-__all__ = ["Gateway", "Listing", "open_gateway"]
+__all__ = ["GatewayProcess", "Listing", "open_gateway"]
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 10.0
@@ -55,7 +55,7 @@ class Listing(msgspec.Struct, frozen=True):
         return next((known.context_length for known in self.data if known.id == model), None)
 
 
-class Gateway(msgspec.Struct, frozen=True):
+class GatewayProcess(msgspec.Struct, frozen=True):
     """A gateway that runs."""
 
     base_url: str
@@ -86,7 +86,7 @@ class Gateway(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def open_gateway(flags: Mapping[str, Any], log: Path) -> Iterator[Gateway]:
+def open_gateway(flags: Mapping[str, Any], log: Path) -> Iterator[GatewayProcess]:
     """Run a gateway on a free port; its output goes to `log`. Raise CliError if it does not start.
 
     `flags` are those of `antiphon serve`. Leaving stops it and waits for its end.
@@ -102,7 +102,7 @@ def open_gateway(flags: Mapping[str, Any], log: Path) -> Iterator[Gateway]:
             **_apart(),
         )
     try:
-        yield Gateway(_read_address(process, log), process)
+        yield GatewayProcess(_read_address(process, log), process)
     finally:
         _stop(process)
 

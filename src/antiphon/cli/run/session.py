@@ -21,17 +21,17 @@ import msgspec
 
 from antiphon.cli.errors import CliError
 from antiphon.cli.run.client import Client, Order, raising_on_signals, run_program
-from antiphon.cli.run.gateway import Gateway, Listing, open_gateway
+from antiphon.cli.run.gateway import GatewayProcess, Listing, open_gateway
 from antiphon.gateway.config import load
 from antiphon.gateway.providers import read_sources
 
-__all__ = ["SMALL_CONTEXT", "Wish", "run"]
+__all__ = ["SMALL_CONTEXT", "RunOptions", "run"]
 
 SMALL_CONTEXT: Final = 16_384
 """For a model with at most this context, the client gets few tools and a short prompt."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the person wants beside the gateway's settings; None leaves it to us."""
 
     model: str | None
@@ -39,15 +39,15 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Sequence[str]
 
 
-def run(client: Client, wish: Wish, flags: Mapping[str, Any]) -> int:
+def run(client: Client, options: RunOptions, flags: Mapping[str, Any]) -> int:
     """Run the client on a gateway to its end; return its exit code. Raise CliError."""
     program = client.find()
     settings, _ = load(flags, os.environ, Path.cwd())
     read_sources(settings, os.environ)  # only checked here
-    wish = msgspec.structs.replace(wish, model=wish.model or settings.default_model)
+    options = msgspec.structs.replace(options, model=options.model or settings.default_model)
     with raising_on_signals(), _workplace() as place, open_gateway(flags, place.log) as gateway:
-        order = _order(gateway, wish, place.directory)
-        _announce(client, order, wish)
+        order = _order(gateway, options, place.directory)
+        _announce(client, order, options)
         code = run_program(client.prepare(program, order), gateway.guard)
         gateway.guard(0)
         if gateway.is_over:
@@ -84,16 +84,16 @@ def _workplace() -> Iterator[_Place]:
         place.close()
 
 
-def _order(gateway: Gateway, wish: Wish, directory: Path) -> Order:
+def _order(gateway: GatewayProcess, options: RunOptions, directory: Path) -> Order:
     """Return what the client is to be started with. Raise CliError if there is no model."""
-    listing = _listing(gateway, is_needed=wish.model is None)
+    listing = _listing(gateway, is_needed=options.model is None)
     # Only models that chat are described; a list without descriptions is as good as it gets.
     names = [*(str(entry["slug"]) for entry in listing.models), *(one.id for one in listing.data)]
-    model = wish.model or next(iter(names), None)
+    model = options.model or next(iter(names), None)
     if model is None:
         raise CliError("the upstream lists no models; pass --model NAME")
     context = listing.context_of(model)
-    is_small = wish.is_small
+    is_small = options.is_small
     if is_small is None:
         is_small = context is not None and context <= SMALL_CONTEXT
     return Order(
@@ -102,12 +102,12 @@ def _order(gateway: Gateway, wish: Wish, directory: Path) -> Order:
         context=context,
         models=listing.models,
         is_small=is_small,
-        arguments=wish.arguments,
+        arguments=options.arguments,
         directory=directory,
     )
 
 
-def _listing(gateway: Gateway, *, is_needed: bool) -> Listing:
+def _listing(gateway: GatewayProcess, *, is_needed: bool) -> Listing:
     try:
         return asyncio.run(gateway.list_models())
     except CliError:
@@ -116,11 +116,11 @@ def _listing(gateway: Gateway, *, is_needed: bool) -> Listing:
         return Listing()  # some upstreams list nothing, and answer all the same
 
 
-def _announce(client: Client, order: Order, wish: Wish) -> None:
+def _announce(client: Client, order: Order, options: RunOptions) -> None:
     """Print what is about to run on stderr, before the client uses the screen."""
     how = ""
     if order.is_small:
         how = ", with few tools and a short prompt"
-    if order.is_small and wish.is_small is None:
+    if order.is_small and options.is_small is None:
         how += f" for its context of {order.context} tokens (--no-small turns this off)"
     click.echo(f"antiphon: {client.name} runs on {order.model}{how}", err=True)
