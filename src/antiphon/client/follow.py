@@ -34,7 +34,7 @@ _LONGEST_WAIT: Final = 8.0
 
 
 class Following:
-    """The source of a stream's events that outlives its connections. See `client.stream.Source`."""
+    """An `EventSource` of a stream that outlives its connections."""
 
     skipped_choices = 0
 

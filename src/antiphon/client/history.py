@@ -84,7 +84,7 @@ def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None
 
     None means that `items` does not begin with the known ones, or that nothing follows them.
     """
-    reader = _Reader(items)
+    reader = _HistoryReader(items)
     if not all(reader.take(key) for key in _keys(known)):
         return None
     # What does not count may stand on either side of the cut; what is known stays behind it.
@@ -196,7 +196,7 @@ def mend(value: Any) -> Any:
     return value
 
 
-class _Reader:
+class _HistoryReader:
     """Reads items one known key at a time; `place` is the first one that was not read."""
 
     def __init__(self, items: Sequence[Item]) -> None:

@@ -35,7 +35,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-class _Item(msgspec.Struct, frozen=True):
+class _ItemView(msgspec.Struct, frozen=True):
     fields: Item
 
     @property
@@ -54,7 +54,7 @@ class _Item(msgspec.Struct, frozen=True):
         return _text(self.fields, "status")
 
 
-class MessageItem(_Item, frozen=True):
+class MessageItem(_ItemView, frozen=True):
     """A message of the user, the model or the system."""
 
     @property
@@ -68,7 +68,7 @@ class MessageItem(_Item, frozen=True):
         return text_of(self.fields.get("content"))
 
 
-class ReasoningItem(_Item, frozen=True):
+class ReasoningItem(_ItemView, frozen=True):
     """What the model thought, as far as the server shows it."""
 
     @property
@@ -82,7 +82,7 @@ class ReasoningItem(_Item, frozen=True):
         return text_of(self.fields.get("summary"))
 
 
-class _Call(_Item, frozen=True):
+class _CallView(_ItemView, frozen=True):
     @property
     def call_id(self) -> str:
         """What the output of the call has to name."""
@@ -94,7 +94,7 @@ class _Call(_Item, frozen=True):
         return _text(self.fields, "name")
 
 
-class FunctionCallItem(_Call, frozen=True):
+class FunctionCallItem(_CallView, frozen=True):
     """A call of a function."""
 
     @property
@@ -122,7 +122,7 @@ class FunctionCallItem(_Call, frozen=True):
         return _output(self, "function_call_output", value)
 
 
-class CustomCallItem(_Call, frozen=True):
+class CustomCallItem(_CallView, frozen=True):
     """A call of a custom tool, whose input is text."""
 
     @property
@@ -135,7 +135,7 @@ class CustomCallItem(_Call, frozen=True):
         return _output(self, "custom_tool_call_output", value)
 
 
-class CallOutputItem(_Item, frozen=True):
+class CallOutputItem(_ItemView, frozen=True):
     """What a tool gave back."""
 
     @property
@@ -149,7 +149,7 @@ class CallOutputItem(_Item, frozen=True):
         return text_of(self.fields.get("output"))
 
 
-class OtherItem(_Item, frozen=True):
+class OtherItem(_ItemView, frozen=True):
     """An item of any other type."""
 
 
@@ -207,7 +207,7 @@ def _text(fields: Item, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _output(call: _Call, kind: str, value: object) -> Item:
+def _output(call: _CallView, kind: str, value: object) -> Item:
     if isinstance(value, str):
         text = mend(value)
     else:

@@ -53,13 +53,13 @@ def items_from_input(given: str | Sequence[Mapping[str, Any]]) -> list[Item]:
 
 def items_from_messages(messages: Sequence[Mapping[str, Any]]) -> list[Item]:
     """Return chat messages as items. Raise BadCall, with the place, for what has no form."""
-    writer = _Writer()
+    writer = _ItemWriter()
     for index, message in enumerate(_list(messages, "messages")):
         writer.write(message, f"messages[{index}]")
     return writer.items
 
 
-class _Writer:
+class _ItemWriter:
     """Turns messages into items; it remembers what kind of call an id belongs to."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from antiphon.client.errors import (
     error_from_transport,
     unreadable,
 )
-from antiphon.client.settings import Settings, Timeouts
+from antiphon.client.settings import ClientSettings, Timeouts
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import Head, HttpClient
 from antiphon.transport.retry import read_retry_after
@@ -42,7 +42,7 @@ class Sender:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         timeouts: Timeouts,
         *,
         max_retries: int,

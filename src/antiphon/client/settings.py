@@ -18,7 +18,7 @@ from antiphon.client.errors import BadCall
 from antiphon.transport.http import AskForKey, Limits
 from antiphon.transport.secret import Secret
 
-__all__ = ["OPENAI_BASE_URL", "ApiKey", "Settings", "Timeouts", "WireApi", "read_settings"]
+__all__ = ["OPENAI_BASE_URL", "ApiKey", "ClientSettings", "Timeouts", "WireApi", "read_settings"]
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 WireApi = Literal["responses", "chat"]
@@ -52,7 +52,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to send requests, and under which name."""
 
     base_url: str
@@ -68,7 +68,7 @@ def read_settings(
     organization: str | None = None,
     project: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Settings:
+) -> ClientSettings:
     """Return the settings: what is given, else what the environment says. Raise BadCall."""
     url = base_url or environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_BASE_URL
     _check_url(url)
@@ -76,7 +76,7 @@ def read_settings(
         "OpenAI-Organization": organization or environ.get("OPENAI_ORG_ID", "").strip(),
         "OpenAI-Project": project or environ.get("OPENAI_PROJECT_ID", "").strip(),
     }
-    return Settings(
+    return ClientSettings(
         base_url=url.rstrip("/"),
         # Whoever sends credentials of their own does not send OpenAI's along.
         key=None if _has_credentials(headers) and api_key is None else _read_key(api_key, environ),

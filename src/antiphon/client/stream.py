@@ -29,9 +29,9 @@ from antiphon.transport.stream import ByteStream
 
 __all__ = [
     "AsyncStream",
+    "EventSource",
     "OpenAnswer",
     "Outbox",
-    "Source",
     "TextReader",
     "broken",
     "has_more_waiting",
@@ -46,7 +46,7 @@ _NOT_ENTERED: Final = (
 )
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where the events of a stream come from."""
 
     @property
@@ -167,9 +167,7 @@ class Outbox:
 
     def put(self, batch: list[Event]) -> None:
         """Take the next events, when none is left."""
-        if batch[0].sequence_number is None:
-            self._before = self.last_number
-        self._batch = batch
+        self.put_out(batch)
         self.rest = iter(batch)
 
     def put_out(self, batch: list[Event]) -> list[Event]:
@@ -207,7 +205,7 @@ class AsyncStream:
 
     def __init__(
         self,
-        begin: Callable[[], Awaitable[Source]],
+        begin: Callable[[], Awaitable[EventSource]],
         remember: Callable[[Response], None] = lambda response: None,
         redact: Callable[[ClientError], None] = lambda error: None,
         *,
@@ -217,7 +215,7 @@ class AsyncStream:
         self._remember = remember
         self._redact = redact
         self._is_whole = is_whole
-        self._source: Source | None = None
+        self._source: EventSource | None = None
         self._outbox = Outbox()
         self._accumulator = ResponseAccumulator()
         self._is_over = False
@@ -315,7 +313,7 @@ class AsyncStream:
             await self._end(source)
         return batch
 
-    def _note_final(self, source: Source) -> BrokenStream | None:
+    def _note_final(self, source: EventSource) -> BrokenStream | None:
         """Keep the response once it is whole; return why it is not.
 
         A caller may leave at the last event: the session goes on from it all the same.
@@ -328,7 +326,7 @@ class AsyncStream:
             self._remember(self._final)
         return None
 
-    async def _end(self, source: Source) -> None:
+    async def _end(self, source: EventSource) -> None:
         self._is_over = True
         fault = self._note_final(source)
         if fault is None:

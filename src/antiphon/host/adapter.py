@@ -97,7 +97,7 @@ class AdapterSettings(msgspec.Struct, frozen=True):
     annotations: Annotations = "inline"
 
 
-class _Record:
+class _ShownItem:
     """What was told of one item."""
 
     def __init__(self) -> None:
@@ -145,11 +145,11 @@ class StreamAdapter:
         self._settings = settings or AdapterSettings()
         self._accumulator = ResponseAccumulator()
         self._calls = ToolCalls(self._settings.call_prefix)
-        self._records: dict[Draft, _Record] = {}
-        self._speakers: list[_Record] = []
-        self._speaker: _Record | None = None
+        self._records: dict[Draft, _ShownItem] = {}
+        self._speakers: list[_ShownItem] = []
+        self._speaker: _ShownItem | None = None
         self._is_mixed = False
-        self._said: dict[_Record, str] = {}
+        self._said: dict[_ShownItem, str] = {}
         self._error: events.ErrorEvent | None = None
         self._is_traced = _log.isEnabledFor(logging.DEBUG)
         think = self._grow_thinking
@@ -243,7 +243,7 @@ class StreamAdapter:
         record.write(delta)
         return [TextPart(delta)]
 
-    def _let_speak(self, record: _Record) -> None:
+    def _let_speak(self, record: _ShownItem) -> None:
         self._speaker = record
         if record.has_spoken:
             self._is_mixed = True
@@ -251,7 +251,7 @@ class StreamAdapter:
             record.has_spoken = True
             self._speakers.append(record)
 
-    def _show_tail(self, record: _Record, said: str) -> list[ResponsePart]:
+    def _show_tail(self, record: _ShownItem, said: str) -> list[ResponsePart]:
         """Show what was said and not shown, unless its place is behind us."""
         if record is not self._speaker and record.has_spoken:
             return []
@@ -279,7 +279,7 @@ class StreamAdapter:
         record.notes[encode_json(event.annotation)] += 1
         return [*show_annotation(event.annotation, self._settings.annotations)]
 
-    def _show_notes(self, item: Item, record: _Record) -> list[ResponsePart]:
+    def _show_notes(self, item: Item, record: _ShownItem) -> list[ResponsePart]:
         """Show the notes that no event told. One that came in other words is not told again."""
         notes = notes_of(item)
         told, missing = record.notes.copy(), []
@@ -305,7 +305,9 @@ class StreamAdapter:
         field = "summary" if is_summary else "content"
         return self._think(draft, self._record_of(draft), field, event.delta)
 
-    def _think(self, draft: Draft, record: _Record, field: str, delta: str) -> list[ResponsePart]:
+    def _think(
+        self, draft: Draft, record: _ShownItem, field: str, delta: str
+    ) -> list[ResponsePart]:
         if not self._settings.shows_thinking or not delta:
             return []
         if draft.kind != "reasoning":
@@ -322,7 +324,7 @@ class StreamAdapter:
         record.write(delta)
         return [ThinkingPart(delta, record.id)] if delta else []
 
-    def _show_thought(self, item: Item, record: _Record, field: str) -> list[ResponsePart]:
+    def _show_thought(self, item: Item, record: _ShownItem, field: str) -> list[ResponsePart]:
         """Show the thought that no delta told, of the field that speaks for the item."""
         field = record.voice or field
         said = thought_text(item, field)
@@ -333,7 +335,7 @@ class StreamAdapter:
         record.id = record.id or string_of(item, "id") or None
         return [ThinkingPart(tail, record.id)]
 
-    def _close_thought(self, item: Item, record: _Record) -> list[ResponsePart]:
+    def _close_thought(self, item: Item, record: _ShownItem) -> list[ResponsePart]:
         parts = self._show_thought(item, record, "summary")
         parts += self._show_thought(item, record, "content")
         sealed = string_of(item, "encrypted_content")
@@ -359,7 +361,7 @@ class StreamAdapter:
             return [*self._calls.hear(draft, item)] if draft.call_id else []
         return self._complete(item, record)
 
-    def _complete(self, item: Item, record: _Record) -> list[ResponsePart]:
+    def _complete(self, item: Item, record: _ShownItem) -> list[ResponsePart]:
         """Return what is missing of an item that is whole and no call."""
         match string_of(item, "type"):
             case "message":
@@ -371,10 +373,10 @@ class StreamAdapter:
         record.is_told = True
         return [show_item(item)]
 
-    def _record_of(self, draft: Draft) -> _Record:
+    def _record_of(self, draft: Draft) -> _ShownItem:
         record = self._records.get(draft)
         if record is None:
-            record = self._records[draft] = _Record()
+            record = self._records[draft] = _ShownItem()
         return record
 
     # The end.
@@ -382,7 +384,7 @@ class StreamAdapter:
     def _end(self, event: _Terminal) -> list[ResponsePart]:
         response = self._accumulator.finish()
         settled = [
-            (item, draft, self._record_of(draft) if draft else _Record())
+            (item, draft, self._record_of(draft) if draft else _ShownItem())
             for item, draft in self._accumulator.settled
         ]
         parts: list[ResponsePart] = []

@@ -53,7 +53,7 @@ def own_call_id(call_id: str, prefix: str) -> str:
     return call_id.removeprefix(prefix)
 
 
-class _Told(NamedTuple):
+class _ReportedCall(NamedTuple):
     """A call as it was told."""
 
     call_id: str
@@ -69,7 +69,7 @@ class ToolCalls:
         self.deviations: list[str] = []
         self.malformed: list[MalformedCall] = []
         self._prefix = prefix
-        self._told: dict[Hashable, _Told] = {}
+        self._told: dict[Hashable, _ReportedCall] = {}
         self._changes: dict[Hashable, str] = {}
         self._payloads: dict[str, set[tuple[str, str]]] = {}
 
@@ -145,7 +145,7 @@ class ToolCalls:
 
     def _tell(self, key: Hashable, item: Item, call: ToolCallPart) -> list[ToolCallPart]:
         payload = call_payload(item)
-        self._told[key] = _Told(call.call_id, call.name, _said(item), payload)
+        self._told[key] = _ReportedCall(call.call_id, call.name, _said(item), payload)
         known = self._payloads.setdefault(call.call_id, set())
         if payload in known:
             return []

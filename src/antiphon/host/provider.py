@@ -46,7 +46,7 @@ from antiphon.host.options import RespondOptions, make_params, session_of, syste
 from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.tokens import TokenCounter
 from antiphon.host.translate import TranslateSettings, translate_messages
-from antiphon.host.usage import Turn, UsageTracker
+from antiphon.host.usage import TrackedTurn, UsageTracker
 from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.response import Response
 from antiphon.wires.chat.profiles import profile_for
@@ -238,7 +238,7 @@ class Provider:
             # Loading a tokenizer takes a while the first time; others are not kept waiting.
             await asyncio.to_thread(self.tokens.prepare, model)
 
-    def _start(self, asked: _Asked) -> Turn:
+    def _start(self, asked: _Asked) -> TrackedTurn:
         known = self._directory.get(asked.model)
         estimate = self.tokens.count_request(_counted(asked.params), asked.model, asked.session)
         limit = known.max_input_tokens if known else None
@@ -276,7 +276,7 @@ class Provider:
         known = self._directory.get(model)
         return known.capabilities.reasoning if known else None
 
-    def _count(self, turn: Turn, asked: _Asked, response: Response) -> None:
+    def _count(self, turn: TrackedTurn, asked: _Asked, response: Response) -> None:
         ended = self.usage.complete(
             turn, response, estimated_output=estimate_tokens(response.output)
         )
@@ -284,7 +284,7 @@ class Provider:
             counted = _counted(asked.params)
             self.tokens.note_actual(asked.session, asked.model, counted, ended.usage)
 
-    def _count_failure(self, turn: Turn, stream: AsyncStream, error: BaseException) -> None:
+    def _count_failure(self, turn: TrackedTurn, stream: AsyncStream, error: BaseException) -> None:
         """Book what came before the error: an answer that is stopped costs all the same."""
         response = stream.response
         if response is None and isinstance(error, _NOT_RUN):

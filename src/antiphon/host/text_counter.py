@@ -74,7 +74,7 @@ class TextCache:
             self._size -= sys.getsizeof(text)
 
 
-class _Model(msgspec.Struct, frozen=True):
+class _Counting(msgspec.Struct, frozen=True):
     """How one model counts."""
 
     tokenizer: Tokenizer | None
@@ -90,7 +90,7 @@ class TextCounter:
         self._table = table
         self._tokenizers = tokenizers
         self._cache = cache
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, _Counting] = {}
         self._learned: OrderedDict[str, Calibration] = OrderedDict()
 
     def is_prepared(self, model: str) -> bool:
@@ -169,13 +169,13 @@ class TextCounter:
         self._learned.move_to_end(model)
         return learned
 
-    def _model(self, model: str) -> _Model:
+    def _model(self, model: str) -> _Counting:
         known = self._models.get(model)
         if known is None:
             facts = self._table.facts(model)
             tokenizer = self._tokenizers.find(facts.encoding) if facts.encoding else None
             image_cost = facts.image_cost or DEFAULT_IMAGE_COST
-            known = _Model(tokenizer, facts.encoding or "", image_cost)
+            known = _Counting(tokenizer, facts.encoding or "", image_cost)
             if len(self._models) >= _MAX_MODELS:
                 self._models.clear()
             self._models[model] = known

@@ -126,13 +126,13 @@ def translate_messages(
     Raise UnsupportedContent for data that is of no media type and no marker.
     """
     check_messages(messages)
-    writer = _Writer(settings, _sealed_ids(messages))
+    writer = _MessageTranslator(settings, _sealed_ids(messages))
     for message in messages:
         writer.write(message)
     return writer.finish()
 
 
-class _Writer:
+class _MessageTranslator:
     """Writes one conversation.
 
     `_content` belongs to the message that is open. `_moved` is what its own message could not
@@ -151,8 +151,8 @@ class _Writer:
         self._has_spoken = False
         self._waiting: set[str] = set()
         self._custom: set[str] = set()
-        self._thoughts: dict[str, _Thought] = {}
-        self._loose = _Thought()
+        self._thoughts: dict[str, _OpenThought] = {}
+        self._loose = _OpenThought()
 
     def write(self, message: Message) -> None:
         """Write a message, as several items where it cannot be one."""
@@ -164,7 +164,7 @@ class _Writer:
             self._instructions.append("")
         for part in message.content:
             self._write_part(part)
-        self._loose = _Thought()
+        self._loose = _OpenThought()
         self._close_message()
 
     def finish(self) -> Translation:
@@ -179,7 +179,7 @@ class _Writer:
         if isinstance(part, ThinkingPart):
             self._think(part)
             return
-        self._loose = _Thought()
+        self._loose = _OpenThought()
         match part:
             case TextPart():
                 if not self._is_added_link(part):
@@ -274,14 +274,14 @@ class _Writer:
             self._loose.add(part)
             if self._loose.is_sealed:
                 self._append(self._loose.complete())
-                self._loose = _Thought()
+                self._loose = _OpenThought()
             return
-        self._loose = _Thought()
+        self._loose = _OpenThought()
         if not self._settings.is_stored and part.id not in self._sealed_ids:
             return
         thought = self._thoughts.get(part.id)
         if thought is None:
-            thought = self._thoughts[part.id] = _Thought(part.id)
+            thought = self._thoughts[part.id] = _OpenThought(part.id)
             self._append(thought.item)
         thought.add(part)
 
@@ -312,7 +312,7 @@ class _Writer:
         return own_call_id(call_id, self._settings.call_prefix)
 
 
-class _Thought:
+class _OpenThought:
     """A reasoning item in the making: the pieces of its text come one by one."""
 
     def __init__(self, item_id: str | None = None) -> None:

@@ -30,7 +30,7 @@ from antiphon.protocol.response import Response, Usage
 __all__ = [
     "Listener",
     "Totals",
-    "Turn",
+    "TrackedTurn",
     "TurnEnded",
     "TurnStarted",
     "TurnUsage",
@@ -105,7 +105,7 @@ Listener = Callable[[Update], object]
 """Takes each update; what it returns is awaited if it can be. It must not raise."""
 
 
-class Turn:
+class TrackedTurn:
     """A turn under way; the tracker's handle for it. `usage` is there once it has ended."""
 
     def __init__(self, started: TurnStarted) -> None:
@@ -144,7 +144,7 @@ class UsageTracker:
         model: str,
         estimated_input: int,
         max_input: int | None = None,
-    ) -> Turn:
+    ) -> TrackedTurn:
         """Begin a turn, of a conversation or of none. `max_input` is what the model takes."""
         started = TurnStarted(
             conversation=conversation,
@@ -152,11 +152,13 @@ class UsageTracker:
             estimated_input=estimated_input,
             max_input=max_input,
         )
-        turn = Turn(started)
+        turn = TrackedTurn(started)
         self._listeners.tell(started, turn._listening)
         return turn
 
-    def complete(self, turn: Turn, response: Response, *, estimated_output: int = 0) -> TurnUsage:
+    def complete(
+        self, turn: TrackedTurn, response: Response, *, estimated_output: int = 0
+    ) -> TurnUsage:
         """End a turn with its response, whatever its status. Return what holds from now on.
 
         `estimated_output` counts only if the server gave no usage.
@@ -164,7 +166,7 @@ class UsageTracker:
         return self._end(turn, response, response.status, estimated_output)
 
     def abandon(
-        self, turn: Turn, partial: Response | None = None, *, estimated_output: int = 0
+        self, turn: TrackedTurn, partial: Response | None = None, *, estimated_output: int = 0
     ) -> TurnUsage:
         """End a turn whose stream broke. `partial` is what arrived, if anything.
 
@@ -172,7 +174,7 @@ class UsageTracker:
         """
         return self._end(turn, partial, "abandoned", estimated_output)
 
-    def discard(self, turn: Turn) -> TurnUsage:
+    def discard(self, turn: TrackedTurn) -> TurnUsage:
         """End a turn that never ran: refused, or not sent. It took nothing and is not booked.
 
         Listeners are told, with the status `not_run`. A turn that has ended stays as it is.
@@ -209,7 +211,7 @@ class UsageTracker:
             return book.totals if book else Totals()
 
     def _end(
-        self, turn: Turn, response: Response | None, status: str, estimated_output: int
+        self, turn: TrackedTurn, response: Response | None, status: str, estimated_output: int
     ) -> TurnUsage:
         ended = _weigh(turn.started, response, status, estimated_output)
         with self._lock:
@@ -227,7 +229,7 @@ class UsageTracker:
         self._listeners.tell(TurnEnded(turn=ended, totals=totals), turn._listening)
         return ended
 
-    def _book(self, turn: Turn, ended: TurnUsage) -> Totals:
+    def _book(self, turn: TrackedTurn, ended: TurnUsage) -> Totals:
         book = self._book_of(ended.conversation)
         if turn.usage is not None and turn._booked_in is book:
             book.add(turn.usage, -1)

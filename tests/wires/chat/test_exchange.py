@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
-from antiphon.protocol.deltas import CallMade, CallOpened, Delta, Stopped, TextGrew
+from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, Delta, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, ErrorObject
 from antiphon.protocol.request import read_request
 from antiphon.wires.chat.exchange import ChatExchange
@@ -86,6 +86,15 @@ def test_a_broken_connection_is_a_fault_and_no_early_end(code: str) -> None:
     exchange, deltas = read(chunk(content="a"), error=error)
     assert deltas == [TextGrew("a")]
     assert (exchange.fault, exchange.ended_early) == (error, False)
+
+
+def test_a_cut_loses_no_call_that_was_held_until_it_is_whole() -> None:
+    exchange = ChatExchange(plan_for(tools=[CUSTOM]), GENERIC)
+    assert list(exchange.feed(chunk(tool_calls=[call('{"input":"he')]))) == []
+
+    opened, grown = exchange.end(BackendError("broken", code="upstream_closed"))
+    assert isinstance(opened, CallOpened)
+    assert (opened.name, grown) == ("note", CallGrew(opened.key, '{"input":"he'))
 
 
 def test_an_error_object_in_the_stream_keeps_its_own_words() -> None:
