@@ -34,14 +34,27 @@ from antiphon.protocol.events import (
 from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_of
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines import builder as original
-from antiphon.protocol.machines import hosted_items, open_items, whole_items
+from antiphon.protocol.machines import (
+    event_writer,
+    hosted_items,
+    open_items,
+    prose_writer,
+    whole_items,
+)
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.sse import SseDecoder
 from tests.building import COUNTED, STOP, Builder, build
 from tests.properties.planting import plant
 
-BUILDER: Final = (open_items, hosted_items, whole_items, original)
+BUILDER: Final = (
+    open_items,
+    hosted_items,
+    whole_items,
+    event_writer,
+    prose_writer,
+    original,
+)
 
 _NOTE: Final = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
 
@@ -79,18 +92,18 @@ TURNS: Final[list[list[Delta]]] = [
 ]
 
 BUGS: Final[dict[str, tuple[str, str]]] = {
-    "wrong index: every item at 0": ("return self._indexes - 1", "return 0"),
-    "wrong index: one too high": ("return self._indexes - 1", "return self._indexes"),
+    "wrong index: every item at 0": ("return self.indexes - 1", "return 0"),
+    "wrong index: one too high": ("return self.indexes - 1", "return self.indexes"),
     "content_index goes on in the next item": (
         "part = OpenPart(kind, len(siblings))",
-        "part = OpenPart(kind, len(siblings) + len(self._output))",
+        "part = OpenPart(kind, len(siblings) + len(self._out.output))",
     ),
     "done without added": (
-        'self._add_item(prose.index, prose.item("in_progress"))',
+        'self._out.add_item(prose.index, prose.item("in_progress"))',
         "pass",
     ),
     "a call is done without having been added": (
-        "self._add_item(call.index, call.opening(said))",
+        "self._out.add_item(call.index, call.opening(said))",
         "pass",
     ),
     "the added item is the one that changes later": (
@@ -101,8 +114,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        return base",
     ),
     "the first response shares its output with the last": (
-        "output = copy_json(self._output) if self._output else []",
-        "output = self._output",
+        "output = copy_json(self.output) if self.output else []",
+        "output = self.output",
     ),
     "calls close in the wrong order": (
         "for key in list(self._open):",
@@ -118,29 +131,30 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "part.growing.add(text * 2)\n        logprobs",
     ),
     "arguments are dropped": ("call.growing.add(text)", "pass"),
-    "the items are missing from the final output": ("self._output.append(item)", "pass"),
+    "the items are missing from the final output": ("self.output.append(item)", "pass"),
     "the message is missing from the final output": (
-        "self._end_item(prose.index, item)",
-        "self._emit(OutputItemDone(\n"
-        "            sequence_number=self._sequence, output_index=prose.index, item=item\n"
+        "self._out.end_item(prose.index, item)",
+        "from antiphon.protocol.events import OutputItemDone\n"
+        "        self._out.emit(OutputItemDone(\n"
+        "            sequence_number=self._out.sequence, output_index=prose.index, item=item\n"
         "        ))",
     ),
     "the id changes between added and done": (
-        "self._end_item(call.index, call.item(status, said))",
-        'self._end_item(call.index, call.item(status, said) | {"id": self._mint("fc")})',
+        "self._out.end_item(call.index, call.item(status, said))",
+        'self._out.end_item(call.index, call.item(status, said) | {"id": self._mint("fc")})',
     ),
     "the call id changes between added and done": (
-        "self._end_item(call.index, call.item(status, said))",
-        'self._end_item(call.index, call.item(status, said) | {"call_id": "call_other"})',
+        "self._out.end_item(call.index, call.item(status, said))",
+        'self._out.end_item(call.index, call.item(status, said) | {"call_id": "call_other"})',
     ),
     "deltas speak of another item": ("item_id=prose.id,", 'item_id="msg_other",'),
     "an item is told twice": (
-        "self._output.append(item)",
-        "self._output.extend([item] * 2)",
+        "self.output.append(item)",
+        "self.output.extend([item] * 2)",
     ),
     "a call is done twice": (
-        "self._end_item(call.index, call.item(status, said))",
-        "[self._end_item(call.index, call.item(status, said)) for _ in range(2)]",
+        "self._out.end_item(call.index, call.item(status, said))",
+        "[self._out.end_item(call.index, call.item(status, said)) for _ in range(2)]",
     ),
     "two calls share an id": (
         'call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])',
@@ -153,44 +167,43 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        if not isinstance(call, OpenCall):\n            if delta.arg",
     ),
     "output_text.done is never sent": (
-        "self._emit(\n                OutputTextDone(",
+        "self._out.emit(\n                OutputTextDone(",
         "bool(\n                OutputTextDone(",
     ),
     "arguments.done is never sent": (
-        "self._emit(ArgumentsDone(arguments=said, name=call.name, **place))",
+        "self._out.emit(ArgumentsDone(arguments=said, name=call.name, **place))",
         "pass",
     ),
     "a sequence number is used twice": (
-        "self._events.append(event)\n        self._sequence += 1",
-        "self._events.append(event)\n"
-        "        self._sequence += not isinstance(event, OutputItemDone)",
+        "self.events.append(event)\n        self.sequence += 1",
+        "self.events.append(event)\n        self.sequence += not isinstance(event, OutputItemDone)",
     ),
     "length is reported as completed": (
         "reason = _WHY_INCOMPLETE.get(self._stop)\n        if reason is None:",
         'reason = _WHY_INCOMPLETE.get(self._stop) or ""\n        if True:',
     ),
     "a failure is told without its error event": (
-        'self._announce(ResponseFailed, "failed")',
-        "return self._take()",
+        'self._out.announce(self._response, ResponseFailed, "failed")',
+        "return self._out.take()",
     ),
     "usage is missing from the end": (
-        "self._response, status=status, output=output",
-        "self._response, status=status, output=output, usage=None",
+        "response, status=status, output=output",
+        "response, status=status, output=output, usage=None",
     ),
     "the end comes twice": (
-        'self._announce(ResponseCompleted, "completed")',
-        '[self._announce(ResponseCompleted, "completed") for _ in "12"]',
+        'self._out.announce(self._response, ResponseCompleted, "completed")',
+        '[self._out.announce(self._response, ResponseCompleted, "completed") for _ in "12"]',
     ),
     "a reasoning item is closed as a message": (
         'base["summary"] = copy_json(self.summary)',
         'base["type"] = "message"; base["summary"] = copy_json(self.summary)',
     ),
     "the input of a custom call is never grown": (
-        "self._emit(CustomInputDelta(delta=text, **place))",
+        "self._out.emit(CustomInputDelta(delta=text, **place))",
         "pass",
     ),
     "the input of a custom call is never told whole": (
-        "self._emit(CustomInputDone(input=said, **place))",
+        "self._out.emit(CustomInputDone(input=said, **place))",
         "pass",
     ),
     "a call that is made overtakes the one before it": (
@@ -198,7 +211,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         'self._close_open(-self._made, "completed")',
     ),
     "a call that is made stands in the text": (
-        'self._close_prose("completed")\n        call_id = self._claim',
+        "self._prose.close()\n        call_id = self._claim",
         "call_id = self._claim",
     ),
     "a namespace is lost": ("delta.name, delta.kind, delta.namespace", "delta.name, delta.kind"),

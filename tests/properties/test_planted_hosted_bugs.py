@@ -106,15 +106,18 @@ BUILDER_BUGS: Final[dict[str, tuple[str, str]]] = {
         "steps = self._reach",
     ),
     "an item overtakes the one before it": ("self._end_first()", "self._end_calls()"),
-    "an item is never done": ("self._end_item(item.index, final)", "pass"),
+    "an item is never done": ("self._out.end_item(item.index, final)", "pass"),
     "an item that was never closed is completed": ("self._require_closed()", "pass"),
     "prose stands beside an open item": (
-        'self._close_prose("completed")\n        item = OpenItem',
+        "self._prose.close()\n        item = OpenItem",
         "item = OpenItem",
     ),
+    "the calls of a round stay open": ("item.is_whole = True\n                self", "self"),
+    "a key stands for calls of two rounds": ("key = -self._made", "pass"),
+    "the prose of two rounds is joined": ("self._held.append(None)", "pass"),
     "an item gets another id at its end": ('"id": self.id}', '"id": "other"}'),
     "state does not end its thought": (
-        'self._close_prose("completed", state)\n',
+        "self.close(state=state)\n",
         "pass\n",
     ),
     "state is lost": (
@@ -232,6 +235,16 @@ def _objections_to_builder(module: Any) -> list[str]:
         found += [violation.message for violation in judge_stream(events)]
         found += _accumulate(ResponseAccumulator, events)
         found += _compare_meaning(turn, events)
+    builder = module.ResponseBuilder(Response(id="r", usage=COUNTED.usage), counting_mint())
+    two = builder.start()
+    call = [CallOpened(0, "f"), CallGrew(0, "{")]
+    two += builder.feed_all([ItemOpened("k", WEB), *call, TextGrew("a")]) + builder.next_round()
+    two += builder.feed_all([TextGrew("b"), *call]) + builder.next_round()
+    two += builder.feed(ItemClosed("k", WEB))
+    found += [] if len(builder.output) >= 4 else ["what a round wrote stays open"]
+    two += builder.feed(STOP) + builder.finish(7)
+    found += [violation.message for violation in judge_stream(two)]
+    found += [] if len(final(two).output) == 5 else ["two rounds are not told apart"]
     for turn in INVALID.values():
         events = build([*turn, COUNTED, STOP], builder=module.ResponseBuilder)
         found += [violation.message for violation in judge_stream(events)]

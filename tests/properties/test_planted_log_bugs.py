@@ -133,9 +133,9 @@ REPLAY_BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
 }
 REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
-    "it counts from the start": ("        self._sequence += 1", "        pass"),
+    "it counts from the start": ("        self._out.sequence += 1", "        pass"),
     "the index starts again": (
-        "index, item = self._next_index(), event.item",
+        "index, item = self._out.next_index(), event.item",
         "index, item = 0, event.item",
     ),
     "what was said is forgotten": ("part.growing.add(event.delta)", "pass"),
@@ -149,14 +149,14 @@ REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
         "part.annotations.append(copy_json(event.annotation))",
         "pass",
     ),
-    "done items are forgotten": ("self._output.append(copy_json(event.item))", "pass"),
-    "a done item stays open": ("            self._prose = None", "            pass"),
+    "done items are forgotten": ("self._out.output.append(copy_json(event.item))", "pass"),
+    "a done item stays open": ("            self._prose.open = None", "            pass"),
     "a done call stays open": (
         "if self._open.pop(index, None) is None and",
         "if index not in self._open and",
     ),
     "a text is told whole twice": (
-        "self._end_part(prose, part, part.growing.text())",
+        "self._prose.end_part(prose, part, part.growing.text())",
         "pass",
     ),
     "arguments are told whole twice": (
@@ -171,8 +171,9 @@ REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
         "pass",
     ),
     "a done item is sealed again": (
-        "self._output.append(copy_json(event.item))",
-        "self._output.append(copy_json(event.item) | ({'encrypted_content': self._seal({})}\n"
+        "self._out.output.append(copy_json(event.item))",
+        "sealed = {'encrypted_content': self._prose._seal({}, None)}\n"
+        "        self._out.output.append(copy_json(event.item) | (sealed\n"
         "            if event.item['type'] == 'reasoning' else {}))",
     ),
 }

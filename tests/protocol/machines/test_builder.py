@@ -17,6 +17,8 @@ from antiphon.protocol.deltas import (
     CallOpened,
     Degraded,
     Delta,
+    ItemClosed,
+    ItemOpened,
     ItemPassed,
     NativeState,
     ReasoningGrew,
@@ -724,3 +726,44 @@ def test_half_a_call_is_incomplete_also_where_prose_was_told_beside_it() -> None
         ("function_call", "incomplete"),
         ("message", "incomplete"),
     ]
+
+
+# Several rounds of a model in one response.
+
+
+def rounds(*rounds: list[Delta]) -> list[Event]:
+    """The stream of a response that a model writes in several rounds."""
+    builder = ResponseBuilder(Response(id="resp_1", usage=COUNTED.usage), counting_mint())
+    events = builder.start()
+    for number, deltas in enumerate(rounds):
+        events += builder.next_round() if number else []
+        events += builder.feed_all(deltas)
+    events += builder.feed(STOP) + builder.finish(7)
+    assert judge_stream(events) == []
+    return events
+
+
+def test_rounds_may_use_the_same_keys_for_their_calls() -> None:
+    events = rounds(
+        [CallOpened(0, "f", "call_f"), CallGrew(0, '{"a":')],
+        [CallOpened(0, "g", "call_g"), CallGrew(0, "{}")],
+    )
+    calls = [(item["name"], item["arguments"]) for item in final(events).output]
+    assert calls == [("f", '{"a":'), ("g", "{}")]
+
+
+def test_each_round_writes_messages_of_its_own() -> None:
+    output = final(rounds([TextGrew("one")], [TextGrew("two")])).output
+    assert [item["content"][0]["text"] for item in output] == ["one", "two"]
+
+
+def test_a_hosted_item_may_run_between_two_rounds() -> None:
+    item: Item = {"type": "web_search_call", "status": "completed", "action": {}}
+    events = rounds(
+        [ItemOpened("s", item), CallOpened(0, "f", "call_f"), TextGrew("first")],
+        [CallOpened(0, "g", "call_g"), TextGrew("second"), ItemClosed("s", item)],
+    )
+    output = final(events).output
+    kinds = [one["type"] for one in output]
+    assert kinds == ["web_search_call", "function_call", "function_call", "message", "message"]
+    assert [one["content"][0]["text"] for one in output[3:]] == ["first", "second"]

@@ -13,9 +13,15 @@ import antiphon
 from antiphon.protocol.events import EVENT_CLASSES
 
 SOURCE: Final = Path(antiphon.__file__).parent
-# The builder makes events. The codec reads them from a wire, and the log from a store.
+# The builder and its writers make events. The codec reads them from a wire, the log from a store.
 MAKERS: Final = frozenset(
-    {"protocol/machines/builder.py", "protocol/codec.py", "protocol/machines/log.py"}
+    {
+        "protocol/machines/builder.py",
+        "protocol/machines/event_writer.py",
+        "protocol/machines/prose_writer.py",
+        "protocol/machines/log.py",
+        "protocol/codec.py",
+    }
 )
 NAMES: Final = frozenset({*(cls.__name__ for cls in EVENT_CLASSES.values()), "UnknownEvent"})
 

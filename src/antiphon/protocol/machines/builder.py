@@ -33,7 +33,7 @@ Nothing here knows the time or rolls dice: `mint` makes ids, and the times come 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -65,42 +65,26 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError, ErrorObject
 from antiphon.protocol.events import (
-    EVENT_CLASSES,
-    AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
-    ContentPartAdded,
-    ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
     Event,
-    LifecycleEvent,
-    OutputItemAdded,
-    OutputItemDone,
     OutputTextDelta,
-    OutputTextDone,
-    ReasoningTextDelta,
-    ReasoningTextDone,
-    RefusalDelta,
-    RefusalDone,
     ResponseCompleted,
     ResponseCreated,
     ResponseFailed,
     ResponseIncomplete,
     ResponseInProgress,
     ResponseQueued,
-    SummaryPartAdded,
-    SummaryPartDone,
-    SummaryTextDelta,
-    SummaryTextDone,
-    TerminalEvent,
-    UnknownEvent,
 )
-from antiphon.protocol.families import FAMILIES, WHOLE, is_call, payload_of
+from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
-from antiphon.protocol.machines.hosted_items import OpenItem, Step
-from antiphon.protocol.machines.open_items import OpenCall, OpenPart, OpenProse, copy_json
+from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
+from antiphon.protocol.machines.hosted_items import OpenItem
+from antiphon.protocol.machines.open_items import OpenCall, copy_json
+from antiphon.protocol.machines.prose_writer import Mint, ProseWriter, Seal
 from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
     Failure,
@@ -114,9 +98,7 @@ from antiphon.protocol.unwrap import is_object
 
 __all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
-Mint = Callable[[str], str]
 ReasoningAs = Literal["content", "summary"]
-Seal = Callable[[Item, NativeState | None], str]
 
 _Prose = (
     TextGrew
@@ -132,19 +114,6 @@ _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
 }
-_ENDS: Final[dict[str, type[TerminalEvent]]] = {
-    "completed": ResponseCompleted,
-    "incomplete": ResponseIncomplete,
-    "cancelled": ResponseIncomplete,
-    "failed": ResponseFailed,
-}
-_ItemStatus = Literal["completed", "incomplete"]
-
-
-class _Place(TypedDict):
-    sequence_number: int
-    item_id: str
-    output_index: int
 
 
 _RUNNING: Final = "in_progress"
@@ -174,17 +143,14 @@ class ResponseBuilder:
         self._response = response
         self._has_error_event = has_error_event
         self._mint = mint
-        self._seal = seal
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
-        self._sequence = first
-        self._indexes = 0
-        self._output: list[Item] = []
-        self._prose: OpenProse | None = None
+        self._out = EventWriter(first)
+        self._prose = ProseWriter(self._out, mint, seal)
         self._open: dict[int | str, OpenCall | OpenItem] = {}
         """The calls, by number, and other items, by name, that are not done, in index order."""
-        self._held: list[_Prose] = []
+        self._held: list[_Prose | None] = []
+        """Prose that waits for an open call or item; None where a round ended."""
         self._call_ids = CallIds(is_taken=is_taken)
-        self._events: list[Event] = []
         self._stop: StopReason | None = None
         self._end_number = 0
         self._made = 0
@@ -204,7 +170,7 @@ class ResponseBuilder:
         """The text of a finished answer, or None if it is none: cut off, refused or a call."""
         parts = [
             part
-            for item in self._output
+            for item in self._out.output
             if item.get("type") == "message"
             for part in item["content"]
         ]
@@ -215,7 +181,7 @@ class ResponseBuilder:
     @property
     def output(self) -> list[Item]:
         """Return copies of the items that are done."""
-        items: list[Item] = copy_json(self._output)
+        items: list[Item] = copy_json(self._out.output)
         return items
 
     def start(self, *, is_queued: bool = False) -> list[Event]:
@@ -223,22 +189,22 @@ class ResponseBuilder:
 
         They may be asked for again, as they are then, until there are others.
         """
-        self._sequence = 0
-        self._announce(ResponseCreated, "queued" if is_queued else _RUNNING)
+        self._out.sequence = 0
+        self._out.announce(self._response, ResponseCreated, "queued" if is_queued else _RUNNING)
         if not is_queued:
             return self.go_on()
-        self._announce(ResponseQueued, "queued")
-        return self._take()
+        self._out.announce(self._response, ResponseQueued, "queued")
+        return self._out.take()
 
     def go_on(self) -> list[Event]:
         """Return the event that says that a queued response is queued no more."""
-        self._announce(ResponseInProgress, _RUNNING)
-        return self._take()
+        self._out.announce(self._response, ResponseInProgress, _RUNNING)
+        return self._out.take()
 
     def feed(self, delta: Delta) -> list[Event]:
         """Return the events that this delta causes; often one, sometimes none."""
         _HANDLERS[type(delta)](self, delta)
-        return self._take()
+        return self._out.take()
 
     def feed_all(self, deltas: Iterable[Delta]) -> list[Event]:
         """Return the events that these deltas cause. If one is refused, those before it wait.
@@ -247,30 +213,49 @@ class ResponseBuilder:
         """
         for delta in deltas:
             _HANDLERS[type(delta)](self, delta)
-        return self._take()
+        return self._out.take()
 
-    def close(self, status: _ItemStatus | None = None) -> list[Event]:
+    def next_round(self) -> list[Event]:
+        """End what the model wrote in a round; the next one may use the same keys for its calls.
+
+        Hosted items stay open: they may run between two rounds. What waits for one of them is
+        whole, and goes out before the words of the next round.
+        """
+        before, self._open = self._open, {}
+        for key, item in before.items():
+            if isinstance(item, OpenCall):
+                item.is_whole = True
+                self._made += 1
+                key = -self._made
+            self._open[key] = item
+        self._end_first()
+        if self._open:
+            self._held.append(None)
+        self._prose.close()
+        return self._out.take()
+
+    def close(self, status: ItemStatus | None = None) -> list[Event]:
         """Close what is open. Without a status, the model's stop reason says how."""
         if status is None:
             status = "incomplete" if self._stop in _WHY_INCOMPLETE else "completed"
         self._close_all(status)
-        return self._take()
+        return self._out.take()
 
     def finish(self, at: int) -> list[Event]:
         """Close what is open and end the response as the model's stop reason says."""
         if self._stop is None:
             raise BackendError("the model broke off", code="upstream_closed")
         self._close_all("incomplete" if self._stop in _WHY_INCOMPLETE else "completed")
-        self._end_number = self._sequence
+        self._end_number = self._out.sequence
         reason = _WHY_INCOMPLETE.get(self._stop)
         if reason is None:
             # A clock may be set back while a turn runs.
             self._response.completed_at = max(at, self._response.created_at)
-            self._announce(ResponseCompleted, "completed")
+            self._out.announce(self._response, ResponseCompleted, "completed")
         else:
             self._response.incomplete_details = IncompleteDetails(reason)
-            self._announce(ResponseIncomplete, "incomplete")
-        return self._take()
+            self._out.announce(self._response, ResponseIncomplete, "incomplete")
+        return self._out.take()
 
     def fail(self, failure: Failure, kind: str = "server_error") -> list[Event]:
         """Close what is open and end the response as failed: the error event, then the end."""
@@ -278,17 +263,17 @@ class ResponseBuilder:
 
     def report(self, error: ErrorObject) -> list[Event]:
         """Return the event of an error that the upstream reports. It does not end the response."""
-        kind, number = error.type or UNSET, self._sequence
+        kind, number = error.type or UNSET, self._out.sequence
         said = (error.message, error.code, error.param, kind)
-        self._emit(ErrorEvent(*said, sequence_number=number))
-        return self._take()
+        self._out.emit(ErrorEvent(*said, sequence_number=number))
+        return self._out.take()
 
     def retract(self, failure: Failure) -> list[Event]:
         """Replace a terminal event that was built but not sent by a failure.
 
         What was closed before it stays closed, and its events count.
         """
-        self._sequence = self._end_number
+        self._out.sequence = self._end_number
         self._response.completed_at = None
         self._response.incomplete_details = None
         return self._fail(failure, "server_error", is_kept=False)
@@ -300,48 +285,23 @@ class ResponseBuilder:
         `incomplete_details` stays null: clients know no reason for this end.
         """
         self._close_all("incomplete")
-        self._end_number = self._sequence
-        self._announce(ResponseIncomplete, "cancelled")
-        return self._take()
+        self._end_number = self._out.sequence
+        self._out.announce(self._response, ResponseIncomplete, "cancelled")
+        return self._out.take()
 
     def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
         self._close_all("incomplete")
-        self._end_number = self._sequence
+        self._end_number = self._out.sequence
         self._response.error = failure
         if self._has_error_event:
-            self._emit_error(self._response, kind, is_kept=is_kept)
-        self._announce(ResponseFailed, "failed")
-        return self._take()
+            self._out.emit_error(self._response, kind, is_kept=is_kept)
+        self._out.announce(self._response, ResponseFailed, "failed")
+        return self._out.take()
 
     def repeat_end(self, ended: Response) -> list[Event]:
         """End as this response did, which is stored: the terminal event has it as it is."""
-        end = _ENDS[ended.status]
-        if end is ResponseFailed and self._has_error_event:
-            self._emit_error(ended, "server_error", is_kept=True)
-        output = copy_json(ended.output)
-        response = msgspec.structs.replace(ended, output=output)
-        self._emit(end(sequence_number=self._sequence, response=response))
-        return self._take()
-
-    def _emit_error(self, response: Response, kind: str, *, is_kept: bool) -> None:
-        """Announce the failure of this response.
-
-        The OpenAI SDKs raise at this event and never read the `response.failed` after it. So the
-        nested error names the response; one that the server keeps can be read by that id.
-        """
-        why = response.error or Failure()
-        where = f"response {response.id}"
-        if is_kept and response.store:
-            where = f"what was produced is kept: GET /v1/responses/{response.id}"
-        self._emit(
-            ErrorEvent(
-                sequence_number=self._sequence,
-                message=why.message,
-                code=why.code,
-                kind=kind,
-                detail=f"{why.message} ({where})" if why.message else where,
-            )
-        )
+        self._out.repeat_end(ended, has_error_event=self._has_error_event)
+        return self._out.take()
 
     # What is noted for the end.
 
@@ -381,24 +341,24 @@ class ResponseBuilder:
             return
         match delta:
             case TextGrew():
-                self._ensure_part("message", "output_text")
+                self._prose.ensure_part("message", "output_text")
                 self._tell_text(delta)
             case RefusalGrew():
-                self._grow_part("message", "refusal", delta.text)
+                self._prose.grow_part("message", "refusal", delta.text)
             case ReasoningGrew():
-                self._grow_part("reasoning", self._reasoning_kind, delta.text)
+                self._prose.grow_part("reasoning", self._reasoning_kind, delta.text)
             case SummaryGrew():
-                self._grow_part("reasoning", "summary_text", delta.text)
+                self._prose.grow_part("reasoning", "summary_text", delta.text)
             case AnnotationAdded():
-                self._annotate(delta.annotation)
+                self._prose.annotate(delta.annotation)
             case ItemPassed():
                 self._pass_item(delta.item)
             case NativeState():
-                self._keep_state(delta)
+                self._prose.keep_state(delta)
 
     def _tell_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
-        prose, text = self._prose, delta.text
+        out, prose, text = self._out, self._prose.open, delta.text
         part = prose.part if prose is not None else None
         if prose is None or part is None or part.kind != "output_text" or not text:
             self._tell_prose(delta)
@@ -408,9 +368,9 @@ class ResponseBuilder:
         if delta.logprobs:
             part.logprobs.extend(delta.logprobs)
             logprobs = copy_json(list(delta.logprobs))
-        self._events.append(
+        out.events.append(
             OutputTextDelta(
-                sequence_number=self._sequence,
+                sequence_number=out.sequence,
                 item_id=prose.id,
                 output_index=prose.index,
                 content_index=part.index,
@@ -418,142 +378,7 @@ class ResponseBuilder:
                 logprobs=logprobs,
             )
         )
-        self._sequence += 1
-
-    def _grow_part(self, item: Literal["message", "reasoning"], kind: str, text: str) -> None:
-        prose, part = self._ensure_part(item, kind)
-        part.growing.add(text)
-        place = self._place(prose)
-        if kind == "summary_text":
-            self._emit(SummaryTextDelta(summary_index=part.index, delta=text, **place))
-        elif kind == "refusal":
-            self._emit(RefusalDelta(content_index=part.index, delta=text, **place))
-        else:
-            self._emit(ReasoningTextDelta(content_index=part.index, delta=text, **place))
-
-    def _annotate(self, annotation: dict[str, Any]) -> None:
-        prose, part = self._ensure_part("message", "output_text")
-        part.annotations.append(copy_json(annotation))
-        self._emit(
-            AnnotationEvent(
-                content_index=part.index,
-                annotation_index=len(part.annotations) - 1,
-                annotation=copy_json(annotation),
-                **self._place(prose),
-            )
-        )
-
-    def _keep_state(self, state: NativeState) -> None:
-        """Seal the state with the reasoning item that it ends, or with one of its own.
-
-        Without a seal it cannot travel; the reasoning item ends there all the same.
-        """
-        prose = self._prose
-        if prose is not None and prose.kind == "reasoning" and state.attach is None:
-            self._close_prose("completed", state)
-            return
-        item_id = self._mint(item_prefix("reasoning"))
-        status = self._after_a_cut("completed")
-        item: Item = {"id": item_id, "type": "reasoning", "status": status, "summary": []}
-        sealed = self._seal(copy_json(item), state) if self._seal is not None else ""
-        if sealed:
-            self._pass_item(item | {"encrypted_content": sealed})
-
-    def _ensure_part(
-        self, item: Literal["message", "reasoning"], kind: str
-    ) -> tuple[OpenProse, OpenPart]:
-        prose = self._prose
-        if prose is None or prose.kind != item:
-            self._close_prose("completed")
-            prose = self._open_prose(item)
-        part = prose.part
-        if part is None or part.kind != kind:
-            self._close_part(prose)
-            part = self._open_part(prose, kind)
-        return prose, part
-
-    def _open_prose(self, kind: Literal["message", "reasoning"]) -> OpenProse:
-        self._prose = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._next_index())
-        self._add_item(prose.index, prose.item("in_progress"))
-        return prose
-
-    def _open_part(self, prose: OpenProse, kind: str) -> OpenPart:
-        siblings = prose.summary if kind == "summary_text" else prose.content
-        prose.part = part = OpenPart(kind, len(siblings))
-        blank = part.part("")
-        if kind == "summary_text":
-            place = self._place(prose)
-            self._emit(SummaryPartAdded(summary_index=part.index, part=blank, **place))
-        else:
-            self._emit(
-                ContentPartAdded(
-                    sequence_number=self._sequence,
-                    item_id=prose.id,
-                    output_index=prose.index,
-                    content_index=part.index,
-                    part=blank,
-                )
-            )
-        return part
-
-    def _close_part(self, prose: OpenProse) -> None:
-        part = prose.part
-        if part is None:
-            return
-        text = part.growing.text()
-        if part.kind == "output_text":
-            self._emit(
-                OutputTextDone(
-                    sequence_number=self._sequence,
-                    item_id=prose.id,
-                    output_index=prose.index,
-                    content_index=part.index,
-                    text=text,
-                    logprobs=copy_json(part.logprobs) if part.logprobs else [],
-                )
-            )
-        elif part.kind == "refusal":
-            place = self._place(prose)
-            self._emit(RefusalDone(content_index=part.index, refusal=text, **place))
-        elif part.kind == "summary_text":
-            place = self._place(prose)
-            self._emit(SummaryTextDone(summary_index=part.index, text=text, **place))
-        else:
-            place = self._place(prose)
-            self._emit(ReasoningTextDone(content_index=part.index, text=text, **place))
-        self._end_part(prose, part, text)
-
-    def _end_part(self, prose: OpenProse, part: OpenPart, text: str) -> None:
-        prose.part = None
-        whole = part.part(text)
-        told = copy_json(whole)
-        if part.kind == "summary_text":
-            prose.summary.append(whole)
-            place = self._place(prose)
-            self._emit(SummaryPartDone(summary_index=part.index, part=told, **place))
-        else:
-            prose.content.append(whole)
-            self._emit(
-                ContentPartDone(
-                    sequence_number=self._sequence,
-                    item_id=prose.id,
-                    output_index=prose.index,
-                    content_index=part.index,
-                    part=told,
-                )
-            )
-
-    def _close_prose(self, status: _ItemStatus, state: NativeState | None = None) -> None:
-        prose = self._prose
-        if prose is None:
-            return
-        self._close_part(prose)
-        self._prose = None
-        item = prose.item(self._after_a_cut(status))
-        if self._seal is not None and prose.kind == "reasoning":
-            sealed = self._seal(copy_json(item), state)
-            item |= {"encrypted_content": sealed} if sealed else {}
-        self._end_item(prose.index, item)
+        out.sequence += 1
 
     # Calls: many may be open, and they end in the order in which they began.
 
@@ -577,14 +402,14 @@ class ResponseBuilder:
         self._end_call(CallClosed(-self._made))
 
     def _add_call(self, key: int, delta: CallOpened | CallMade, said: str) -> OpenCall:
-        self._close_prose("completed")
+        self._prose.close()
         call_id = self._claim_call_id(delta.call_id)
         item_id = self._mint(item_prefix(FAMILIES[delta.kind].call))
         call = OpenCall(
-            item_id, self._next_index(), call_id, delta.name, delta.kind, delta.namespace
+            item_id, self._out.next_index(), call_id, delta.name, delta.kind, delta.namespace
         )
         self._open[key] = call
-        self._add_item(call.index, call.opening(said))
+        self._out.add_item(call.index, call.opening(said))
         return call
 
     def _claim_call_id(self, wished: str | None) -> str:
@@ -617,11 +442,11 @@ class ResponseBuilder:
 
     def _add_arguments(self, call: OpenCall, text: str) -> None:
         call.growing.add(text)
-        place = self._place(call)
+        place = self._out.place(call)
         if call.kind == "function":
-            self._emit(ArgumentsDelta(delta=text, **place))
+            self._out.emit(ArgumentsDelta(delta=text, **place))
         elif call.kind == "custom":
-            self._emit(CustomInputDelta(delta=text, **place))
+            self._out.emit(CustomInputDelta(delta=text, **place))
 
     def _end_call(self, delta: CallClosed) -> None:
         call = self._open.get(delta.key)
@@ -649,28 +474,28 @@ class ResponseBuilder:
         for key in list(self._open):
             self._close_open(key, "completed")
 
-    def _close_open(self, key: int | str, status: _ItemStatus) -> None:
+    def _close_open(self, key: int | str, status: ItemStatus) -> None:
         """Close a call with this status, or another item with the status that it has."""
         item = self._open.pop(key)
         if isinstance(item, OpenCall):
-            self._close_call(item, self._after_a_cut(status))
+            self._close_call(item, self._out.after_cut(status))
         else:
             self._close_item(item)
 
-    def _close_call(self, call: OpenCall, status: _ItemStatus) -> None:
+    def _close_call(self, call: OpenCall, status: ItemStatus) -> None:
         if call.kind == "function" and not call.growing.text() and status == "completed":
             # A call without arguments: clients parse the string, and "" is not JSON.
             self._add_arguments(call, "{}")
         said = call.growing.text()
-        place = self._place(call)
+        place = self._out.place(call)
         if call.kind == "function":
             if status == "completed" and not is_object(said):
                 whose = f"call {call.call_id} of '{call.name}'"
                 self._note_degraded(Degraded(f"tools: the arguments of {whose} are no JSON object"))
-            self._emit(ArgumentsDone(arguments=said, name=call.name, **place))
+            self._out.emit(ArgumentsDone(arguments=said, name=call.name, **place))
         elif call.kind == "custom":
-            self._emit(CustomInputDone(input=said, **place))
-        self._end_item(call.index, call.item(status, said))
+            self._out.emit(CustomInputDone(input=said, **place))
+        self._out.end_item(call.index, call.item(status, said))
 
     # Hosted and foreign items, which end like calls in the order in which they began.
 
@@ -679,14 +504,14 @@ class ResponseBuilder:
             raise BackendError(
                 f"the item {delta.key} was opened twice", code="upstream_invalid_response"
             )
-        self._close_prose("completed")
-        item = OpenItem(self._with_id(delta.item), self._next_index())
+        self._prose.close()
+        item = OpenItem(self._with_id(delta.item), self._out.next_index())
         self._open[delta.key] = item
-        self._add_item(item.index, item.opening())
+        self._out.add_item(item.index, item.opening())
 
     def _progress_item(self, delta: ItemProgressed) -> None:
         item = self._item_at(delta.key)
-        self._emit_steps(item.id, item.index, item.progress(delta.event, delta.fields))
+        self._out.emit_steps(item.id, item.index, item.progress(delta.event, delta.fields))
 
     def _end_open_item(self, delta: ItemClosed) -> None:
         self._item_at(delta.key).close(delta.item)
@@ -700,44 +525,33 @@ class ResponseBuilder:
 
     def _close_item(self, item: OpenItem) -> None:
         final = item.final or item.cut()
-        self._emit_steps(item.id, item.index, item.ending())
-        self._end_item(item.index, final)
+        self._out.emit_steps(item.id, item.index, item.ending())
+        self._out.end_item(item.index, final)
 
     def _pass_item(self, item: Item) -> None:
-        self._close_prose("completed")
-        whole, index = self._with_id(item), self._next_index()
+        self._prose.close()
+        whole, index = self._with_id(item), self._out.next_index()
         opening, steps, done = unfold(whole, index)
-        self._add_item(index, opening)
-        self._emit_steps(whole["id"], index, steps)
-        self._end_item(index, done)
+        self._out.add_item(index, opening)
+        self._out.emit_steps(whole["id"], index, steps)
+        self._out.end_item(index, done)
 
     def _with_id(self, item: Item) -> Item:
         whole: Item = copy_json(item)
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         return whole
 
-    def _emit_steps(self, item_id: str, index: int, steps: Iterable[Step]) -> None:
-        """Emit events inside an item. Those of unknown types keep their fields as they are."""
-        for name, fields in steps:
-            place = {
-                "sequence_number": self._sequence,
-                "item_id": item_id,
-                "output_index": index,
-            }
-            make: Callable[..., Event] | None = EVENT_CLASSES.get(name)
-            if make is None:
-                self._emit(UnknownEvent(name, {"type": name, **fields, **place}))
-            else:
-                self._emit(make(**fields, **place))
-
     def _tell_held(self) -> None:
         held, self._held = self._held, []
         for delta in held:
-            self._tell_prose(delta)
+            if delta is None:
+                self._prose.close()
+            else:
+                self._tell_prose(delta)
 
     # The end, and how events are born.
 
-    def _close_all(self, status: _ItemStatus) -> None:
+    def _close_all(self, status: ItemStatus) -> None:
         """Close everything; at a cut, what is not whole or comes last is incomplete."""
         if status == "completed":
             self._require_closed()
@@ -755,7 +569,7 @@ class ResponseBuilder:
             is_last = len(self._open) == 1
             is_cut = status == "incomplete" and (is_last or not self._open[key].check_whole())
             self._close_open(key, "incomplete" if is_cut else "completed")
-        self._close_prose(status)
+        self._prose.close(status)
 
     def _require_closed(self) -> None:
         """Raise BackendError if the model went on to its end over an item that has none."""
@@ -764,56 +578,6 @@ class ResponseBuilder:
                 raise BackendError(
                     f"the item {item.kind} was never closed", code="upstream_invalid_response"
                 )
-
-    def _after_a_cut(self, status: _ItemStatus) -> _ItemStatus:
-        """Return the status of the next item: incomplete items are always the last ones.
-
-        Hosted and foreign items say themselves how they ended, and cut nothing.
-        """
-        written = (item for item in reversed(self._output) if _is_written(item))
-        last = next(written, None)
-        return "incomplete" if last and last.get("status") == "incomplete" else status
-
-    def _add_item(self, index: int, item: Item) -> None:
-        self._emit(OutputItemAdded(sequence_number=self._sequence, output_index=index, item=item))
-
-    def _end_item(self, index: int, item: Item) -> None:
-        self._output.append(item)
-        self._emit(
-            OutputItemDone(sequence_number=self._sequence, output_index=index, item=copy_json(item))
-        )
-
-    def _next_index(self) -> int:
-        self._indexes += 1
-        return self._indexes - 1
-
-    def _announce(self, event: type[LifecycleEvent], status: str) -> None:
-        """Tell the response as it is now, with this status."""
-        output = copy_json(self._output) if self._output else []
-        now = msgspec.structs.replace(self._response, status=status, output=output)
-        self._emit(event(sequence_number=self._sequence, response=now))
-
-    def _place(self, it: OpenProse | OpenCall) -> _Place:
-        """Return what the next event says of its place, if it is about this item."""
-        return {
-            "sequence_number": self._sequence,
-            "item_id": it.id,
-            "output_index": it.index,
-        }
-
-    def _emit(self, event: Event) -> None:
-        """Tell an event, which has the next sequence number."""
-        self._events.append(event)
-        self._sequence += 1
-
-    def _take(self) -> list[Event]:
-        events, self._events = self._events, []
-        return events
-
-
-def _is_written(item: Item) -> bool:
-    """Return whether the model itself writes such items: prose, and calls for the caller."""
-    return item_type(item) in ("message", "reasoning") or is_call(item)
 
 
 # One table for all builders; to bind these methods anew would cost in every turn.

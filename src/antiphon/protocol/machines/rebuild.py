@@ -147,16 +147,16 @@ class _Rebuilt(ResponseBuilder):
         if take is None:
             raise _broken(f"{event_type(event)} cannot be gone on from")
         take(event)
-        self._sequence += 1
+        self._out.sequence += 1
 
     def mend(self, last: Event | None) -> None:
         """Say what goes with the last event and is missing."""
         match last:
             case ResponseCreated() if last.response.status == "queued":
-                self._announce(ResponseQueued, "queued")
+                self._out.announce(self._response, ResponseQueued, "queued")
             case OutputTextDone() | RefusalDone() | ReasoningTextDone() | SummaryTextDone():
                 prose, part = self._open_text()
-                self._end_part(prose, part, part.growing.text())
+                self._prose.end_part(prose, part, part.growing.text())
             case ArgumentsDone():
                 self._mend_call(last.output_index, last.arguments)
             case CustomInputDone():
@@ -166,10 +166,10 @@ class _Rebuilt(ResponseBuilder):
         """End as failed. An error event that was sent already stands; only the end is missing."""
         if self._told_failure is None:
             return super()._fail(failure, kind, is_kept=is_kept)
-        self._end_number = self._sequence
+        self._end_number = self._out.sequence
         self._response.error = self._told_failure
-        self._announce(ResponseFailed, "failed")
-        return self._take()
+        self._out.announce(self._response, ResponseFailed, "failed")
+        return self._out.take()
 
     def cancel(self) -> list[Event]:
         """End as cancelled, or as failed if that was told already."""
@@ -183,26 +183,26 @@ class _Rebuilt(ResponseBuilder):
         # One that is done without arguments was cut off: a whole one would have had "{}". Of a
         # plain text nobody can tell.
         is_whole = call.kind == "function" and call.check_whole()
-        status = self._after_a_cut("completed" if is_whole else "incomplete")
-        self._end_item(call.index, call.item(status, said))
+        status = self._out.after_cut("completed" if is_whole else "incomplete")
+        self._out.end_item(call.index, call.item(status, said))
 
     def _open_text(self) -> tuple[OpenProse, OpenPart]:
-        if self._prose is None or self._prose.part is None:
+        if self._prose.open is None or self._prose.open.part is None:
             raise _broken("a part of an item that was passed on")
-        return self._prose, self._prose.part
+        return self._prose.open, self._prose.open.part
 
     # What each event tells of the state.
 
     def _recall_item(self, event: OutputItemAdded) -> None:
-        index, item = self._next_index(), event.item
+        index, item = self._out.next_index(), event.item
         kind, item_id = item.get("type"), str(item.get("id"))
         is_running = item.get("status") == "in_progress"
         family = call_family(item)
         if is_running and family is not None:
             self._recall_call(index, item, family)
         elif is_running and (kind == "message" or kind == "reasoning"):
-            self._prose = OpenProse(kind, item_id, index)
-            _compare(item, self._prose.item("in_progress"))
+            self._prose.open = OpenProse(kind, item_id, index)
+            _compare(item, self._prose.open.item("in_progress"))
         else:
             self._open[str(index)] = OpenItem(copy_json(item), index)
 
@@ -218,10 +218,10 @@ class _Rebuilt(ResponseBuilder):
         _compare(item, call.item("in_progress", ""))
 
     def _recall_item_done(self, event: OutputItemDone) -> None:
-        self._output.append(copy_json(event.item))
+        self._out.output.append(copy_json(event.item))
         index = event.output_index
         if self._open.pop(index, None) is None and self._open.pop(str(index), None) is None:
-            self._prose = None
+            self._prose.open = None
 
     def _recall_progress(self, event: _Progress) -> None:
         fields = event.fields if isinstance(event, UnknownEvent) else to_builtins(event)
@@ -231,7 +231,7 @@ class _Rebuilt(ResponseBuilder):
         item.recall(event_type(event), fields)
 
     def _recall_part(self, event: _PartAdded) -> None:
-        prose, kind = self._prose, event.part.get("type")
+        prose, kind = self._prose.open, event.part.get("type")
         if prose is None or kind not in _PART_KINDS:
             raise _broken(f"a part of kind {kind!r} cannot be gone on from")
         siblings = prose.summary if kind == "summary_text" else prose.content
