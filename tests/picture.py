@@ -25,7 +25,16 @@ _FENCE: Final = re.compile(r"```mermaid\n(.*?)```\n", re.DOTALL)
 ROOMS: Final = sorted(path.parent.name for path in _SOURCE.glob("*/__init__.py"))
 _WINGS: Final = {
     "calling wing": ["client", "host"],
-    "serving wing": ["backends", "engine", "gateway", "routing", "server", "store", "tools"],
+    "serving wing": [
+        "accounts",
+        "backends",
+        "engine",
+        "gateway",
+        "routing",
+        "server",
+        "store",
+        "tools",
+    ],
 }
 
 Graph = Mapping[str, set[str]]
