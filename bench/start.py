@@ -46,7 +46,7 @@ def main(*, install: bool = True) -> None:
     print(f"Start-up and size ({machine()})")
     print(f"medians of {_REPEATS}, by the clock and in CPU\n")
     _print_import("antiphon", "< 150 ms")
-    _print_import("antiphon.gateway.start", "")
+    _print_import("antiphon.gateway.serve", "")
     with scratch() as directory:
         settings = directory / "antiphon.toml"
         settings.write_text('[providers.echo]\nwire_api = "scripted"\n')

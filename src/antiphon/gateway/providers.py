@@ -23,7 +23,7 @@ from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.routing.catalog import Catalog
 from antiphon.transport.secret import Secret
 
-__all__ = ["Source", "build", "build_catalog", "file_of", "read_sources"]
+__all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sources"]
 
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
@@ -169,11 +169,9 @@ def _read_embedded(name: str, provider: ProviderSettings) -> Source:
             "there is no model to serve; pass --upstream URL, "
             f"or install the embedded one: {how_to_install('local')}"
         )
-    path = provider.path and file_of(provider.path)
-    if path and not path.is_file():
-        hint = (
-            f"; fetch it with `antiphon models pull {provider.path}`" if _is_hub(provider) else ""
-        )
+    if provider.path and not file_of(provider.path).is_file():
+        pull = f"; download it with `antiphon models pull {provider.path}`"
+        hint = pull if is_on_hub(provider.path) else ""
         raise BadSettings(f"[providers.{name}] path: there is no file {provider.path}{hint}")
     about = "the embedded model"
     if not provider.path and not weights_path().is_file():
@@ -184,16 +182,17 @@ def _read_embedded(name: str, provider: ProviderSettings) -> Source:
 
 
 def file_of(path: str) -> Path:
-    """Return where a file of weights is, or belongs if it is one of the hub."""
-    from antiphon.backends.hub import PREFIX, read_name
+    """Return where a file of weights is, or where it will be if it comes from the hub."""
+    from antiphon.backends.hub import read_name
 
-    return read_name(path).path() if path.startswith(PREFIX) else Path(path).expanduser()
+    return read_name(path).path() if is_on_hub(path) else Path(path).expanduser()
 
 
-def _is_hub(provider: ProviderSettings) -> bool:
+def is_on_hub(path: str) -> bool:
+    """Return whether the path names a file on the Hugging Face hub."""
     from antiphon.backends.hub import PREFIX
 
-    return (provider.path or "").startswith(PREFIX)
+    return path.startswith(PREFIX)
 
 
 def _refuse(provider: ProviderSettings, keys: tuple[str, ...], where: str) -> None:

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antiphon.backends.hub import PREFIX
 from antiphon.gateway.assemble import ServerSettings, make_app
 from antiphon.gateway.banner import banner
 from antiphon.gateway.checks import check_keyless, check_origins, check_workers, has_valid_key
@@ -29,7 +28,7 @@ from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.listen import bind, metrics_url, resolve, url_of
 from antiphon.gateway.log_lines import LineWriter, formatter_for
 from antiphon.gateway.places import open_named_store, store_url
-from antiphon.gateway.providers import Source, build_catalog, file_of, read_sources
+from antiphon.gateway.providers import Source, build_catalog, file_of, is_on_hub, read_sources
 from antiphon.gateway.sealing import read_seal_keys
 from antiphon.gateway.serve import serve
 from antiphon.gateway.workers import run_workers
@@ -56,7 +55,7 @@ def start(flags: Mapping[str, Any], console: Console) -> int:
     """Serve until a signal arrives; return the exit code. Raise BadSettings or Unavailable."""
     settings, path = load(flags, os.environ, Path.cwd())
     local = settings.local_model
-    if local and local.startswith(PREFIX) and not file_of(local).exists():
+    if local and is_on_hub(local) and not file_of(local).exists():
         console.fetch_weights(local)
     sources = read_sources(settings, os.environ)
     read_endpoints(settings, os.environ)  # only checked here
