@@ -455,7 +455,7 @@ def test_one_call_id_for_two_payloads_makes_one_part_and_is_reported(ends: tuple
     assert told.parts == [CALL]
     outcome = told.finish()
     assert [item["arguments"] for item in outcome.response.output] == [ARGUMENTS, bonn]
-    conflict = "call_id call_1 stands for several calls; only the first was told"
+    conflict = "call_id call_1 stands for several calls; only the first was handed over"
     assert outcome.meta.deviations.count(conflict) == 1
 
 

@@ -146,7 +146,7 @@ def test_a_change_after_the_call_was_told_is_noted_once() -> None:
     for _ in range(2):
         assert calls.hear("key", call_item(arguments="{}")) == []
     assert calls.settle("key", call_item(arguments="{}"), response()) == []
-    assert calls.deviations == ["call call_1 changed after it was told"]
+    assert calls.deviations == ["call call_1 changed after it was handed over"]
     changed = calls.changed(response())
     assert changed is not None
     assert (changed.call_id, changed.name) == ("call_1", "weather")
@@ -167,7 +167,7 @@ def test_the_last_word_counts_and_not_one_between() -> None:
     calls.hear("key", call_item(arguments="{}"))
     calls.settle("key", call_item(), response())
     assert calls.changed(response()) is None
-    assert calls.deviations == ["call call_1 changed after it was told"]
+    assert calls.deviations == ["call call_1 changed after it was handed over"]
 
 
 def test_a_call_that_was_told_is_not_malformed_under_another_key() -> None:
@@ -191,7 +191,9 @@ def test_numbers_and_truth_values_are_not_the_same_payload() -> None:
         *calls.hear("two", call_item(arguments='{"a":true}')),
     ]
     assert len(told) == 1
-    assert calls.deviations == ["call_id call_1 stands for several calls; only the first was told"]
+    assert calls.deviations == [
+        "call_id call_1 stands for several calls; only the first was handed over"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.client import AsyncClient, errors
+from antiphon.client import AsyncClient, Timeouts, errors
 from antiphon.host import (
     RESPONSES_FOR_ALL,
     GateConfig,
     Message,
     Provider,
+    ProviderSettings,
     RespondOptions,
     StreamAdapter,
     TextPart,
@@ -38,6 +39,7 @@ from antiphon.protocol.response import Usage
 from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from tests.client.native import Answer, native
 from tests.client.native import error as refusal
+from tests.client.test_error_table import begun
 from tests.host.providing import Shown, provider
 
 ROADS = ("chat", "switched off", "stateless", "stateful")
@@ -193,6 +195,29 @@ async def test_an_answer_that_is_none_is_the_same_error_on_both_endpoints(gate: 
     async with native(page) as server, provider(server.base_url, gate=gate) as host:
         with pytest.raises(errors.InvalidAnswer):
             await host.respond("m", HELLO)
+
+
+@pytest.mark.requirement("22-A4")
+@pytest.mark.parametrize("gate", [GateConfig(), RESPONSES_FOR_ALL])
+@pytest.mark.parametrize(
+    ("then", "expected"), [("reset", errors.StreamBroken), ("stall", errors.TimedOut)]
+)
+async def test_an_answer_that_breaks_is_the_same_error_on_both_endpoints(
+    then: Literal["reset", "stall"], expected: type[errors.ClientError], gate: GateConfig
+) -> None:
+    pieces = begun("chat" if gate == GateConfig() else "responses")
+    broken = Answer(pieces=pieces, then=then)
+    shown = Shown()
+    async with (
+        native(broken) as server,
+        AsyncClient(base_url=server.base_url, environ={}, timeouts=Timeouts(idle=0.5)) as client,
+        Provider(client, ProviderSettings(gate=gate), environ={}) as host,
+    ):
+        with pytest.raises(expected) as caught:
+            await host.respond("m", HELLO, progress=shown)
+    assert shown.text == "one two"
+    assert caught.value.partial is not None
+    assert caught.value.partial.output_text == "one two"
 
 
 # Other providers.

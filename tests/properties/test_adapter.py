@@ -522,7 +522,7 @@ def test_of_calls_under_one_call_id_one_is_told_and_the_others_are_reported(
     assert set(answer.calls) <= {("shared", *payload) for payload in meant}
     if answer.outcome is not None:
         assert len(calls_of(answer.outcome.response)[0]) == len(meant)
-        conflict = "call_id shared stands for several calls; only the first was told"
+        conflict = "call_id shared stands for several calls; only the first was handed over"
         assert (conflict in answer.outcome.meta.deviations) == (len(meant) > 1)
 
 

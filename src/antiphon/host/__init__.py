@@ -3,7 +3,7 @@
 `Provider` is the whole of it: models, answers, token counts. `SyncProvider` is the same
 without an event loop. Its pieces can be used alone:
 `translate` (messages to items), `adapter` (events to parts), `usage`, `tokens`, `models`,
-`gate`. What can go wrong stands in `antiphon.host.errors`, and in the client's errors.
+`endpoint_choice`. The errors are in `antiphon.host.errors` and in `antiphon.client.errors`.
 """
 
 from __future__ import annotations

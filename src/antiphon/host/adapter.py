@@ -6,31 +6,31 @@ whatever the stream:
 
 - parts come in the order of the events that cause them;
 - the text parts together are the text of the response, refusals included, messages in the
-  order in which they first spoke; if not, `finish` raises;
-- each call is told exactly once and as the last word about it says, or `finish` raises (see
-  `calls`);
-- a stream that failed or has no end makes `finish` raise; what was told before stays true.
+  order of their first text; if not, `finish` raises;
+- each call is handed over exactly once and as its last description has it, or `finish` raises
+  (see `calls`);
+- a stream that failed or has no end makes `finish` raise; the parts before that stay valid.
 
     | event                     | what it causes                                             |
     |---------------------------|------------------------------------------------------------|
     | text and refusal delta    | a TextPart; half a character waits for its other half      |
     | annotation                | a link (no part of the text), a DataPart, or nothing       |
-    | reasoning, summary delta  | a ThinkingPart if wanted; the first of the two to speak    |
-    |                           | for an item is the only one; parts of a summary have a     |
+    | reasoning, summary delta  | a ThinkingPart if wanted; only the first of the two kinds  |
+    |                           | that an item has is used; parts of a summary have a        |
     |                           | blank line between them                                    |
-    | text, part, item done     | the tail that no delta told, if it can still be put there  |
+    | text, part, item done     | the tail that no delta held, if it can still be put there  |
     | arguments done            | the ToolCallPart, if name and call_id are known, and whose |
     |                           | arguments they are                                         |
     | item added                | the same, for arguments that came before their item        |
-    | item done                 | the ToolCallPart; notes not told yet; encrypted reasoning  |
+    | item done                 | the ToolCallPart; notes not shown yet; encrypted reasoning |
     |                           | as an empty ThinkingPart, wanted or not: the next turn     |
     |                           | needs it; an item of any other type as a DataPart          |
     | the terminal event        | all of this that is still missing, in the order of output  |
     | lifecycle, unknown events | nothing                                                    |
 
-What was shown cannot be unsaid. If a more final text does not begin with what was shown, or
-its tail belongs before text that was shown since, it is left alone until the end, when shown
-and said must agree.
+Text that was shown cannot be withdrawn. If a more final text does not begin with the text shown,
+or its tail belongs before text that was shown since, it is ignored until the end, when the text
+shown and the text of the response must agree.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ class AdapterSettings(msgspec.Struct, frozen=True):
 
 
 class _ShownItem:
-    """What was told of one item."""
+    """What was shown of one item."""
 
     def __init__(self) -> None:
         self.id: str | None = None
         self.voice = ""
-        """Which field of a reasoning item speaks."""
+        """Which field of a reasoning item is used."""
         self.part = -1
-        """Which part of it spoke last, as far as deltas told."""
+        """Which part of it the last delta was about."""
         self.half = ""
         self.has_spoken = False
         self.is_told = False
@@ -128,7 +128,7 @@ class _ShownItem:
         return join_halves(whole)
 
     def take_tail(self, said: str) -> str:
-        """Return what was said and not shown, as shown from now on; "" if they disagree."""
+        """Return the text that was not shown yet, as shown from now on; "" if they disagree."""
         shown = self.shown
         if not said.startswith(shown):
             return ""
@@ -179,9 +179,9 @@ class StreamAdapter:
         return [] if handler is None else handler(event)
 
     def finish(self, *, skipped_choices: int = 0) -> Outcome:
-        """Return how the answer ended. Raise the HostError that says why it is not whole.
+        """Return how the answer ended. Raise a HostError if it is not whole.
 
-        `skipped_choices` is what the chat-completions road counted; a Responses stream has
+        `skipped_choices` is what the chat wire counted; a Responses stream has
         no choices.
         """
         response = self._whole_response()
@@ -252,7 +252,7 @@ class StreamAdapter:
             self._speakers.append(record)
 
     def _show_tail(self, record: _ShownItem, said: str) -> list[ResponsePart]:
-        """Show what was said and not shown, unless its place is behind us."""
+        """Show the text that was not shown yet, unless later text was shown already."""
         if record is not self._speaker and record.has_spoken:
             return []
         tail = record.take_tail(said)
@@ -280,7 +280,7 @@ class StreamAdapter:
         return [*show_annotation(event.annotation, self._settings.annotations)]
 
     def _show_notes(self, item: Item, record: _ShownItem) -> list[ResponsePart]:
-        """Show the notes that no event told. One that came in other words is not told again."""
+        """Show the notes that had no event. One that came in other words is not shown again."""
         notes = notes_of(item)
         told, missing = record.notes.copy(), []
         for note in notes:
@@ -325,7 +325,7 @@ class StreamAdapter:
         return [ThinkingPart(delta, record.id)] if delta else []
 
     def _show_thought(self, item: Item, record: _ShownItem, field: str) -> list[ResponsePart]:
-        """Show the thought that no delta told, of the field that speaks for the item."""
+        """Show the reasoning that no delta held, of the field that is used for the item."""
         field = record.voice or field
         said = thought_text(item, field)
         tail = record.take_tail(said) if self._settings.shows_thinking and said else ""
@@ -391,7 +391,7 @@ class StreamAdapter:
         for item, _, record in settled:
             self._said[record] = spoken_text(item)
             if record is self._speaker:
-                # Its tail must come before the text of messages that nobody has heard yet.
+                # Its tail must come before the text of messages that were not shown yet.
                 parts += self._show_tail(record, self._said[record])
         for item, draft, record in settled:
             if string_of(item, "type") in CALL_TYPES:

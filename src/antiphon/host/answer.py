@@ -87,7 +87,7 @@ class CancelGuard:
 
 
 class AnswerStream:
-    """The parts of one answer. Iterate over it once; then `outcome` tells how it ended."""
+    """The parts of one answer. Iterate over it once; then `outcome` has the result."""
 
     def __init__(
         self,

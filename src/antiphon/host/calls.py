@@ -1,24 +1,24 @@
-"""Which tool calls the application is told, and which not, and why.
+"""Which tool calls are handed to the application, which are not, and why.
 
-A call is told once, whole, with its arguments parsed. The words about it come in this order:
-`function_call_arguments.done`, `output_item.done`, the terminal response. The first that is
-whole is told; one that is malformed waits for the next, and the last one that is malformed
-still makes a `MalformedCall`. Nothing is ever guessed:
+A call is handed over once, whole, with its arguments parsed. It is described up to three times:
+by `function_call_arguments.done`, by `output_item.done` and by the terminal response. The first
+description that is whole is used. A malformed one waits for the next; if the last is malformed
+too, it makes a `MalformedCall`. Nothing is ever guessed:
 
-- Arguments are a JSON object. The empty string stands for `{}` only as the last word about a
-  call that is finished, of a function that needs no arguments as far as the response's own
-  `tools` say: some servers write that instead of `{}`.
-- The free-form input of a custom tool is told as `{"input": text}`, and not before the item
-  says that it is finished: text that was cut short looks like any other.
-- A call that was still open when the response ended badly is not told.
-- Arguments that may be another call's, because the events did not say whose they are, wait
-  for a word about the item itself.
-- The same item is never told again. If its last word has another payload, `changed` says so;
-  another call_id is only a deviation. Another item with the same call_id and payload is the
-  same call.
-- There is one part for each call_id: results go back by it. Another payload under an id that was
-  told is a conflict that only the server could resolve. It is not told, and it is reported as a
-  deviation.
+- Arguments are a JSON object. The empty string means `{}` only in the last description of a
+  finished call of a function that needs no arguments according to the response's own `tools`:
+  some servers write that instead of `{}`.
+- The free-form input of a custom tool is handed over as `{"input": text}`, and only when the item
+  is finished: text that was cut short looks like any other.
+- A call that was still open when the response ended badly is not handed over.
+- Arguments that may belong to another call, because the events did not name their item, wait
+  for a description of the item itself.
+- The same item is never handed over twice. If its last description has another payload,
+  `changed` returns it; another call_id is only a deviation. Another item with the same call_id
+  and payload is the same call.
+- There is one part for each call_id, because results go back by it. Another payload under a
+  call_id that was handed over is a conflict that only the server could resolve: it is not handed
+  over, and it is reported as a deviation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def own_call_id(call_id: str, prefix: str) -> str:
 
 
 class _ReportedCall(NamedTuple):
-    """A call as it was told."""
+    """A call as it was handed over."""
 
     call_id: str
     name: str
@@ -63,7 +63,7 @@ class _ReportedCall(NamedTuple):
 
 
 class ToolCalls:
-    """Remembers what was told. `key` stands for an item, under whatever ids it came."""
+    """Remembers what was handed over. `key` identifies an item, whatever ids it came with."""
 
     def __init__(self, prefix: str) -> None:
         self.deviations: list[str] = []
@@ -74,7 +74,7 @@ class ToolCalls:
         self._payloads: dict[str, set[tuple[str, str]]] = {}
 
     def hear(self, key: Hashable, item: Item) -> list[ToolCallPart]:
-        """Return the call if this word makes it whole and it is new."""
+        """Return the call if this description makes it whole and it is new."""
         call_id, name = string_of(item, "call_id"), string_of(item, "name")
         if key in self._told:
             self._compare(key, item)
@@ -112,7 +112,7 @@ class ToolCalls:
         is_guessed: bool = False,
         may_lack: bool = False,
     ) -> list[ToolCallPart]:
-        """Return the call by the last word about it, or note why it cannot be run.
+        """Return the call by its last description, or note why it cannot be run.
 
         Arguments that only the announcement holds are not a word: some servers put `{}` there.
         """
@@ -152,14 +152,14 @@ class ToolCalls:
         known.add(payload)
         if len(known) > 1:
             self.deviations.append(
-                f"call_id {call.call_id} stands for several calls; only the first was told"
+                f"call_id {call.call_id} stands for several calls; only the first was handed over"
             )
             return []
         kind = "custom" if item.get("type") == "custom_tool_call" else "function"
         return [msgspec.structs.replace(call, call_id=self._prefix + call.call_id, kind=kind)]
 
     def check(self, response: Response) -> None:
-        """Raise what is wrong with the calls of a response that has ended, if anything is."""
+        """Raise the error for the calls of a response that has ended, if one is wrong."""
         if self.malformed:
             raise self.malformed[0]
         changed = self.changed(response)
@@ -167,7 +167,7 @@ class ToolCalls:
             raise changed
 
     def changed(self, response: Response) -> ChangedCall | None:
-        """Return the first call of which the last word is not what was told, if there is one."""
+        """Return the first call whose last description is not what was handed over, if any."""
         for key, said in self._changes.items():
             told = self._told[key]
             return ChangedCall(
@@ -181,13 +181,13 @@ class ToolCalls:
             self._changes.pop(key, None)
             return
         self._changes[key] = _said(item)
-        deviation = f"call {told.call_id} changed after it was told"
+        deviation = f"call {told.call_id} changed after it was handed over"
         if deviation not in self.deviations:
             self.deviations.append(deviation)
 
 
 def _read_input(item: Item) -> _Input | None:
-    """Return the input that this word holds, or None if it is not whole."""
+    """Return the input of this description, or None if it is not whole."""
     if item.get("type") == "custom_tool_call":
         text = string_of(item, "input")
         return {"input": text} if text and item.get("status") in _FINISHED else None
@@ -199,7 +199,7 @@ def _read_input(item: Item) -> _Input | None:
 
 
 def _read_empty(item: Item, response: Response) -> _Input | None:
-    """Return what an empty last word means, if it means anything."""
+    """Return what an empty last description means, if it means anything."""
     if item.get("status") not in _FINISHED:
         return None
     if item.get("type") == "custom_tool_call":
@@ -217,7 +217,7 @@ def _needs_arguments(name: str, response: Response) -> bool:
 
 
 def _is_finished(item: Item, response: Response) -> bool:
-    """Say whether the model finished this call; not if it or the response was cut off."""
+    """Return whether the model finished this call; False if it or the response was cut off."""
     if response.status == "completed":
         return item.get("type") != "custom_tool_call" or item.get("status") in _FINISHED
     return response.status == "incomplete" and item.get("status") in _FINISHED

@@ -1,14 +1,14 @@
 """How is data shown to a model: as text, as an image, or as a file?
 
-- What says that it is text (`text/*`, JSON, SVG, which no model takes as an image) and can be
-  read goes as `input_text`.
-- An image goes as `input_image`, under the media type that its bytes say; bytes that we do not
-  know go under the one declared.
+- Data declared as text (`text/*`, JSON, SVG, which no model accepts as an image) that can be
+  decoded goes as `input_text`.
+- An image goes as `input_image`, under the media type of its bytes; bytes that are not recognised
+  go under the declared one.
 - All else goes as `input_file`, under a name made up from its media type.
 - Hosts put notes for themselves between the parts, as data of a made-up type, and the adapter
   shows notes on a text as data. Such markers are no content and are left out.
-- Empty data is left out. Data of no media type that is no marker is an error: nobody could
-  say how to send it, and dropping it would be a lie.
+- Empty data is left out. Data without a media type that is no marker is an error: there is no
+  right way to send it, and it must not be dropped in silence.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def media_type(part: DataPart) -> str:
 
 
 def read_text(part: DataPart) -> str | None:
-    """Return what the data says if it is text and says so, else None."""
+    """Return the text of data that is declared as text and can be decoded, else None."""
     media = media_type(part)
     is_named = media in ("application/json", _SVG)
     if not (is_named or media.startswith("text/") or media.endswith("+json")):
@@ -116,7 +116,7 @@ def _data_url(data: bytes, media: str) -> str:
 
 
 def _filename(media: str) -> str:
-    """Return a name for data that has none; servers tell files apart by its extension."""
+    """Return a name for data that has none; servers distinguish files by its extension."""
     kind = media.partition("/")[2]
     extension = _EXTENSIONS.get(media) or (kind if _EXTENSION.fullmatch(kind) else "bin")
     return f"file.{extension}"

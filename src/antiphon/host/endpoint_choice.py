@@ -1,4 +1,4 @@
-"""Which endpoint for which model: Responses, or chat completions as ever?
+"""Which endpoint for which model: Responses or chat completions?
 
 A pure function of the model, the base URL, the configuration and the environment; nothing is
 tried out over the network. A new model is one line in `RESPONSES_API_MODELS`.
@@ -64,7 +64,7 @@ CHAT_ONLY_MODELS: Final[tuple[str, ...]] = (
 class GateConfig(msgspec.Struct, frozen=True):
     """What the user decided.
 
-    `responses_enabled` is None as long as nobody has decided. `models` are further models for
+    `responses_enabled` is None until the user decides. `models` are further models for
     the Responses endpoint: names, beginnings of names with a star, `*` for every model.
     """
 
@@ -111,7 +111,7 @@ def choose_wire(
 
 
 def is_listed(entries: Iterable[str], model: str) -> bool:
-    """Say whether a model is among the entries, by its whole name or by that after the slash.
+    """Return whether a model is among the entries, by its whole name or by that after the slash.
 
     Entries are names, or beginnings of names with a star; case makes no difference.
     """
@@ -127,7 +127,7 @@ def _covers(entry: str, name: str) -> bool:
 def _is_official(base_url: str) -> bool:
     try:
         return _place(base_url) == _place(OPENAI_BASE_URL)
-    except ValueError:  # no URL at all: nobody's endpoint
+    except ValueError:  # not a URL
         return False
 
 

@@ -1,17 +1,18 @@
-"""How an answer can be less than a chat application was promised.
+"""How an answer can fall short of what a chat application was promised.
 
     AntiphonError
     └── HostError               any of these
         ├── StreamCut           no terminal event: `partial` holds what arrived
-        ├── ResponseFailed      the server says that it failed: `code`, `message`, `response`
+        ├── ResponseFailed      the server ended it as failed: `code`, `message`, `response`
         ├── MalformedCall       a call that cannot be run: `call_id`, `name`, `arguments`
-        ├── ChangedCall         a call that was told, and then said otherwise: `told`, `said`
-        ├── DamagedText         what was shown is not what was said: `shown`, `said`
+        ├── ChangedCall         a call changed after it was handed over: `told`, `said`
+        ├── DamagedText         the text shown is not that of the response: `shown`, `said`
         ├── TurnCancelled       the application asked to stop: `partial` holds what arrived
-        └── UnsupportedContent  a part that no model can be told (also a ValueError): `mime`
+        └── UnsupportedContent  a part that no model accepts (also a ValueError): `mime`
 
-The first five are raised when the answer is over: the parts that came before stay true, and
-the error says what is missing. If several would do, the first in this list is raised.
+The first five are raised when the answer is over: the parts before it stay valid, and the error
+names what is missing. If several apply, the first in this list is raised. A connection that
+breaks raises the client's errors (`antiphon.client.errors`) on every endpoint.
 Messages hold ids and names, never text or arguments.
 """
 
@@ -49,9 +50,9 @@ class StreamCut(HostError):
 
 
 class ResponseFailed(HostError):
-    """The server says that the response failed. `message` holds its own words.
+    """The server ended the response as failed. `message` is the server's own.
 
-    `response` holds what it had said by then; None if the stream did not even begin.
+    `response` holds the output until then; None if the stream did not begin.
     """
 
     def __init__(self, code: str | None, message: str, response: Response | None) -> None:
@@ -64,7 +65,7 @@ class ResponseFailed(HostError):
 class MalformedCall(HostError):
     """A tool call that cannot be run, because its arguments are no JSON object or are cut off.
 
-    It was not told, and nobody guessed what was meant. All other calls were told.
+    It was not handed over, and its meaning was not guessed. All other calls were handed over.
     """
 
     code = "malformed_call"
@@ -80,10 +81,10 @@ class MalformedCall(HostError):
 
 
 class ChangedCall(HostError):
-    """A tool call that was told, and of which the server's last word says something else.
+    """A tool call was handed over, and the final response has other arguments for it.
 
-    `told` and `said` are the arguments, as they came. What the call has set off cannot be
-    taken back: see what `said` would have needed, or ask again.
+    `told` are the arguments that were handed over, `said` those of the final response. What the
+    call caused cannot be undone: handle the difference, or ask again.
     """
 
     code = "changed_call"
@@ -91,7 +92,7 @@ class ChangedCall(HostError):
     def __init__(
         self, call_id: str, name: str, *, told: str, said: str, response: Response
     ) -> None:
-        super().__init__(f"the call {call_id!r} of {name!r} changed after it was told")
+        super().__init__(f"the call {call_id!r} of {name!r} changed after it was handed over")
         self.call_id = call_id
         self.name = name
         self.told = told
@@ -102,14 +103,14 @@ class ChangedCall(HostError):
 class DamagedText(HostError):
     """The text that was shown is not the text of the response: some of it got lost or doubled.
 
-    What was shown cannot be taken back. Show `said` instead, or ask again.
+    Text that was shown cannot be withdrawn. Show `said`, the text of the response, or ask again.
     """
 
     code = "damaged_text"
 
     def __init__(self, shown: str, said: str, response: Response) -> None:
         super().__init__(
-            f"the text that was shown ({len(shown)} characters) is not what the server said "
+            f"the text that was shown ({len(shown)} characters) is not that of the response "
             f"({len(said)} characters)"
         )
         self.shown = shown
@@ -128,7 +129,7 @@ class TurnCancelled(HostError):
 
 
 class UnsupportedContent(HostError, ValueError):
-    """A part of a message that no model can be told."""
+    """A part of a message that no model accepts."""
 
     code = "unsupported_content"
 

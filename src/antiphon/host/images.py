@@ -26,7 +26,7 @@ _JPEG_SCAN_OR_END: Final = frozenset({0xDA, 0xD9})
 
 
 def sniff_image(data: bytes) -> str | None:
-    """Return the media type of an image by its first bytes, or None if it is none we know."""
+    """Return the media type of an image by its first bytes, or None if it is not recognised."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

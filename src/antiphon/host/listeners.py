@@ -1,8 +1,8 @@
-"""Who is told, and who waits for it?
+"""Listeners for updates, and the tasks of those that are asynchronous.
 
-Listeners must not raise. One that does is no reason to keep the others waiting: its error goes to
-`sys.excepthook`, which prints it unless the application says otherwise. What an asynchronous
-listener returns runs as a task of the event loop that tells; `Tasks.wait` waits for it.
+Listeners must not raise. The error of one that does goes to `sys.excepthook`, which prints it
+unless the application has replaced it, and the others are called all the same. The awaitable of
+an asynchronous listener runs as a task of the current event loop; `Tasks.wait` waits for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class Tasks:
-    """What asynchronous listeners still do with what they were told."""
+    """The unfinished tasks of asynchronous listeners."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
@@ -37,16 +37,16 @@ class Tasks:
 
 
 class Listeners(Generic[_T]):
-    """Those who are told. Safe to use from several threads."""
+    """The listeners of one kind of update. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[object, Callable[[_T], object]] = {}
-        # An event loop holds its tasks only weakly, and nobody may wait for these.
+        # An event loop holds its tasks only weakly, and these may not be awaited by anyone.
         self._tasks = Tasks()
 
     def add(self, listener: Callable[[_T], object]) -> Callable[[], None]:
-        """Tell this one too, from now on. Return a function that stops it."""
+        """Add a listener. Return a function that removes it."""
         registration = object()
         with self._lock:
             self._listeners[registration] = listener
@@ -57,8 +57,8 @@ class Listeners(Generic[_T]):
 
         return remove
 
-    def tell(self, update: _T, tasks: Tasks) -> None:
-        """Tell all of them; `tasks` gets what is not done when this returns."""
+    def notify(self, update: _T, tasks: Tasks) -> None:
+        """Call all listeners; unfinished asynchronous ones are added to `tasks`."""
         with self._lock:
             listeners = list(self._listeners.values())
         for listener in listeners:
@@ -66,7 +66,7 @@ class Listeners(Generic[_T]):
                 taking = listener(update)
                 if inspect.isawaitable(taking):
                     self._start(taking, tasks)
-            except Exception as error:  # noqa: BLE001  whatever it is, it is not the teller's
+            except Exception as error:  # noqa: BLE001  any error of a listener is its own
                 _report(error)
 
     def _start(self, taking: Awaitable[object], tasks: Tasks) -> None:
@@ -84,11 +84,11 @@ class Listeners(Generic[_T]):
 async def _finish(taking: Awaitable[object]) -> None:
     try:
         await taking
-    except Exception as error:  # noqa: BLE001  whatever it is, it is not the teller's
+    except Exception as error:  # noqa: BLE001  any error of a listener is its own
         _report(error)
 
 
 def _report(error: Exception) -> None:
-    """Hand an error that nobody can be given to Python, as one that nobody caught."""
+    """Pass an error to Python as an uncaught one: no caller could handle it."""
     error.add_note("raised by a usage listener, which must not raise; the turn is not affected")
     sys.excepthook(type(error), error, error.__traceback__)

@@ -61,20 +61,20 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def refusal(self) -> str:
-        """In which words the model declined, if it did."""
+        """The words in which the model declined, if it did."""
         parts = [part for item in self.response.output for part in parts_of(item)]
         return join_halves("".join(string_of(part, "refusal") for part in parts))
 
     @property
     def is_refused(self) -> bool:
-        """Say whether the model declined."""
+        """Whether the model declined."""
         return bool(self.refusal)
 
 
 def spoken_text(item: Item) -> str:
-    """Return what a message says, refusals included, in the order of its parts.
+    """Return the text of a message, refusals included, in the order of its parts.
 
-    A thought that a server put into a message is not said.
+    Reasoning that a server put into a message is left out.
     """
     if string_of(item, "type") != "message":
         return ""
@@ -85,7 +85,7 @@ def spoken_text(item: Item) -> str:
 
 
 def thought_text(item: Item, field: str) -> str:
-    """Return what a reasoning item thinks in its `summary` or its `content`.
+    """Return the text of a reasoning item in its `summary` or its `content`.
 
     The parts of a summary are paragraphs, often with a heading: a blank line parts them.
     """

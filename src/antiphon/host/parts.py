@@ -112,12 +112,12 @@ class Message(msgspec.Struct, frozen=True):
 
     @classmethod
     def user(cls, content: str | Sequence[Part]) -> Message:
-        """Return what the user said."""
+        """Return a message of the user."""
         return cls(Role.USER, (TextPart(content),) if isinstance(content, str) else content)
 
     @classmethod
     def assistant(cls, content: str | Sequence[Part]) -> Message:
-        """Return what the model said."""
+        """Return a message of the model."""
         return cls(Role.ASSISTANT, (TextPart(content),) if isinstance(content, str) else content)
 
 

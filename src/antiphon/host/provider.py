@@ -3,9 +3,9 @@
 Faithful to VS Code's LanguageModelChatProvider, so that an editor can sit on it with one line
 each. The provider only puts the others in order:
 
-    translate  messages to items             gate   which endpoint for which model
-    client     the request and its stream    usage  what it took
-    adapter    events to parts               tokens what it will take
+    translate  messages to items             endpoint_choice  which endpoint for which model
+    client     the request and its stream    usage            tokens used
+    adapter    events to parts               tokens           tokens of the next request
 
 A tool call is handed to the application, which runs it and comes back with the result in the
 messages of its next turn; nothing here runs a tool.
@@ -127,7 +127,7 @@ class Provider:
         await self._directory.close()
 
     async def models(self, silent: bool = True) -> Sequence[ModelDescription]:
-        """Return the server's models. Silent never raises: without a list there are none."""
+        """Return the server's models. With `silent`, return none where it would raise."""
         return await self._directory.list(silent=silent)
 
     def count_tokens(self, model: str, content: str | Message) -> int:
@@ -257,7 +257,7 @@ class Provider:
         )
 
     def _is_taking_thoughts(self) -> bool:
-        """Say whether the chat server takes thoughts back. It keeps none: their text goes."""
+        """Return whether the chat server accepts reasoning; it stores none, so the text is sent."""
         return profile_for(self._client.base_url).reasoning_replay != "none"
 
     def _adapter_settings(self, model: str) -> AdapterSettings:
@@ -299,7 +299,7 @@ class Provider:
 
 
 async def _adapt(stream: AsyncStream, adapter: StreamAdapter, guard: CancelGuard) -> Batches:
-    """Send the request and yield the parts of its answer; hang up whatever happens."""
+    """Send the request and yield the parts of its answer; close the connection in any case."""
     try:
         await guard.wait(stream.__aenter__())
         while batch := await guard.wait(stream.next_batch()):

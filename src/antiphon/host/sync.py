@@ -37,7 +37,7 @@ _ASYNCHRONOUS: Final = (
 
 
 class SyncAnswerStream:
-    """The parts of one answer. Iterate over it once; then `outcome` tells how it ended."""
+    """The parts of one answer. Iterate over it once; then `outcome` has the result."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SyncAnswerStream:
             return await anext(batches, None)
 
     def _watch(self) -> None:
-        """Cancel the answer when the caller wishes it, now or while a part is waited for."""
+        """Cancel the answer when the caller's event is set, now or while waiting for a part."""
         if self._wish is None:
             return
         if self._wish.is_set():
@@ -159,7 +159,7 @@ class SyncProvider:
             self._client.run(self._provider.close())
 
     def models(self, silent: bool = True) -> Sequence[ModelDescription]:
-        """Return the server's models. Silent never raises: without a list there are none."""
+        """Return the server's models. With `silent`, return none where it would raise."""
         return self._client.run(self._provider.models(silent))
 
     def count_tokens(self, model: str, content: str | Message) -> int:

@@ -1,4 +1,4 @@
-"""How many tokens is a text, for a tokenizer that nobody knows?
+"""How many tokens has a text, if the tokenizer is not known?
 
 Tokenizers cut text in much the same way: words into a piece or two, digits into threes or one by
 one, marks and line breaks into short runs, other scripts into characters or parts of them. So the
@@ -110,7 +110,7 @@ def estimate_kinds(text: str, prices: Prices = UNKNOWN) -> Estimate:
 
 
 def _is_other_prose(data: bytes, words: int) -> bool:
-    """Say whether a text is words after words, and not English."""
+    """Return whether a text is prose in a language other than English."""
     if words < _MIN_PROSE_WORDS:
         return False
     english = sum(data.count(word) for word in _ENGLISH)

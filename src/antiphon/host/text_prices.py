@@ -25,7 +25,7 @@ class Prices(NamedTuple):
     foreign_word: float
     accent: float
     digit_run: float
-    """Three digits, or fewer where there are no more."""
+    """Up to three digits."""
     digit: float
     mark: float
     symbol: float

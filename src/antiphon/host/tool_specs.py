@@ -29,9 +29,9 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 def translate_tools(tools: Sequence[ToolSpec | FunctionTool]) -> list[Tool]:
-    """Return the tools as function tools. Raise BadTool for what is none.
+    """Return the tools as function tools. Raise BadTool for anything that is not a tool.
 
-    Those of a host are not `strict`, which is the default where a request is silent: a host's
+    Those of a host are not `strict`, which is the default of the API: a host's
     schema rarely keeps the rules of that mode, and servers refuse one that does not.
     """
     return [_translate_tool(tool, place) for place, tool in enumerate(tools)]
@@ -55,7 +55,7 @@ def _translate_tool(tool: object, place: int) -> Tool:
 
 
 def translate_tool_mode(mode: Mode) -> str:
-    """Return the tool_choice of a tool mode. Raise ValueError for a mode that is none."""
+    """Return the tool_choice of a tool mode. Raise ValueError for an unknown mode."""
     if mode not in _MODES:
         raise ValueError(f"the tool mode must be one of {', '.join(_MODES)}, not {mode!r}")
     return mode

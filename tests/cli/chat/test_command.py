@@ -372,7 +372,7 @@ def test_a_final_text_that_differs_from_the_stream_is_told() -> None:
     with canned_server(_without_models(lambda *_: sse(events))) as base_url:
         result = chat(base_url, "hi", "/save talk.json")
     assert result.stdout == "Hello\n"
-    assert "is not what the server said" in result.stderr
+    assert "is not that of the response" in result.stderr
     assert b"Goodbye" in Path("talk.json").read_bytes()
 
 
