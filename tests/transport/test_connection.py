@@ -263,6 +263,16 @@ async def test_the_limit_also_counts_single_bytes() -> None:
     assert sent <= MAX_OVERHEAD
 
 
+async def test_the_limit_counts_only_bytes_without_a_body_between_them() -> None:
+    connection, transport = connected()
+    exchange = connection.ask(b"", None)
+    feed(connection, CHUNKED)
+    for _ in range(MAX_OVERHEAD // 100):
+        feed(connection, b"5;" + b"x" * 200 + b"\r\n", b"hello\r\n")
+        assert await exchange.read() == b"hello"
+    assert not transport.is_closing()
+
+
 async def test_what_came_before_a_bad_chunk_is_returned_first(client: HttpClient) -> None:
     async def answer(_: Request, connection: raw.Connection) -> None:
         await connection.write(CHUNKED + chunk(b"one") + chunk(b"two") + b"zz\r\n")
@@ -457,6 +467,25 @@ def connected(idle: list[Connection] | None = None) -> tuple[Connection, Transpo
 def feed(connection: Connection, *reads: bytes) -> None:
     for data in reads:
         connection.data_received(data)
+
+
+async def test_a_callback_may_end_the_exchange() -> None:
+    idle: list[Connection] = []
+    connection, transport = connected(idle)
+    exchange = connection.ask(b"", None)
+    feed(connection, CHUNKED)
+
+    def leave_now(data: bytes) -> bool:
+        exchange.abort()
+        return True
+
+    reading = asyncio.create_task(exchange.read(leave_now))
+    await asyncio.sleep(0)
+    feed(connection, chunk(b"x") + END)
+    with pytest.raises(BackendError, match="on our side"):
+        await reading
+    assert idle == []
+    assert transport.is_closing()
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:

@@ -84,7 +84,7 @@ async def test_a_request_without_a_body_says_so_where_one_is_usual(
 
 def test_every_header_is_sent_once() -> None:
     target = Target("http://a/b", {"accept": "a/b", "x": "1"})
-    first, *others = lines(target, {"X": "2", "y": "3"})
+    first, *others = lines(target, {"X": "2", "y": "3", "content-length": "1"})
     names = [line.partition(":")[0].lower() for line in others]
     assert first == "POST /b HTTP/1.1"
     assert names[0] == "host"

@@ -211,10 +211,10 @@ class Connection(asyncio.Protocol):
 
     def _loss(self, error: Exception | None) -> Fault:
         if isinstance(error, OSError) and error.errno:
-            return closed(reason(error), is_stale=self.is_reused and not self._has_bytes)
-        if self._needs_head:
-            return closed("it hung up", is_stale=self.is_reused and not self._has_bytes)
-        return closed("its answer is cut off")
+            why = reason(error)
+        else:
+            why = "it hung up" if self._needs_head else "its answer is cut off"
+        return closed(why, is_stale=self.is_reused and not self._has_bytes)
 
 
 def reason(error: OSError) -> str:
@@ -334,7 +334,7 @@ class _Answer:
         if not _CODINGS.issuperset(coding.strip() for coding in codings):
             raise ValueError("the body has a transfer coding that we did not ask for")
         self.head = Head(status, headers)
-        self.is_last = status == _SWITCHING or not self._parser.should_keep_alive()
+        self.is_last = not self._parser.should_keep_alive()
 
     def on_message_complete(self) -> None:
         """Note the end of the answer, unless it only announced another one."""
