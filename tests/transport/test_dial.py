@@ -182,6 +182,21 @@ async def test_a_burst_looks_a_name_up_once(
     assert asked == [NAME]
 
 
+async def test_cancelling_one_request_does_not_end_the_look_up_of_another(
+    client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with raw_server(say_ok) as server:
+        port = int(server.url.rpartition(":")[2])
+        asked = know(monkeypatch, ("127.0.0.1", port))
+        first, second = (
+            asyncio.create_task(fetch(client, f"http://{NAME}:{port}")) for _ in range(2)
+        )
+        await asyncio.sleep(0)
+        await cancelled(first)
+        assert (await second).body == b"{}"
+    assert asked == [NAME]
+
+
 async def test_a_name_that_was_not_known_is_looked_up_again(
     client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

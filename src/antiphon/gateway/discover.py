@@ -11,6 +11,7 @@ from antiphon.gateway.config import Settings
 from antiphon.gateway.providers import Source, build_catalog
 from antiphon.models.names import is_chat_model
 from antiphon.protocol.errors import BackendError
+from antiphon.routing.catalog import Catalog
 
 __all__ = ["model_names"]
 
@@ -26,8 +27,11 @@ def model_names(
     of the event loop.
     """
     found: list[_Listing] = []
+    # Here and not in the thread: this imports the backends. If the parent forks while a thread
+    # imports a module, its workers wait for the lock of that module forever.
+    catalog = build_catalog(settings, sources)
     asking = threading.Thread(
-        target=lambda: found.append(asyncio.run(_list_models(settings, sources))), daemon=True
+        target=lambda: found.append(asyncio.run(_list_models(catalog, sources))), daemon=True
     )
     asking.start()
     asking.join(_LISTING_SECONDS + 0.1)
@@ -47,8 +51,7 @@ class _Listing(NamedTuple):
     """Why a provider listed nothing, by its name."""
 
 
-async def _list_models(settings: Settings, sources: Sequence[Source]) -> _Listing:
-    catalog = build_catalog(settings, sources)
+async def _list_models(catalog: Catalog, sources: Sequence[Source]) -> _Listing:
     try:
         problems = await catalog.problems(_LISTING_SECONDS)
         silent = {name: problem for name, problem in problems.items() if problem is not None}
