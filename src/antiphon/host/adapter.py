@@ -305,24 +305,22 @@ class StreamAdapter:
         field = "summary" if is_summary else "content"
         return self._think(draft, self._record_of(draft), field, event.delta)
 
-    def _think(
-        self, draft: Draft, record: _ShownItem, field: str, delta: str
-    ) -> list[ResponsePart]:
+    def _think(self, draft: Draft, shown: _ShownItem, field: str, delta: str) -> list[ResponsePart]:
         if not self._settings.shows_thinking or not delta:
             return []
         if draft.kind != "reasoning":
-            # Its record is about its text.
+            # `shown` describes its text.
             return [ThinkingPart(join_halves(delta))]
-        if record.voice not in ("", field):
+        if shown.voice not in ("", field):
             return []
         place = draft.latest_part(field)
-        if field == "summary" and record.voice and record.part != place:
+        if field == "summary" and shown.voice and shown.part != place:
             delta = SUMMARY_BREAK + delta
-        record.voice, record.part = field, place
-        record.id = record.id or draft.id or None
-        delta = record.join(delta)
-        record.write(delta)
-        return [ThinkingPart(delta, record.id)] if delta else []
+        shown.voice, shown.part = field, place
+        shown.id = shown.id or draft.id or None
+        delta = shown.join(delta)
+        shown.write(delta)
+        return [ThinkingPart(delta, shown.id)] if delta else []
 
     def _show_thought(self, item: Item, record: _ShownItem, field: str) -> list[ResponsePart]:
         """Show the reasoning that no delta held, of the field that is used for the item."""
