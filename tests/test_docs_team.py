@@ -32,6 +32,8 @@ from antiphon.server.limits import ServerLimits
 from antiphon.testing import Script, ScriptedUpstream
 from tests.cli.processes import WATCHDOG_SECONDS, environment
 
+pytestmark = pytest.mark.slow  # each test starts and stops a service of several processes
+
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = (ROOT / "docs/howto/team.md").read_text()
 _UNIT: Final = "/etc/systemd/system/antiphon.service"

@@ -129,6 +129,7 @@ async def test_a_second_head_on_a_kept_connection_has_its_own_deadline() -> None
         writer.close()
 
 
+@pytest.mark.slow  # the server waits 10 seconds for the rest of the body
 async def test_a_body_that_does_not_end_is_a_408() -> None:
     async with serve_gateway(ScriptedBackend(), settings=limited(body_seconds=0.05)) as gateway:
         answer = await raw(gateway, HEAD + b"Content-Length: 9\r\nConnection: close\r\n\r\n{")
@@ -316,6 +317,7 @@ async def test_a_client_that_waits_is_told_to_send_its_body() -> None:
         writer.close()
 
 
+@pytest.mark.slow  # the server waits 10 seconds for the body before it closes
 @pytest.mark.parametrize(
     ("head", "status"),
     [
