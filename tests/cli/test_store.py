@@ -83,7 +83,8 @@ def test_a_store_that_is_none_is_refused(runner: CliRunner, url: str) -> None:
 
 def test_memory_cannot_be_looked_into(runner: CliRunner) -> None:
     for arguments in (["info", "memory:"], ["copy", "memory:", "sqlite:b.db"]):
-        assert "memory: is seen by its own gateway alone" in _store(runner, *arguments).stderr
+        shown = _store(runner, *arguments).stderr
+        assert "a memory: store exists only inside its own gateway" in shown
 
 
 def test_a_database_that_is_not_there_is_named(runner: CliRunner) -> None:

@@ -243,7 +243,7 @@ async def test_a_copy_that_differs_is_not_kept(
         await write(self, table, rows[1:] if table.name == "items" else rows)
 
     monkeypatch.setattr(SqlitePlace, "write", forgetful)
-    with pytest.raises(BadCopy, match="table items is not like its source"):
+    with pytest.raises(BadCopy, match="table items differs from its source"):
         await copy(source, target)
     assert not any((await read_info(target)).counts.values())
 
@@ -251,7 +251,7 @@ async def test_a_copy_that_differs_is_not_kept(
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("memory:", "is seen by its own gateway alone"),
+        ("memory:", "exists only inside its own gateway"),
         ("redis://x", "name a store as sqlite:PATH"),
         ("sqlite:", "name a store as sqlite:PATH"),
         ("sqlite:missing.db", "there is no file missing.db"),

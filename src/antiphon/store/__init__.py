@@ -1,4 +1,4 @@
-"""What do we remember? One behaviour, several places to keep it."""
+"""What is stored, and where: one contract, several kinds of store."""
 
 from antiphon.store.base import History, KeyRecord, Store
 from antiphon.store.memory import MemoryStore

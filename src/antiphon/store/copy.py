@@ -1,9 +1,9 @@
-"""How does a whole store move to another place, with nothing lost?
+"""How is a whole store copied to another place, with nothing lost?
 
-Everything is copied row by row, with the keys that rows point to each other with. The source
-is read in one state and the target written in one transaction, which is committed only when
-every table, read back, says the same: a copy is whole or it is not there. The target must be
-empty. Turns that nobody has finished are copied too; whoever serves the copy takes them over.
+Everything is copied row by row, with the keys by which rows refer to each other. The source is
+read in one state and the target is written in one transaction, which is committed only if every
+table has the same content when it is read back: a copy is complete or it does not exist. The
+target must be empty. Unfinished turns are copied too; the gateway that uses the copy claims them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from antiphon.store.sqlite.copy import SqlitePlace
 __all__ = ["BadCopy", "CopyRefused", "Info", "Progress", "copy_store", "read_info"]
 
 Progress = Callable[[str, int, int], None]
-"""Told the table, how many of its rows are copied, and how many there are."""
+"""Receives the table, the number of its rows that were copied, and their total."""
 
 
 class CopyRefused(CallerError):
-    """The copy was not begun: what was asked for would lose or mix something."""
+    """The copy was not started: it would lose or mix something."""
 
 
 class BadCopy(OurFault):
-    """What was read back is not what was copied. Nothing was kept of it."""
+    """The copy differs from its source. It was discarded."""
 
     def __init__(self, table: str) -> None:
         super().__init__(
-            f"the copy of the table {table} is not like its source; nothing was kept of it"
+            f"the copy of the table {table} differs from its source; the copy was discarded"
         )
         self.table = table
 
@@ -47,9 +47,9 @@ class Info(NamedTuple):
     """Rows by table."""
     unfinished: int
     busy: int
-    """Turns that have not ended, and those of them that a running gateway is at work on."""
+    """Turns that have not ended, and those of them that a running gateway works on."""
     alive: int
-    """Stores of running gateways, at work or not. Each worker has one."""
+    """Stores of running gateways. Each worker has one."""
     size: int
     """In bytes."""
 
@@ -60,7 +60,7 @@ async def copy_store(
     """Copy the store of one URL to another; return how many rows there are, by table.
 
     Raise CopyRefused if the target holds anything, or if a gateway runs on the source, unless
-    `while_running`: then the copy is as of now, and what comes later is in the source alone.
+    `while_running`: then the copy holds the state of now, without later changes.
     The source is only read: raise OlderDatabase if it is not up to date. Raise ValueError for a
     URL that cannot be used.
     """
@@ -93,12 +93,12 @@ async def read_info(url: str) -> Info:
 
 
 async def _copy_all(giver: Place, taker: Place, progress: Progress) -> list[Digest]:
-    """Copy every table and compare; return what each of them says."""
+    """Copy every table and compare; return the digest of each."""
     await taker.begin(is_target=True)
     for table in TABLES:
         if count := await taker.count(table):
             raise CopyRefused(
-                f"the target is not empty: it has {count} rows in {table.name}; name one that is"
+                f"the target is not empty: it has {count} rows in {table.name}; choose an empty one"
             )
     digests = [await _copy(giver, taker, place, progress) for place in range(len(TABLES))]
     for table, digest in zip(TABLES, digests, strict=True):
@@ -124,17 +124,15 @@ async def _copy(giver: Place, taker: Place, number: int, progress: Progress) -> 
 
 
 def _place(url: str, *, is_target: bool) -> AbstractAsyncContextManager[Place]:
-    """Return what opens the place of a URL, and closes it.
+    """Return a context that opens the place of a URL and closes it.
 
-    What goes wrong there is raised as StoreUnavailable.
+    Faults are raised as StoreUnavailable.
     """
     scheme, _, path = url.partition(":")
     if is_postgres(url):
         return _postgres(url, is_target=is_target)
     if scheme == "memory":
-        raise ValueError(
-            "memory: is seen by its own gateway alone, and ends with it; name another store"
-        )
+        raise ValueError("a memory: store exists only inside its own gateway; name another store")
     if scheme != "sqlite" or not path.strip("/"):
         raise ValueError("name a store as sqlite:PATH or postgresql://USER@HOST/DATABASE")
     place = Path(path).expanduser()

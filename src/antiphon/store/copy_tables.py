@@ -1,8 +1,8 @@
-"""What is there to copy, and what does a place have to do for it?
+"""Which tables are copied, and what must a place be able to do?
 
-A row is a tuple in the order of the table's columns, with the values that SQLite keeps: text,
-whole numbers, bytes. A place that keeps them otherwise turns them on the way in and out, so
-that the digest of a table is the same wherever it is.
+A row is a tuple in the order of the table's columns, with the values that SQLite stores: text,
+integers, bytes. A place that stores them otherwise converts them on the way in and out, so that
+the digest of a table is the same in every place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 __all__ = ["TABLES", "Digest", "Place", "Row", "Table"]
 
-Row = tuple[Any, ...]  # Any: text, numbers, bytes and nothing
+Row = tuple[Any, ...]  # Any: text, numbers, bytes and None
 
 
 class Table(NamedTuple):
@@ -66,7 +66,7 @@ TABLES: Final = (
         ),
         ("key",),
     ),
-    # `number` stands for the order in which they were made, which SQLite keeps by itself.
+    # `number` is the order in which they were made, which SQLite keeps by itself.
     Table("secrets", ("name", "value"), ("number",)),
     Table(
         "keys",
@@ -77,7 +77,7 @@ TABLES: Final = (
 
 
 class Digest:
-    """The number of rows, and what they say, in order."""
+    """The number of rows, and a hash of their content in order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,7 +85,7 @@ class Digest:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take these rows in."""
+        """Add these rows."""
         self.count += len(rows)
         for row in rows:
             self._hash.update(self._encode(row))
@@ -104,7 +104,7 @@ class Place(Protocol):
     """A database that rows are read from or written to, in one transaction."""
 
     async def begin(self, *, is_target: bool) -> None:
-        """Begin to read one state, or to write so that nobody else does."""
+        """Begin to read one state, or to write with all other writers locked out."""
         ...
 
     async def count(self, table: Table) -> int:
@@ -112,7 +112,7 @@ class Place(Protocol):
         ...
 
     async def count_busy(self) -> int:
-        """Return how many unfinished turns a gateway is at work on."""
+        """Return how many unfinished turns a gateway works on."""
         ...
 
     async def count_alive(self) -> int:
@@ -120,7 +120,7 @@ class Place(Protocol):
         ...
 
     async def count_unfinished(self) -> int:
-        """Return how many turns are unfinished, whoever works on them."""
+        """Return how many turns are unfinished."""
         ...
 
     async def size(self) -> int:
@@ -140,5 +140,5 @@ class Place(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go; what was not committed is gone."""
+        """Close; what was not committed is discarded."""
         ...

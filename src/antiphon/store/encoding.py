@@ -1,9 +1,9 @@
-"""How do a response and its items become bytes, and come back?
+"""How are a response and its items encoded for a store, and decoded?
 
-All stores keep bytes, so nothing they hold is shared with a caller. A response is kept
-without its output: the items of a turn stand on their own, each under its id. Fields we do
-not know travel with the rest. What cannot be written as JSON is the caller's bug and is
-raised as it comes. The log of a finished response is one compressed piece.
+All stores keep bytes, so they share no object with a caller. A response is stored without its
+output: the items of a turn are rows of their own, each under its id. Unknown fields are kept. A
+value that cannot be encoded as JSON is the caller's bug, and the error is raised unchanged. The
+log of a finished response is one compressed value.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _unpack = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 class StoredItem(NamedTuple):
-    """An item as both stores keep it."""
+    """An item as all stores keep it."""
 
     id: str | None
     body: bytes
@@ -96,7 +96,7 @@ def encode_items(items: Iterable[Item]) -> list[StoredItem]:
 
 
 async def encode_aside(items: Sequence[Item]) -> list[StoredItem]:
-    """Return the same; many or long items are encoded beside the event loop."""
+    """Like `encode_items`; many or long items are encoded beside the event loop."""
     if len(items) > _MANY or sum(map(text_size, items)) > _MUCH:
         return await aside(_encode_long_items, items)
     return encode_items(items)
@@ -107,7 +107,7 @@ def _encode_long_items(items: Iterable[Item]) -> list[StoredItem]:
 
 
 async def encode_new_items(items: Sequence[Item]) -> list[StoredItem]:
-    """Return the items of a conversation; raise ValueError if an id is missing or there twice."""
+    """Return the items of a conversation; raise ValueError if an id is missing or repeated."""
     stored = await encode_aside(items)
     seen: set[str] = set()
     for item in stored:
@@ -120,7 +120,7 @@ async def encode_new_items(items: Sequence[Item]) -> list[StoredItem]:
 
 
 def names_of(items: Iterable[StoredItem]) -> str:
-    """Return the ids of these items as a claim keeps them: in ASCII, whatever a caller chose."""
+    """Return the ids of these items as a claim stores them: always in ASCII."""
     return json.dumps([item.id for item in items])
 
 
@@ -149,9 +149,9 @@ def _decode_all(bodies: Sequence[bytes]) -> list[Item]:
 
 
 def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:
-    """Return the whole log with its last batch, which may say again what is there already.
+    """Return the whole log with its last batch, which may repeat events that are there already.
 
-    An append that was told as failed may have been written all the same.
+    An append that was reported as failed may still have been written.
     """
     if last is None:
         return batches
@@ -164,10 +164,10 @@ def compress_log(batches: Sequence[Batch]) -> bytes:
 
 
 def compress_batches(count: int, batches: Iterable[Batch]) -> bytes:
-    """Return the same for so many batches, which are taken one by one."""
+    """Like `compress_log` for this number of batches, which are read one by one."""
     # Packed events are short and alike: a higher level takes longer and gains little.
     compressor = zlib.compressobj(_LEVEL)
-    # Batch by batch, as one list: a long log need not be in memory once more.
+    # Batch by batch, as one list: a long log need not be in memory twice.
     pieces = [compressor.compress(b"\xdd" + count.to_bytes(4, "big"))]
     for batch in batches:
         pieces.append(compressor.compress(_batch_head(batch)))
@@ -176,18 +176,18 @@ def compress_batches(count: int, batches: Iterable[Batch]) -> bytes:
 
 
 def _batch_head(batch: Batch) -> bytes:
-    """Return how a batch begins in MessagePack: three values, of which the last is its body."""
+    """Return how a batch begins in MessagePack: three values, the last one is its body."""
     length = len(batch.body).to_bytes(4, "big")
     return b"\x93" + _pack(batch.first) + _pack(batch.last) + b"\xc6" + length
 
 
 def expand_log(body: bytes, after: int = -1) -> list[Batch]:
-    """Return those batches of a compressed log that have an event behind this number."""
+    """Return those batches of a compressed log that have an event after this number."""
     return [batch for batch in _unpack(zlib.decompress(body)) if batch.last > after]
 
 
 def refusal_of(admit: Admit | None, items: int, size: int) -> AntiphonError | None:
-    """Return the error with which `admit` refuses items of this size, if it does.
+    """Return the error with which `admit` refuses items of this size, or None.
 
     Returned, not raised: in a transaction of many an error would undo the work of others.
     """
@@ -201,7 +201,7 @@ def refusal_of(admit: Admit | None, items: int, size: int) -> AntiphonError | No
 
 
 def is_storable(name: str) -> bool:
-    """Say whether a name can be stored: half a surrogate pair cannot (nor be in UTF-8)."""
+    """Return whether a name can be stored: half a surrogate pair cannot, because UTF-8 has none."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
 
 
@@ -212,7 +212,7 @@ def check_final(response: Response) -> None:
 
 
 def lost_conversation(response_id: str) -> TurnLost:
-    """Return the error of a turn that has something to say and no conversation of its own."""
+    """Return the error of a turn that has items for a conversation but holds no lock."""
     return TurnLost(
         f"response {response_id!r} has locked no conversation, or its lock was taken over;"
         " nothing was stored"

@@ -1,4 +1,4 @@
-"""Which store does a URL name, and how is it spoken of?"""
+"""Which store does a URL name, and how is it shown to users?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_store(url: str) -> Store:
 
 
 def is_postgres(url: str) -> bool:
-    """Say whether the URL names a PostgreSQL database."""
+    """Return whether the URL names a PostgreSQL database."""
     return url.partition(":")[0] in {"postgresql", "postgres"}
 
 
@@ -58,10 +58,10 @@ def public_url(url: str) -> str:
 
 
 def servers_of(url: str) -> str:
-    """Return where the servers of a PostgreSQL URL are, for people: HOST:PORT and nothing else.
+    """Return the servers of a PostgreSQL URL, for messages: HOST:PORT and nothing else.
 
     What the URL leaves out is taken from PGHOST and PGPORT, as the driver does. Raise
-    ValueError if the URL cannot be used, and for a port that is none.
+    ValueError if the URL cannot be used, and for an invalid port.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -104,7 +104,7 @@ def _open_sqlite(place: str) -> Store:
 def _open_postgres(url: str) -> Store:
     if not url.partition(":")[2].startswith("//"):
         raise ValueError("postgresql: needs a place, as in postgresql://USER@HOST/DATABASE")
-    servers_of(url)  # what is wrong with it is told now
+    servers_of(url)  # raises now if the URL is wrong
     try:
         from antiphon.store.postgres import PostgresStore
     except ModuleNotFoundError as error:

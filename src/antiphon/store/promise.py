@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class Promise(Generic[_T]):
-    """An answer that comes once. Nobody can cancel it; who waits for it can leave."""
+    """An answer that comes once. It cannot be cancelled; a caller can stop waiting."""
 
     _is_done = False
     _result: _T | None = None
@@ -28,7 +28,7 @@ class Promise(Generic[_T]):
         self.loop = loop
 
     def done(self) -> bool:
-        """Say whether the answer is here."""
+        """Return whether the answer has arrived."""
         return self._is_done
 
     def result(self) -> _T:
@@ -37,13 +37,13 @@ class Promise(Generic[_T]):
             try:
                 raise self._error
             finally:
-                del self  # the error knows this frame, and we know the error
+                del self  # the error refers to this frame, and this frame to the error
         if not self._is_done:
             raise asyncio.InvalidStateError("there is no answer yet")
         return self._result  # type: ignore[return-value] # it was set
 
     def answer(self, outcome: _T | Exception) -> None:
-        """Answer with this, or with this error, and tell whoever wants to know. Not twice."""
+        """Set the answer, or raise this error to the callers, and run the callbacks. Only once."""
         if self._is_done:
             raise asyncio.InvalidStateError("it was answered before")
         self._is_done = True
@@ -56,7 +56,7 @@ class Promise(Generic[_T]):
             callback(self)
 
     def add_done_callback(self, callback: Callable[[Promise[_T]], None]) -> None:
-        """Tell this one, which raises nothing, when there is an answer: now, if there is one."""
+        """Call this, which must not raise, when the answer arrives: now, if it has."""
         if self._is_done:
             callback(self)
         else:
@@ -70,4 +70,4 @@ class Promise(Generic[_T]):
         try:
             return self.result()
         finally:
-            del self  # as there
+            del self  # as in `result`

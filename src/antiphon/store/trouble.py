@@ -1,8 +1,8 @@
-"""When does a store in trouble say so in the log?
+"""When is a store that does not work reported in the log?
 
-Once when it begins, again when the reason changes, and once when it is over: a store that is
-full fails at every request, and a line for each would bury the one that says why. Any thread
-may report. The name stands in the log only; callers over HTTP never see a path or a host.
+Once when the trouble begins, again when its reason changes, and once when it is over. A full
+store fails at every request, and a line for each would bury the one with the reason. Any thread
+may report. The name appears in the log only: callers over HTTP never see a path or a host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Log no trouble inside: the caller shows the error to a user instead."""
+    """Log no trouble in this block: the caller shows the error to the user instead."""
     was_disabled, _log.disabled = _log.disabled, True
     try:
         yield
@@ -28,7 +28,7 @@ def unlogged() -> Iterator[None]:
 
 
 class Trouble:
-    """The trouble of one store, which the log knows by this name."""
+    """The trouble of one store, logged under this name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,14 +36,14 @@ class Trouble:
         self._reason: str | None = None
 
     def report(self, reason: str) -> None:
-        """Log why the store does not work, unless that is known."""
+        """Log why the store does not work, unless that was logged already."""
         with self._lock:
             is_new, self._reason = reason != self._reason, reason
         if is_new:
             _log.error("%s: %s", self._name, reason)
 
     def end(self) -> None:
-        """Log that the store works again, if it did not."""
+        """Log that the store works again, if it had not worked."""
         if self._reason is None:
             return
         with self._lock:

@@ -1,7 +1,7 @@
-"""Who waits for something to happen to a response, and how are they woken?
+"""How do callers wait until a response changes?
 
-A waiter is a future in its own event loop, so any thread may wake it. Nobody is promised a
-wake-up: whoever waits looks again when the time is over, so a wake-up that came too early
+A waiter is a future in its own event loop, so any thread may wake it. A wake-up is a hint and
+not guaranteed: a caller checks again when its time is over, so a wake-up that comes too early
 costs a moment and nothing else.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["MAX_WAITERS", "Waiters"]
 
-# Waiters beyond this number sleep through: they look again when their time is over.
+# Waiters beyond this number are not woken: they check again when their time is over.
 MAX_WAITERS: Final = 100_000
 
 
@@ -38,18 +38,18 @@ class Waiters:
             self._discard(response_id, future)
 
     def wake(self, response_id: str) -> None:
-        """Let everybody go on who waits for this response. Any thread may call this."""
+        """Wake all waiters of this response. Any thread may call this."""
         if response_id not in self._waiting:
             return
         with self._lock:
             woken = self._waiting.pop(response_id, set())
             self._count -= len(woken)
         for future in woken:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits there
+            with suppress(RuntimeError):  # the loop was closed, and its waiters with it
                 future.get_loop().call_soon_threadsafe(_settle, future)
 
     def wake_all(self) -> None:
-        """Let everybody go on."""
+        """Wake all waiters."""
         for response_id in list(self._waiting):
             self.wake(response_id)
 

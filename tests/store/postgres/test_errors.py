@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.postgres.errors import is_away, is_broken, is_everybodys, unavailable
+from antiphon.store.postgres.errors import concerns_all, is_away, is_broken, unavailable
 
 
 def server_error(state: str) -> asyncpg.PostgresError:
@@ -60,4 +60,4 @@ def test_every_error_is_a_sentence_without_secrets(error: Exception, sentence: s
     ],
 )
 def test_what_an_error_is_about(error: Exception, expected: tuple[bool, bool, bool]) -> None:
-    assert (is_away(error), is_broken(error), is_everybodys(error)) == expected
+    assert (is_away(error), is_broken(error), concerns_all(error)) == expected

@@ -1,4 +1,4 @@
-"""A store in memory, for as long as the process lives."""
+"""A store in memory, which ends with the process."""
 
 from antiphon.store.memory.store import MemoryStore
 

@@ -14,7 +14,7 @@ _Key = tuple[str, str]
 
 
 class MemoryClaims:
-    """See `Claims` for what the methods do. Their holder lives as long as this memory."""
+    """See `Claims` for what the methods do. Their holder lives as long as this store."""
 
     def __init__(self, check_open: Callable[[], None], room: int) -> None:
         self._check_open = check_open
@@ -42,7 +42,7 @@ class MemoryClaims:
         return self._claims.get((owner, token))
 
     def earlier(self, owner: str, once: ClaimRequest | None) -> Claim | None:
-        """Return the claim that is there already, if it still counts."""
+        """Return the claim that exists already, if it still counts."""
         found = None if once is None else self._claims.get((owner, once.token))
         return None if once is None or found is None or found.created_at < once.since else found
 
@@ -52,23 +52,23 @@ class MemoryClaims:
             self._note(owner, once.token, Claim(once.digest, made, once.now, is_held=True))
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
-        """Forget the claim if it leads to this response."""
+        """Remove the claim if it leads to this response."""
         found = await self.find(owner, token)
         if found is not None and found.response_id == response_id:
             self._forget((owner, token))
 
     def forget_response(self, owner: str, response_id: str) -> None:
-        """Forget the claims that led to a response that is removed."""
+        """Remove the claims that led to this response."""
         for token in list(self._tokens.get((owner, response_id), ())):
             self._forget((owner, token))
 
     def sweep(self, before: int) -> None:
-        """Forget claims that were made before this time."""
+        """Remove claims that were made before this time."""
         for key in [key for key, claim in self._claims.items() if claim.created_at < before]:
             self._forget(key)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._claims.clear()
         self._tokens.clear()
 

@@ -1,7 +1,7 @@
-"""Conversations in memory: lists of items, each with one writer at a time.
+"""Facet `conversations` in memory: lists of items, each with one writer at a time.
 
-Room is bounded: when `max_conversations` are there, the oldest that nobody writes to goes.
-The store that took a lock lives as long as this memory, so no lock is ever stale here.
+Bounded: beyond `max_conversations`, the oldest that is not locked is removed. The store that
+took a lock lives as long as this memory, so no lock is ever stale here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MemoryConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> Claim | None:
-        """Keep a new conversation; the oldest one makes room."""
+        """Store a new conversation; the oldest one makes room."""
         stored = await encode_new_items(items)
         self._check_open()
         earlier = self._claims.earlier(owner, once)
@@ -121,7 +121,7 @@ class MemoryConversations:
         is_descending: bool,
         admit: Admit | None = None,
     ) -> ItemPage | None:
-        """Return at most `limit` items behind the item `after` in the given order."""
+        """Return at most `limit` items after the item `after` in the given order."""
         self._check_open()
         talk = self._talks.get((owner, conversation_id))
         if talk is None:
@@ -195,7 +195,7 @@ class MemoryConversations:
         response_id: str,
         said: Sequence[Item] = (),
     ) -> bool:
-        """Add what was said and let go, if this response holds the lock; say whether it did."""
+        """Add these items and unlock, if this response holds the lock; return whether it did."""
         self._check_open()
         talk = self._talks.get((owner, conversation_id))
         if talk is None or talk.lock != response_id:
@@ -204,11 +204,11 @@ class MemoryConversations:
         return True
 
     def is_locked_by(self, owner: str, response_id: str) -> bool:
-        """Say whether this response is the writer of a conversation."""
+        """Return whether this response is the writer of a conversation."""
         return (owner, response_id) in self._locks
 
     def release(self, owner: str, response_id: str, said: Sequence[StoredItem] = ()) -> None:
-        """End the lock of this response, if it has one, after adding what was said."""
+        """Add these items to the conversation that this response has locked, and unlock it."""
         talk = self._locks.pop((owner, response_id), None)
         if talk is not None:
             talk.lock = None
@@ -222,7 +222,7 @@ class MemoryConversations:
         return decode_item(max(talks, key=lambda talk: talk.number).items[item_id])
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         for kept in (self._talks, self._places, self._locks):
             kept.clear()
 

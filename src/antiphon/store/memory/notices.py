@@ -44,13 +44,13 @@ class MemoryNotices:
         return [waiting.notice for waiting in taken]
 
     async def postpone(self, notice_id: str, until: int) -> None:
-        """Be due again at this time."""
+        """Make the notice due again at this time."""
         self._check_open()
         if notice_id in self._notices:
             self._notices[notice_id].at = until
 
     async def settle(self, notice_id: str) -> None:
-        """Forget the notice."""
+        """Remove the notice."""
         self._check_open()
         self._notices.pop(notice_id, None)
 
@@ -62,10 +62,10 @@ class MemoryNotices:
             self._notices.setdefault(notice.id, _Due(notice))
 
     def sweep(self, before: int) -> None:
-        """Forget notices that were made before this time."""
+        """Remove notices that were made before this time."""
         kept = self._notices.items()
         self._notices = {name: due for name, due in kept if due.notice.created_at >= before}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._notices.clear()

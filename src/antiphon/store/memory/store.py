@@ -47,7 +47,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """A store that forgets everything with the process. See `Store` for what the methods do."""
+    """A store that ends with the process. See `Store` for what the methods do."""
 
     def __init__(self, max_responses: int = 10_000) -> None:
         self._turns = MemoryTurns(max_responses, self._on_removal)
@@ -69,7 +69,7 @@ class MemoryStore:
         batch: Batch | None = None,
         request: bytes | None = None,
     ) -> None:
-        """Keep the turn; the oldest one makes room. A second begin of one id changes nothing."""
+        """Store the turn; the oldest one makes room. A second begin of one id changes nothing."""
         self._check_open()
         inputs = await encode_aside(items)
         if self._turns.get(owner, response.id) is not None:
@@ -95,7 +95,7 @@ class MemoryStore:
     async def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> bool:
-        """Add to the log; say whether somebody asked to cancel the response."""
+        """Add to the log; return whether a cancellation was requested."""
         self._check_open()
         turn = self._turns.open(owner, response_id)
         turn.log.append(batch)
@@ -113,7 +113,7 @@ class MemoryStore:
         notices: Sequence[Notice] = (),
         entries: Sequence[Entry] = (),
     ) -> None:
-        """Keep the final state and all that goes with it."""
+        """Store the final state and everything that belongs to it."""
         check_final(response)
         kept = (*notices, *entries)
         check_entries(kept, self._entries.kinds)
@@ -144,7 +144,7 @@ class MemoryStore:
         return turn.response()
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
-        """Return every batch that has an event behind the sequence number `after`."""
+        """Return every batch that has an event after the sequence number `after`."""
         self._check_open()
         turn = self._turns.get(owner, response_id)
         if turn is None:
@@ -155,12 +155,12 @@ class MemoryStore:
         return Log(turn.response(), batches, is_kept=bool(turn.log))
 
     async def wait(self, response_id: str, seconds: float) -> None:
-        """Return when something happened to the response, or the time is over."""
+        """Return when the response changed, or the time is over."""
         self._check_open()
         await self._waiters.wait(response_id, seconds)
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response, its items and its log; say whether there was one."""
+        """Remove a response, its items and its log; return whether there was one."""
         self._check_open()
         if self._turns.get(owner, response_id) is None:
             return False
@@ -185,7 +185,7 @@ class MemoryStore:
         return History(items, status, missing, weight, len(chain), removals)
 
     async def removals(self) -> int:
-        """Return how many responses were removed or pushed out."""
+        """Return how many responses were removed, also to make room."""
         self._check_open()
         return self._turns.removals
 
@@ -209,7 +209,7 @@ class MemoryStore:
         return found or self.conversations.find_anywhere(owner, item_id)
 
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
-        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        """Ask the writer of an unfinished response to cancel it; return whether there is one."""
         self._check_open()
         turn = self._turns.get(owner, response_id)
         if turn is None or not turn.is_open:
@@ -219,7 +219,7 @@ class MemoryStore:
         return True
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
-        """Return owner and id of those unfinished responses that somebody asked to cancel."""
+        """Return owner and id of the unfinished responses whose cancellation was requested."""
         self._check_open()
         return self._turns.cancelled()
 
@@ -229,19 +229,19 @@ class MemoryStore:
         return []
 
     async def sweep(self, before: int, claims_before: int) -> int:
-        """Remove responses created before the one time, claims before the other."""
+        """Remove responses created before one time, and claims before the other."""
         self._check_open()
         self.notices.sweep(before)
         self.claims.sweep(claims_before)
         return self._turns.sweep(before)
 
     async def secret(self, name: str, value: bytes) -> bytes:
-        """Return the secret of this name; if there is none, keep and return this value."""
+        """Return the secret of this name; if it is new, store and return this value."""
         self._check_open()
         return self._secrets.setdefault(name, value)
 
     async def add_key(self, key: KeyRecord) -> None:
-        """Keep a new key. Raise ValueError if its id is taken."""
+        """Store a new key. Raise ValueError if its id is taken."""
         self._check_open()
         self._keys.add(key)
 
@@ -256,7 +256,7 @@ class MemoryStore:
         return self._keys.all()
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
+        """Mark a key as revoked; False if it does not exist, was revoked or has expired."""
         self._check_open()
         return self._keys.revoke(key_id, now)
 
@@ -265,7 +265,7 @@ class MemoryStore:
         self._check_open()
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._is_closed = True
         self._secrets.clear()
         for facet in (self._turns, self._keys, self.conversations, self.claims, self.notices):

@@ -1,7 +1,7 @@
 """Facet `turns` in memory: all turns, and which of them hold an item.
 
-Bounded: beyond `room` turns, the oldest is removed, whatever its state, and a chain that needed
-it reports it as missing.
+Bounded: beyond `room` turns, the oldest is removed, finished or not, and a chain that needed it
+reports it as missing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MemoryTurns:
         return self._turns.get((owner, response_id))
 
     def open(self, owner: str, response_id: str) -> StoredTurn:
-        """Return an unfinished turn. Raise TurnLost if there is none."""
+        """Return an unfinished turn. Raise TurnLost if it does not exist."""
         turn = self.get(owner, response_id)
         if turn is None:
             raise TurnLost(f"response {response_id!r} is not in the store; nothing was stored")

@@ -14,7 +14,7 @@ __all__ = ["PostgresClaims", "earlier_claim", "note_once", "sweep_claims"]
 _HELD: Final = (
     "EXISTS (SELECT FROM nodes WHERE name = claims.writer AND lease_until > clock_timestamp())"
 )
-# A claim whose holder is gone, and which led to no response, gives way.
+# A claim whose holder has died, and which led to no response, is replaced.
 _TAKE: Final = f"""
     INSERT INTO claims (owner, token, digest, response, created_at, writer)
     VALUES ($1, $2, $3, $4, $5, $6)
@@ -31,7 +31,7 @@ _NOTE: Final = """
     ON CONFLICT (owner, token) DO UPDATE SET digest = excluded.digest,
         response = excluded.response, created_at = excluded.created_at, writer = excluded.writer
 """
-# Whoever claims the same token waits for this transaction, and then sees what it made.
+# Another claim of the same token waits for this transaction, and then sees its result.
 _QUEUE: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _FIND: Final = f"""
     SELECT digest, response, created_at, {_HELD} FROM claims WHERE owner = $1 AND token = $2
@@ -65,7 +65,7 @@ class PostgresClaims:
             while found is None:
                 if await connection.fetchval(_TAKE, *values):
                     return None
-                # None: it was released in between, so it is ours to take.
+                # None: it was released in between, so try again.
                 found = await _find(connection, owner, token)
             return found
 
@@ -88,7 +88,7 @@ class PostgresClaims:
         return await self._database.ask(lambda connection: _find(connection, owner, token))
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
-        """Forget the claim if it leads to this response."""
+        """Remove the claim if it leads to this response."""
         statement = "DELETE FROM claims WHERE owner = $1 AND token = $2 AND response = $3"
         await self._database.ask(
             lambda connection: connection.execute(statement, owner, token, response_id)
@@ -98,9 +98,9 @@ class PostgresClaims:
 async def earlier_claim(
     connection: Connection, owner: str, once: ClaimRequest | None
 ) -> Claim | None:
-    """Return the claim on this token that is there already, if it still counts.
+    """Return the claim on this token that exists already, if it still counts.
 
-    Whoever asks for the same token meanwhile waits until this transaction has ended.
+    Other callers with the same token wait until this transaction has ended.
     """
     if once is None:
         return None

@@ -1,8 +1,8 @@
-"""Conversations in PostgreSQL: lists of items, each with one writer at a time.
+"""Facet `conversations` in PostgreSQL: lists of items, each with one writer at a time.
 
-Whoever changes a conversation locks its row first. A lock of a response is stale when the
-store that took it is gone and the response is not left to anybody: it never began, or it has
-ended (a turn that is unfinished will be taken over, and its successor ends the lock).
+Every change of a conversation locks its row first. A lock of a response is stale if the store
+that took it has died and no other will finish the response: it never began, or it has ended. (An
+unfinished turn will be claimed, and its new writer ends the lock.)
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _PAGE_SIZES: Final = {
     is_descending: f"SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM ({page}) AS page"  # noqa: S608 # constants
     for is_descending, page in _PAGES.items()
 }
-# Before the first position in one order, and behind the last one in the other.
+# Before the first position in one order, and after the last one in the other.
 _START: Final = {False: -1, True: 2**62}
 
 
@@ -93,7 +93,7 @@ class PostgresConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> Claim | None:
-        """Keep a new conversation with its first items, unless that was done already."""
+        """Store a new conversation with its first items, unless done before."""
         stored = await encode_new_items(items)
         body = msgspec.json.encode(conversation)
         writer = await self._sign() if once else ""
@@ -118,7 +118,7 @@ class PostgresConversations:
         try:
             return await self._database.change(run)
         except UncertainCommit:
-            # Its id is random, so if it is there, it was made just now, with all that it has.
+            # Its id is random, so if it exists, this call has made it, with all its items.
             if await self.get(owner, conversation.id) is None:
                 raise
             return None
@@ -161,7 +161,7 @@ class PostgresConversations:
         return await self._database.change(run)
 
     async def delete(self, owner: str, conversation_id: str) -> bool:
-        """Remove a conversation that nobody writes to, and its items."""
+        """Remove a conversation that is not locked, and its items."""
 
         async def run(connection: Connection, key: int) -> bool:
             await connection.execute(
@@ -198,7 +198,7 @@ class PostgresConversations:
         is_descending: bool,
         admit: Admit | None = None,
     ) -> ItemPage | None:
-        """Return at most `limit` items behind the item `after` in the given order."""
+        """Return at most `limit` items after the item `after` in the given order."""
         if not is_text(conversation_id):
             return None
 
@@ -226,7 +226,7 @@ class PostgresConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> bool | Claim:
-        """Add items at the end of a conversation that nobody writes to, unless that was done."""
+        """Add items at the end of a conversation that is not locked, unless done before."""
         stored = await encode_new_items(items)
         writer = await self._sign() if once else ""
 
@@ -261,7 +261,7 @@ class PostgresConversations:
         return None if body is None else decode_item(body)
 
     async def remove(self, owner: str, conversation_id: str, item_id: str) -> bool:
-        """Remove one item of a conversation that nobody writes to."""
+        """Remove one item of a conversation that is not locked."""
         if not is_bytes(item_id):
             return False
 
@@ -283,7 +283,7 @@ class PostgresConversations:
         writer = await self._sign()
 
         async def run(connection: Connection, key: int) -> list[bytes]:
-            # Once more is fine: the lock is this response's already.
+            # Locking twice is fine: the lock belongs to this response already.
             await connection.execute(
                 "UPDATE conversations SET locked_by = $1, writer = $2"
                 " WHERE key = $3 AND owner = $4",
@@ -304,7 +304,7 @@ class PostgresConversations:
         response_id: str,
         said: Sequence[Item] = (),
     ) -> bool:
-        """Add what was said and let go of the conversation, if this response holds it."""
+        """Add these items and unlock the conversation, if this response holds the lock."""
         if not is_text(conversation_id):
             return False
         stored = await encode_aside(said)
@@ -313,7 +313,7 @@ class PostgresConversations:
             row = await connection.fetchrow(_HOLD, owner, conversation_id)
             if row is None or row["locked_by"] != response_id:
                 return False
-            # An item whose id is there already stays as it is.
+            # An item whose id exists already stays as it is.
             await _insert(connection, owner, row["key"], stored, _SKIP)
             await connection.execute(
                 "UPDATE conversations SET locked_by = NULL, writer = NULL"
@@ -334,9 +334,9 @@ class PostgresConversations:
         holder: str | None = None,
         done_before: Callable[[Connection], Awaitable[_T | None]] | None = None,
     ) -> _T | None:
-        """Change a conversation that nobody but `holder` writes to; None if there is none.
+        """Change a conversation that at most `holder` has locked; None if it does not exist.
 
-        What `done_before` returns is the result instead, if that is not None.
+        If `done_before` returns a value other than None, that is the result instead.
         """
         if not is_text(conversation_id):
             return None

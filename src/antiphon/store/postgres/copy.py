@@ -1,7 +1,7 @@
 """A PostgreSQL database as a place to copy from and to.
 
-It keeps the ids of items as bytes and the time of a response as a fraction; rows go in and
-out with the values that SQLite keeps (see `copy_tables`).
+It stores the ids of items as bytes and the time of a response as a fraction; rows are converted
+from and to the values that SQLite stores (see `copy_tables`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BUSY: Final = """
     WHERE nodes.lease_until > clock_timestamp()
 """
 _ALIVE: Final = "SELECT count(*) FROM nodes WHERE lease_until > clock_timestamp()"
-# The next row gets the key behind the greatest, as in SQLite.
+# The next row gets the key after the greatest, as in SQLite.
 _NEXT_KEY: Final = """
     SELECT setval(pg_get_serial_sequence('{table}', 'key'), coalesce(max(key), 0) + 1, FALSE)
     FROM {table}
@@ -51,7 +51,7 @@ class PostgresPlace:
         return cls(connection)
 
     async def begin(self, *, is_target: bool) -> None:
-        """Begin to read one state, or to write so that nobody else does."""
+        """Begin to read one state, or to write with all other writers locked out."""
         if is_target:
             self._transaction = self._connection.transaction()
             await self._transaction.start()
@@ -102,7 +102,7 @@ class PostgresPlace:
         )
 
     async def commit(self) -> None:
-        """Make durable what was written, and go on counting where the keys end."""
+        """Commit what was written, and let new keys continue after the copied ones."""
         for table in TABLES:
             if table.columns[0] == "key":
                 await self._connection.execute(_NEXT_KEY.format(table=table.name))
@@ -110,7 +110,7 @@ class PostgresPlace:
         self._transaction = None
 
     async def close(self) -> None:
-        """Let go; what was not committed is gone."""
+        """Close; what was not committed is discarded."""
         self._connection.terminate()
 
     async def _number(self, question: str) -> int:
@@ -147,7 +147,7 @@ _FROM_HERE: Final[dict[tuple[str, str], _Turn]] = {
 
 
 def _turner(table: Table, ways: dict[tuple[str, str], _Turn]) -> Callable[[Any], Row]:
-    """Return what makes a row of one side a row of the other."""
+    """Return a function that converts a row of one side to the other."""
     turns = {
         place: ways[table.name, column]
         for place, column in enumerate(table.columns)

@@ -1,13 +1,14 @@
-"""How is a PostgreSQL database reached, and for how long does a caller wait for it?
+"""How is a PostgreSQL database reached, and how long does a caller wait for it?
 
-Connections are made when they are needed and made again when they were lost. A question, and
-a change that certainly was not committed, is tried again until `patience` is over, so that a
-restart of the database is a short wait; when it has been away for longer, callers hear so at
-once. A change whose commit got no answer is never repeated here: only its maker knows how.
+Connections are opened when they are needed and opened again when they were lost. A question,
+and a change that certainly was not committed, is tried again until `patience` is over, so that a
+restart of the database is a short wait. When it has been unreachable for longer, callers get an
+error at once. A change whose commit got no answer is never repeated here: only its caller knows
+how.
 
-The server ends what a frozen gateway left open, so that nobody waits for its locks. Questions,
-changes and the lanes of the flusher have connections of their own: changes that wait for a row
-which somebody has locked keep neither the streams of others waiting, nor those who read them.
+The server ends transactions that a frozen gateway left open, so that they do not hold locks.
+Questions, changes and the lanes of the flusher have connections of their own: a change that
+waits for a locked row delays neither streams nor readers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CHANGES: Final = 3
 _MAX_CONNECTIONS: Final = LANES + _QUESTIONS + _CHANGES
 _RETRY_PAUSE: Final = 0.1
 _RELEASE_SECONDS: Final = 1.0
-# Whoever brings an old database up to date may work, or wait for another who does, for so long.
+# How long a process may migrate an old database, or wait for another that does.
 _MIGRATION_SECONDS: Final = 3600.0
 
 # Set when connected, because a pooler may refuse to start a session with them. Our statements
@@ -94,7 +95,7 @@ class Database:
         try:
             yield connection
         except asyncio.CancelledError:
-            # What was sent may still be under way: nobody else must meet it.
+            # The statement may still be running: the connection must not be used again.
             _drop(connection)
             raise
         except FAULTS as error:
@@ -116,7 +117,7 @@ class Database:
         return connection
 
     async def close(self) -> None:
-        """Let go of all connections, at once if they do not close in a moment."""
+        """Close all connections, by force if they do not close soon."""
         self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -131,7 +132,7 @@ class Database:
             pool.terminate()
 
     async def _persist(self, use: _Use[_T], way: Callable[[_Use[_T]], Awaitable[_T]]) -> _T:
-        """Do it, again and again while the database is away and there is time."""
+        """Do it, and retry while the database is unreachable and there is time."""
         start = time.monotonic()
         away: BaseException | None = None
         try:
@@ -149,7 +150,7 @@ class Database:
                         self._trouble.end()
                         return result
         except FAULTS as error:
-            # Why it was tried again says more than that the time was over.
+            # The reason for the retries is more helpful than the timeout.
             fault = unavailable(away or error)
             self._trouble.report(fault.message)
             raise fault from error
@@ -176,8 +177,8 @@ class Database:
             return await in_transaction(connection, use)
 
     async def _open(self) -> None:
-        """Make the pool when it is first needed. Bringing an old database up to date may take
-        longer than a caller waits: that goes on without them.
+        """Make the pool when it is first needed. Migrating an old database may take longer than
+        a caller waits: it continues without the caller.
         """
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
@@ -215,7 +216,7 @@ class Database:
 
     async def _prepare(self, connection: Connection) -> None:
         await connection.execute(_SETTINGS.format(milliseconds=int(self._patience * 1000)))
-        # Wait for the disk at every commit, whatever the server's default is.
+        # Wait for the disk at every commit, also if the server's default is not to.
         if await connection.fetchval("SHOW synchronous_commit") == "off":
             await connection.execute("SET synchronous_commit = on")
 
@@ -227,11 +228,11 @@ class Database:
         }
 
 
-async def connect(url: str, **settings: Any) -> Connection:  # Any: whatever asyncpg takes
+async def connect(url: str, **settings: Any) -> Connection:  # Any: the settings of asyncpg
     """Connect; raise one of FAULTS, or StoreUnavailable if the URL makes no sense."""
     try:
         return await asyncpg.connect(url, **settings)
-    except (ValueError, OverflowError) as error:  # OverflowError: a port that is none
+    except (ValueError, OverflowError) as error:  # OverflowError: an invalid port
         raise StoreUnavailable(
             "the URL of the database cannot be used: write postgresql://USER@HOST/DATABASE"
         ) from error
@@ -240,7 +241,7 @@ async def connect(url: str, **settings: Any) -> Connection:  # Any: whatever asy
 async def in_transaction(
     connection: Connection,
     use: _Use[_T],
-    **settings: Any,  # Any: whatever asyncpg takes
+    **settings: Any,  # Any: the settings of asyncpg
 ) -> _T:
     """Use the connection in a transaction that is committed on return.
 
@@ -275,20 +276,20 @@ class UncertainCommit(StoreUnavailable):
 
 
 def _drop(connection: Connection) -> None:
-    """Close a connection of the pool at once, if that is not done already.
+    """Close a connection of the pool at once, unless it is closed already.
 
     One that the server has closed is back in the pool, and the driver refuses to close it. That
-    must not take the place of the error that is about to be raised.
+    error must not replace the one that is about to be raised.
     """
     with suppress(asyncpg.InterfaceError):
         connection.terminate()
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """Take note of how it ended: those who wanted to know may have left."""
+    """Retrieve the exception: the callers that waited for it may have left."""
     if not task.cancelled():
         task.exception()
 
 
 async def _leave_as_it_is(_: Connection) -> None:
-    """Spare the round trip: we change nothing about a session that another use would notice."""
+    """Skip the reset and its round trip: our sessions keep no state that matters."""

@@ -1,8 +1,8 @@
-"""What do PostgreSQL's errors mean, and for whom?
+"""What do PostgreSQL's errors mean, and whom do they concern?
 
 Error texts go to callers over HTTP, so they name what to do and never the URL of the database,
-a user or a host. Three questions are asked about an error: is the database away (then it is
-worth trying again), is it everybody's (then no single change is to blame), and what is said.
+a user or a host. An error is classified three ways: is the database unreachable (then a retry is
+worthwhile), does it concern all changes (then no single one caused it), and which text is sent.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
 
-__all__ = ["FAULTS", "is_away", "is_broken", "is_everybodys", "unavailable"]
+__all__ = ["FAULTS", "concerns_all", "is_away", "is_broken", "unavailable"]
 
-# The driver's own: what it says of a connection that is closed, or that the server is just
-# about to close, in which case it calls it an internal error.
+# Raised by the driver: for a connection that is closed, or that the server is just about to
+# close, in which case the driver calls it an internal error.
 _DRIVER: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 FAULTS: Final = (asyncpg.PostgresError, *_DRIVER, OSError, TimeoutError)
-"""What goes wrong with a database. OSError: whatever the network and the name server say."""
+"""The faults of a database. OSError: those of the network and the name server."""
 
 # By the first two characters of SQLSTATE, or by all five where that matters.
 _SENTENCES: Final = {
@@ -41,7 +41,7 @@ _LATE: Final = "the database did not answer in time; try again"
 
 
 def is_away(error: BaseException) -> bool:
-    """Say whether the same may work in a moment, on a new connection or after a deadlock."""
+    """Return whether the same may work in a moment, on a new connection or after a deadlock."""
     if isinstance(error, asyncpg.PostgresError):
         state = _state(error)
         return state[:2] in {"08", "40"} or state in {"57P01", "57P02", "57P03", "57P05", "25P03"}
@@ -53,19 +53,19 @@ def is_away(error: BaseException) -> bool:
 
 
 def is_broken(error: BaseException) -> bool:
-    """Say whether the connection on which this happened is of no more use."""
+    """Return whether the connection on which this happened is unusable."""
     return isinstance(error, TimeoutError) or is_away(error)
 
 
-def is_everybodys(error: BaseException) -> bool:
-    """Say whether the error is about the database, and not about one of many changes."""
+def concerns_all(error: BaseException) -> bool:
+    """Return whether the error is about the database, and not about one of many changes."""
     if isinstance(error, asyncpg.PostgresError):
         return _state(error)[:2] in {"25", "28", "3D", "3F", "53", "55", "57", "58"}
     return isinstance(error, OSError) or is_away(error)
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """Return what a caller is told about this error, with the error as its cause."""
+    """Return the error that a caller gets, with this one as its cause."""
     fault = StoreUnavailable(_sentence(error))
     fault.__cause__ = error
     return fault
@@ -86,5 +86,5 @@ def _sentence(error: BaseException) -> str:
 
 
 def _state(error: asyncpg.PostgresError) -> str:
-    # None: asyncpg makes errors of its own of this class, such as a connection that is gone.
+    # None: asyncpg raises errors of its own with this class, such as for a lost connection.
     return getattr(error, "sqlstate", None) or "08000"

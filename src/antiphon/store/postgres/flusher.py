@@ -1,14 +1,14 @@
 """How do the changes of many turns share a commit?
 
-Changes wait in a queue; a lane takes all that wait, makes them in one transaction and tells
+Changes wait in a queue; a lane takes all that wait, makes them in one transaction and answers
 the callers after the commit. While one lane waits for the disk the other gathers the next
-ones, so nobody lingers: alone, a change goes out at once. Rules:
+changes, so no change is delayed: alone, it is sent at once. Rules:
 
-- A change is a kind and a value. A kind does many values at once and says for each what came
-  of it: a result, or an error that concerns nobody else.
-- A change that fails takes no other with it: a failed group is tried again in halves.
-- A group whose connection was lost is tried again while its callers wait, and the kinds are
-  told so: what they find may be their own doing.
+- A change is a kind and a value. A kind makes many values at once and returns for each a
+  result, or an error that concerns this value alone.
+- A change that fails affects no other: a failed group is tried again in halves.
+- A group whose connection was lost is tried again while its callers wait, with `is_again` set:
+  what a kind finds in the database may be its own work.
 - Changes of one response are made in the order they came in, one transaction after another.
 """
 
@@ -29,7 +29,7 @@ from antiphon.store.postgres.database import (
     UncertainCommit,
     in_transaction,
 )
-from antiphon.store.postgres.errors import is_away, is_everybodys, unavailable
+from antiphon.store.postgres.errors import concerns_all, is_away, unavailable
 
 __all__ = ["Flusher", "Kind", "LeaseLapsed"]
 
@@ -43,7 +43,7 @@ _Make = Callable[[Connection, Sequence[Any], bool], Awaitable[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class Kind:
-    """What is done with many values at once.
+    """How many values are written at once.
 
     `make` gets a connection, the values, and whether they may have been stored already; it
     returns a result for each. One that is a single statement needs no transaction around it.
@@ -97,7 +97,7 @@ class Flusher:
         self._lanes: list[asyncio.Task[None]] = []
 
     async def call(self, kind: Kind, name: tuple[str, str], value: Any, size: int) -> Any:
-        """Make this change to the response of this name; return what came of it when durable."""
+        """Make this change to the response of this name; return its result when durable."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
         if len(self._jobs) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
@@ -156,7 +156,7 @@ class Flusher:
         return taken
 
     async def _flush(self, jobs: list[_Job], *, is_again: bool = False) -> None:
-        """Make these changes, and tell their callers."""
+        """Make these changes, and answer their callers."""
         while jobs:
             try:
                 results = await self._commit(jobs, is_again)
@@ -172,7 +172,7 @@ class Flusher:
                 if is_away(error):
                     jobs, is_again = await self._wait(jobs, error), True
                     continue
-                if len(jobs) == 1 or is_everybodys(error):
+                if len(jobs) == 1 or concerns_all(error):
                     _fail(jobs, error)
                     return
                 await self._flush(jobs[: len(jobs) // 2], is_again=is_again)

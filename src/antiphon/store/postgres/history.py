@@ -113,7 +113,7 @@ async def read_history(
 
 
 async def read_removals(connection: Connection) -> int:
-    """Return how often responses were removed; the database itself counts."""
+    """Return how often responses were removed, as counted by the database."""
     return int(await connection.fetchval("SELECT count FROM removals"))
 
 

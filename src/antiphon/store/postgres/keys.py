@@ -37,7 +37,7 @@ async def list_keys(connection: Connection) -> list[KeyRecord]:
 
 
 async def revoke_key(connection: Connection, key_id: str, now: int) -> bool:
-    """Revoke a key that is in force; say whether there was one."""
+    """Revoke a key that is in force; return whether there was one."""
     found = await connection.fetchval(
         "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
         " AND (expires_at IS NULL OR expires_at > $2) RETURNING TRUE",
@@ -48,7 +48,7 @@ async def revoke_key(connection: Connection, key_id: str, now: int) -> bool:
 
 
 async def keep_secret(connection: Connection, name: str, value: bytes) -> bytes:
-    """Return the secret of this name; keep this value if there is none."""
+    """Return the secret of this name; if it is new, store this value first."""
     await connection.execute(
         "INSERT INTO secrets (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
         name,

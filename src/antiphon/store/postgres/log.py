@@ -104,7 +104,7 @@ async def _append(
 
 
 async def read_log(connection: Connection, owner: str, response_id: str, after: int) -> Log | None:
-    """Return the response and every batch of its log behind this number."""
+    """Return the response and every batch of its log after this number."""
     row = await connection.fetchrow(_READ_LOG, owner, response_id, min(after, MAX_NUMBER))
     if row is None:
         return None

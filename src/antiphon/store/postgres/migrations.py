@@ -1,14 +1,14 @@
-"""What does a PostgreSQL database of ours look like, and how does an older one get there?
+"""Which tables does a PostgreSQL database have, and how is an older one brought up to date?
 
 Migrations are numbered from 1 and never edited once released; the table `antiphon_migrations`
-tells which were applied. All missing ones run in one transaction, one process at a time. A
+lists those that were applied. All missing ones run in one transaction, one process at a time. A
 database of a newer antiphon is refused untouched.
 
 The tables are those of SQLite (see `migrations`), column by column, so that `copy` moves rows
 as they are. Ids of items are bytes: clients make them, and text here cannot hold every
-character. Text is sorted by its bytes, so that no update of the system can upset an index.
-`nodes` and `removals` are of this database alone: who is alive (see `node`), and how often
-something was removed.
+character. Text is sorted by its bytes, so that no update of the system can invalidate an index.
+`nodes` and `removals` exist in PostgreSQL only: which nodes are alive (see `node`), and how
+often something was removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from antiphon.store.versions import NewerDatabase, OlderDatabase
 
 __all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
 
-# Any number will do, as long as nobody else locks it in the same database.
+# Any number that no other program locks in the same database.
 _LOCK: Final = int.from_bytes(b"antiphon")
 
 Migration = tuple[str, ...]
@@ -141,7 +141,7 @@ _FIRST: Final[Migration] = (
     )""",
 )
 
-# Counted by the database, whoever removes something, also an antiphon that does not know of it.
+# Counted by the database, so removals by an older antiphon are counted too.
 _SECOND: Final[Migration] = (
     "CREATE TABLE removals (count BIGINT NOT NULL)",
     "INSERT INTO removals VALUES (0)",
@@ -173,7 +173,7 @@ async def migrate(
 ) -> None:
     """Bring the database to the newest version, or raise and leave it as it is.
 
-    Several processes may do this at once. It takes the time it takes.
+    Several processes may do this at once. There is no time limit.
     """
     if await is_newest(connection, migrations):
         return
@@ -202,7 +202,7 @@ async def is_newest(
     connection: Any,  # Any: asyncpg has no types of its own
     migrations: Sequence[Migration] = MIGRATIONS,
 ) -> bool:
-    """Say whether there is nothing to migrate. Raise NewerDatabase if it knows more than we."""
+    """Return whether there is nothing to migrate. Raise NewerDatabase for a newer version."""
     return await _version(connection, len(migrations)) == len(migrations)
 
 

@@ -1,14 +1,14 @@
-"""Is this gateway alive, as all that share the database see it?
+"""Is this gateway alive, in the view of all that share the database?
 
-A store signs its unfinished turns with its name, and keeps a row under that name with a lease,
-by the database's clock. It renews the lease every second on a connection of its own, which
-also hears what others notify. A turn whose writer's lease has run out may be taken over by
-anybody; the row of the turn then names another writer, and that is what keeps two from writing.
-A node that was away and finds its turns untouched simply goes on with them.
+The unfinished turns of a store carry its name, and a row under that name holds a lease, by the
+database's clock. The store renews the lease every second on a connection of its own, which also
+receives notifications. Any node may claim a turn whose writer's lease has expired; the row of
+the turn then names another writer, and this prevents two nodes from writing. A node that was
+disconnected and finds its turns unclaimed continues them.
 
-When the database was away for longer than a lease, all leases have run out and nobody is dead.
-So a node believes in a lease that has run out only after a while of renewing its own without a
-break: whoever else is alive has renewed theirs by then.
+When the database was unreachable for longer than a lease, all leases have expired although no
+node has died. So a node trusts an expired lease only after it has renewed its own without a
+break for some time: every other living node has renewed its lease by then.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _RENEW: Final = (
 
 
 class Node:
-    """The sign of life of one store, and its ear. `waiters` are woken by what it hears.
+    """The sign of life of one store. Its notifications wake `waiters`.
 
-    `patience` is how long a caller waits who needs a lease. A renewal that nobody waits for has
-    less time, so that another one fits into the lease.
+    `patience` is how long a caller waits for a lease. A renewal in the background has less time,
+    so that another one fits into the lease.
     """
 
     def __init__(self, database: Database, waiters: Waiters, patience: float) -> None:
@@ -70,7 +70,7 @@ class Node:
     async def ensure(self) -> str:
         """Return the name, with a lease that is good as far as we know.
 
-        Raise StoreUnavailable if the database cannot be told.
+        Raise StoreUnavailable if it cannot be renewed.
         """
         if not self._is_good():
             try:
@@ -83,7 +83,7 @@ class Node:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the lease has been renewed without a break for long enough to judge others."""
+        """Whether the lease was renewed without a break for long enough to trust expired leases."""
         return self._is_good() and time.monotonic() - self._steady_since >= _STEADY_SECONDS
 
     async def renew(self) -> None:
@@ -97,14 +97,14 @@ class Node:
             self._task = asyncio.create_task(self._live())
 
     async def close(self) -> None:
-        """Be gone: what is unfinished may be taken over at once."""
+        """Give up the lease: unfinished turns may be claimed at once."""
         self._is_closed = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         with suppress(TimeoutError):
-            # A beat that is under way would insert the lease again.
+            # A renewal in progress would insert the lease again.
             async with asyncio.timeout(_BEAT_LIMIT), self._beating:
                 await self._leave()
         self._drop()
@@ -151,35 +151,37 @@ class Node:
 
     async def _connect(self) -> None:
         self._drop()
-        self._renewed_at = -math.inf  # whatever cut us off may have cut off others
+        self._renewed_at = -math.inf  # other nodes may have been disconnected for the same reason
         connection = await self._database.connect()
         self._connection = connection
         self._lost.clear()
-        connection.add_termination_listener(self._hear_end)
-        await connection.add_listener(CHANNEL, self._hear)
+        connection.add_termination_listener(self._disconnected)
+        await connection.add_listener(CHANNEL, self._notified)
         self.is_listening = True
 
-    def _hear(self, _connection: Connection, _process: int, _channel: str, payload: str) -> None:
+    def _notified(
+        self, _connection: Connection, _process: int, _channel: str, payload: str
+    ) -> None:
         self._waiters.wake(payload)
 
-    def _hear_end(self, connection: Connection) -> None:
+    def _disconnected(self, connection: Connection) -> None:
         if connection is self._connection:
             self.is_listening = False
             self._lost.set()
-            # What happens from here on is not heard: they look for themselves.
+            # No notification arrives from here on: the waiters check for themselves.
             self._waiters.wake_all()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         self.is_listening = False
         if connection is not None:
-            connection.remove_termination_listener(self._hear_end)
+            connection.remove_termination_listener(self._disconnected)
             connection.terminate()
             self._waiters.wake_all()
 
 
 async def sweep_nodes(connection: Connection) -> None:
-    """Forget nodes long gone that left nothing behind."""
+    """Remove nodes that died long ago and have no unfinished turns."""
     await connection.execute(
         "DELETE FROM nodes WHERE lease_until < clock_timestamp() - interval '1 day'"
         " AND NOT EXISTS (SELECT FROM responses WHERE writer = nodes.name)"

@@ -50,19 +50,19 @@ class PostgresNotices:
         self._database = database
 
     async def take(self, endpoint: str, now: int, hide_until: int, limit: int) -> list[Notice]:
-        """Return what is due, oldest first, and hide it; count the attempt."""
+        """Return due notices, oldest first, and hide them; count the attempt."""
         rows = await self._database.change(
             lambda connection: connection.fetch(_DUE, endpoint, now, hide_until, limit)
         )
         return [Notice(*row) for row in rows]
 
     async def postpone(self, notice_id: str, until: int) -> None:
-        """Be due again at this time."""
+        """Make the notice due again at this time."""
         statement = "UPDATE notices SET due_at = $1 WHERE id = $2"
         await self._database.ask(lambda connection: connection.execute(statement, until, notice_id))
 
     async def settle(self, notice_id: str) -> None:
-        """Forget the notice."""
+        """Remove the notice."""
         statement = "DELETE FROM notices WHERE id = $1"
         await self._database.ask(lambda connection: connection.execute(statement, notice_id))
 

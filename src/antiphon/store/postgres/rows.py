@@ -1,4 +1,4 @@
-"""How do values become columns of many rows, and rows become values?"""
+"""How are values turned into columns of many rows, and rows into values?"""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["columns", "is_bytes", "is_text", "name_of", "response_of"]
 
 
 def is_text(name: str) -> bool:
-    """Say whether a name fits into a column of text, which holds no NUL."""
+    """Return whether a name fits into a column of text, which holds no NUL."""
     return "\0" not in name and is_storable(name)
 
 
 def is_bytes(name: str) -> bool:
-    """Say whether a name fits into a column of bytes, as the ids of items do."""
+    """Return whether a name fits into a column of bytes, as the ids of items do."""
     return is_storable(name)
 
 
 def name_of(item: StoredItem) -> bytes | None:
-    # Bytes, because text cannot hold a NUL here, and an item's id is what a client made it.
+    # Bytes, because text cannot hold a NUL here, and clients choose the ids of items.
     return None if item.id is None else item.id.encode()
 
 
 def columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Turn rows into columns, also if there are none."""
+    """Turn rows into columns, also without any row."""
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
 
 

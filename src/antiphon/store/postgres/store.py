@@ -1,9 +1,9 @@
-"""Responses, logs and keys in a PostgreSQL database, which many gateways share.
+"""A store in a PostgreSQL database, which many gateways share.
 
-Each store is a node: it signs its turns, and its lease tells the others that it is alive. All
-that turns write goes through a flusher, many at once; the rest are short transactions of their
-own. Whoever waits for a response is woken by NOTIFY, which is a hint: they look again when
-their time is over, and often while the node cannot hear.
+Each store is a node: its turns carry its name, and its lease shows the others that it is alive.
+All writes of turns go through a flusher, many in one commit; the rest are short transactions of
+their own. A caller that waits for a response is woken by NOTIFY, which is a hint: it checks
+again when its time is over, and often while the node has lost its connection.
 
 This module joins the parts. Each facet has a module with its SQL; `migrations` holds the tables,
 `node` the lease, `flusher` the commits and `database` the connections.
@@ -54,7 +54,7 @@ from antiphon.store.waiting import Waiters
 
 __all__ = ["PostgresStore"]
 
-# How often to look for oneself while nothing is heard.
+# How often to poll while no notifications arrive.
 _POLL_SECONDS: Final = 0.25
 # Claims or notices removed in one transaction: it ends before any other has waited for long.
 _ROWS_AT_ONCE: Final = 5_000
@@ -75,7 +75,7 @@ class PostgresStore:
         self._node = Node(self._database, self._waiters, patience)
         self._flusher = Flusher(self._database, self._node.renew, patience)
         self._is_closed = False
-        self._doubtful: list[Orphan] = []  # claimed, or not
+        self._doubtful: list[Orphan] = []  # possibly claimed
         self.conversations = PostgresConversations(self._database, self._node.ensure)
         self.claims = PostgresClaims(self._database, self._node.ensure)
         self.notices = PostgresNotices(self._database)
@@ -89,7 +89,7 @@ class PostgresStore:
         batch: Batch | None = None,
         request: bytes | None = None,
     ) -> None:
-        """Take note of a turn; durable on return in any case."""
+        """Store a turn that has begun; always durable on return."""
         turn = Begun(
             await self._node.ensure(),
             owner,
@@ -116,7 +116,7 @@ class PostgresStore:
     async def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> bool:
-        """Add to the log of a turn of this node; say whether it is to be cancelled."""
+        """Add to the log of a turn of this node; return whether it shall be cancelled."""
         turn = Appended(await self._node.ensure(), owner, response_id, batch, status)
         is_cancelled: bool = await self._flusher.call(
             APPEND, (owner, response_id), turn, len(batch.body)
@@ -134,7 +134,7 @@ class PostgresStore:
         notices: Sequence[Notice] = (),
         entries: Sequence[Entry] = (),
     ) -> None:
-        """Make the final state of a turn of this node durable, and all that goes with it."""
+        """Make the final state of a turn of this node durable, with all that belongs to it."""
         check_final(response)
         kept = (*notices, *entries)
         check_entries(kept, KINDS)
@@ -160,7 +160,7 @@ class PostgresStore:
         return await self._read(partial(get_turn, admit=admit), owner, response_id)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
-        """Return every batch that has an event behind the sequence number `after`."""
+        """Return every batch that has an event after the sequence number `after`."""
         if not is_text(response_id):
             return None
         return await self._database.ask(
@@ -168,7 +168,7 @@ class PostgresStore:
         )
 
     async def wait(self, response_id: str, seconds: float) -> None:
-        """Return when something was heard of the response, or the time is over."""
+        """Return when a notification for the response arrived, or the time is over."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
         if not self._node.is_listening:
@@ -176,7 +176,7 @@ class PostgresStore:
         await self._waiters.wait(response_id, seconds)
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response and all that belongs to it; say whether there was one."""
+        """Remove a response and everything that belongs to it; return whether there was one."""
         if not is_text(response_id):
             return False
         is_gone = await self._database.change(
@@ -212,7 +212,7 @@ class PostgresStore:
         return await self._database.ask(lambda connection: find_item(connection, owner, item_id))
 
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
-        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        """Ask the writer of an unfinished response to cancel it; return whether there is one."""
         if not is_text(response_id):
             return False
         return await self._database.ask(
@@ -220,15 +220,15 @@ class PostgresStore:
         )
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
-        """Return owner and id of those responses of this node that are to be cancelled."""
+        """Return owner and id of the responses of this node that shall be cancelled."""
         return await self._database.ask(
             lambda connection: asked_cancels(connection, self._node.name)
         )
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
-        """Become the writer of unfinished responses of nodes that are gone.
+        """Become the writer of unfinished responses of nodes that have died.
 
-        A node that has just started, or was away, waits with those whose lease has run out.
+        A node that has just started, or was disconnected, does not yet trust expired leases.
         """
         writer = await self._node.ensure()
         if self._doubtful:
@@ -246,11 +246,11 @@ class PostgresStore:
         try:
             return await self._database.change(run)
         except StoreUnavailable:
-            self._doubtful = found  # the commit may have got no answer
+            self._doubtful = found  # the answer to the commit may be lost
             raise
 
     async def _claimed(self, writer: str) -> list[Orphan]:
-        """Return what was claimed by a commit that got no answer, if it was."""
+        """Return the orphans that were claimed by a commit whose answer was lost."""
         names = [(orphan.owner, orphan.response.id) for orphan in self._doubtful]
         held = await self._database.change(lambda connection: held_by(connection, writer, names))
         claimed = [orphan for orphan, is_ours in zip(self._doubtful, held, strict=True) if is_ours]
@@ -272,11 +272,11 @@ class PostgresStore:
         return removed
 
     async def secret(self, name: str, value: bytes) -> bytes:
-        """Return the secret of this name; if there is none, keep and return this value."""
+        """Return the secret of this name; if it is new, store and return this value."""
         return await self._database.change(lambda connection: keep_secret(connection, name, value))
 
     async def add_key(self, key: KeyRecord) -> None:
-        """Keep a new key. Raise ValueError if its id is taken."""
+        """Store a new key. Raise ValueError if its id is taken."""
         if not await self._database.change(lambda connection: add_key(connection, key)):
             raise ValueError(f"there already is a key {key.id!r}")
 
@@ -291,7 +291,7 @@ class PostgresStore:
         return await self._database.ask(list_keys)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
+        """Mark a key as revoked; False if it does not exist, was revoked or has expired."""
         if not is_text(key_id):
             return False
         return await self._database.change(lambda connection: revoke_key(connection, key_id, now))
@@ -301,7 +301,7 @@ class PostgresStore:
         await self._node.renew()
 
     async def close(self) -> None:
-        """Write what is queued, be gone, and let go of all connections."""
+        """Write what is queued, give up the lease, and close all connections."""
         self._is_closed = True
         await self._flusher.close()
         await self._node.close()

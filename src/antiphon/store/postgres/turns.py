@@ -37,7 +37,7 @@ __all__ = [
     "sweep_turns",
 ]
 
-# Responses removed in one transaction: nobody waits for it longer than a moment.
+# Responses removed in one transaction: it ends before others have waited for long.
 SWEEP_SIZE: Final = 500
 _INSERT: Final = """
     INSERT INTO responses (owner, id, parent, status, writer, created_at, body)
@@ -53,7 +53,7 @@ _INSERT_JOBS: Final = """
     SELECT response, owner, 0, request
     FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS wanted (response, owner, request)
 """
-_NOTIFY: Final = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS told (id)"
+_NOTIFY: Final = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS changed (id)"
 _HOLD: Final = f"""
     SELECT wanted.place, responses.key, (
         SELECT conversations.key FROM conversations
@@ -78,7 +78,7 @@ _FINISH: Final = f"""
         INSERT INTO logs (response, owner, body)
         SELECT * FROM unnest($4::bigint[], $5::text[], $6::bytea[])
     )
-    SELECT pg_notify('{CHANNEL}', id) FROM unnest($7::text[]) AS told (id)
+    SELECT pg_notify('{CHANNEL}', id) FROM unnest($7::text[]) AS changed (id)
 """  # noqa: S608 # constants
 _SAY: Final = """
     INSERT INTO conversation_items (conversation, position, owner, id, body)
@@ -157,7 +157,7 @@ async def _begin(connection: Connection, turns: Sequence[Begun], _: bool) -> lis
     rows = [(t.owner, t.id, t.parent, t.status, float(t.created_at), t.body) for t in turns]
     found = await connection.fetch(_INSERT, turns[0].writer, *columns(rows, 6))
     keys = {(owner, name): key for key, owner, name in found}
-    # A turn that is there already is left as it is; so is the second of two alike.
+    # A turn that exists already is left unchanged; so is the second of two equal ones.
     new = [(key, turn) for turn in turns if (key := keys.pop((turn.owner, turn.id), None))]
     await insert_items(connection, [(key, INPUT, turn.owner, turn.items) for key, turn in new])
     batches = [(key, turn.owner, turn.batch) for key, turn in new if turn.batch is not None]
@@ -241,7 +241,7 @@ async def get_turn(
 
 
 async def delete_turn(connection: Connection, owner: str, response_id: str, channel: str) -> bool:
-    """Remove a response and all that belongs to it; say whether there was one."""
+    """Remove a response and everything that belongs to it; return whether there was one."""
     rows = await connection.fetch(
         "SELECT key, owner, id FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE",
         owner,
@@ -254,7 +254,7 @@ async def delete_turn(connection: Connection, owner: str, response_id: str, chan
 async def forget_turn(
     connection: Connection, owner: str, response_id: str, node: str, channel: str
 ) -> None:
-    """Remove an unfinished response of this node, and all that belongs to it, if there is one."""
+    """Remove an unfinished response of this node, with everything that belongs to it."""
     rows = await connection.fetch(
         "SELECT key, owner, id FROM responses"
         " WHERE owner = $1 AND id = $2 AND writer = $3 FOR UPDATE",
@@ -278,7 +278,7 @@ async def sweep_turns(connection: Connection, before: int, channel: str) -> int:
 
 
 async def _remove(connection: Connection, rows: Sequence[Any], channel: str) -> None:
-    """Remove turns (key, owner, id) from every table. Nobody hears from them again."""
+    """Remove turns (key, owner, id) from every table."""
     if rows:
         await connection.execute(_REMOVE, *(list(c) for c in zip(*rows, strict=True)), channel)
 

@@ -1,4 +1,4 @@
-"""Facet `writers` in PostgreSQL: cancellations, and the turns of nodes that are gone.
+"""Facet `writers` in PostgreSQL: cancellations, and the turns of nodes that have died.
 
 A turn may be written by the node that its row names, and only while the lease of that node is
 good by the database's clock (the fence). A node that takes a turn over locks the same row. A
@@ -28,7 +28,7 @@ _STATES: Final = """
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (owner, id, place)
     JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
 """
-# The row is locked: an end that comes meanwhile must not leave the wish behind.
+# The row is locked: a concurrent end must not leave the request behind.
 _ASK_CANCEL: Final = """
     WITH held AS (
         SELECT key, owner FROM responses
@@ -38,8 +38,8 @@ _ASK_CANCEL: Final = """
     ON CONFLICT (response) DO UPDATE SET is_cancelled = 1
     RETURNING pg_notify($3, $2)
 """
-# A node without a row has let go. Of one with a row, the lease tells, if we may judge by it.
-# The sum keeps the planner from walking along the time of all that ever ended.
+# A node without a row has ended. One with a row is judged by its lease, if we are steady.
+# The sum keeps the planner from scanning the index of all responses by time.
 _ORPHANS: Final = """
     SELECT key, owner, status, body FROM responses
     WHERE writer IS NOT NULL AND writer <> $1 AND NOT EXISTS (
@@ -52,13 +52,13 @@ _ORPHANS: Final = """
 
 
 async def ask_cancel(connection: Connection, owner: str, response_id: str, channel: str) -> bool:
-    """Note the wish to cancel an unfinished response; say whether there is such one."""
+    """Record that an unfinished response shall be cancelled; return whether there is one."""
     row = await connection.fetchrow(_ASK_CANCEL, owner, response_id, channel)
     return row is not None
 
 
 async def asked_cancels(connection: Connection, writer: str) -> list[tuple[str, str]]:
-    """Return owner and id of the responses of this writer that are to be cancelled."""
+    """Return owner and id of the responses of this writer that shall be cancelled."""
     rows = await connection.fetch(
         "SELECT responses.owner, responses.id FROM jobs"
         " JOIN responses ON responses.key = jobs.response"
@@ -71,15 +71,15 @@ async def asked_cancels(connection: Connection, writer: str) -> list[tuple[str, 
 async def claim_orphans(
     connection: Connection, writer: str, limit: int, *, is_steady: bool
 ) -> list[Orphan]:
-    """Let this writer have the unfinished responses of those who are gone.
+    """Make this the writer of unfinished responses whose writer has died.
 
-    Those whose lease has run out are gone only in the eyes of a node that is steady itself.
+    An expired lease counts as death only for a node that is steady itself.
     """
     rows = await connection.fetch(_ORPHANS, writer, limit, is_steady)
     if not rows:
         return []
     keys = [row["key"] for row in rows]
-    # Only now that the rows are ours: whoever had them may have written until then.
+    # Only now that the rows are ours: the previous writer may have written until then.
     await connection.execute(
         "UPDATE responses SET writer = $1 WHERE key = ANY($2::bigint[])", writer, keys
     )
@@ -103,9 +103,9 @@ async def claim_orphans(
 async def held_by(
     connection: Connection, writer: str, names: Sequence[tuple[str, str]]
 ) -> list[bool]:
-    """Say of each unfinished response, by owner and id, whether this is its writer.
+    """Return for each unfinished response, by owner and id, whether this is its writer.
 
-    A change of it that is under way is waited for.
+    Waits for changes in progress.
     """
     return [
         await connection.fetchval(

@@ -1,8 +1,8 @@
-"""What waits for a thread, and how do callers hear what came of it?
+"""How do jobs reach a thread, and their results the callers?
 
-Jobs are bounded in number and bytes: whoever comes too late is refused, nobody is forgotten.
-Each event loop is woken once for all of its callers, and has one timer for those whose time
-may run out: a timer for each would cost more than all the rest that a loop does for a job.
+Jobs are bounded in number and bytes: a job beyond that is refused, and no accepted job is
+dropped. Each event loop is woken once for all of its callers, and has one timer for those whose
+time may run out: a timer for each would cost more than everything else a loop does for a job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Backlog", "Job", "Run", "Together", "Watch", "deliver"]
 _T = TypeVar("_T")
 Run = Callable[[sqlite3.Connection], _T | Exception]
 Together = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
-"""Does several runs of a kind at once: the attribute `together` of each of them."""
+"""Does several runs of one kind together: the attribute `together` of each of them."""
 
 
 class Job(Promise[Any]):
@@ -33,15 +33,15 @@ class Job(Promise[Any]):
 
     is_removal = False
     outcome: Any = None
-    """What `run` has returned, or why it could not run: the answer, once it may be told."""
+    """What `run` has returned, or why it could not run: the answer, once it may be delivered."""
     on_failure: Callable[[StoreUnavailable], None] | None = None
-    """Called in the thread if it could not run, for a job that nobody waits for."""
+    """Called in the thread if it could not run, for a job without a waiting caller."""
 
     def __init__(self, run: Run[Any], deadline: float, watch: Watch | None = None) -> None:
         self.run = run
         self.deadline = deadline
         self.watch = watch
-        """Whoever waits for it; None if nobody does."""
+        """The watch of the waiting caller; None if no caller waits."""
         if watch is not None:
             self.loop = watch.loop
             watch.expect(self)
@@ -52,7 +52,7 @@ class Job(Promise[Any]):
         return self.is_removal and self.outcome is True
 
     def resolve(self) -> None:
-        """Tell who waits. Runs in the event loop; the caller may have been told otherwise."""
+        """Answer the caller, unless it was answered already. Runs in the event loop."""
         if self.watch is not None:
             self.watch.forget(self)
         if not self._is_done:
@@ -70,11 +70,11 @@ class Backlog:
         self._jobs: list[Job] = []
         self._bytes = 0
         self.is_busy = False
-        # Whether the thread will look for jobs soon without being woken.
+        # Whether the thread will take jobs soon without being woken.
         self.is_coming = False
 
     def put(self, job: Job, size: int) -> bool:
-        """Add a job; say whether it is the first of a new batch. Does not wake the thread."""
+        """Add a job; return whether it is the first of a new batch. Does not wake the thread."""
         with self._lock:
             if self._is_closed:
                 raise StoreUnavailable("the store is closed")
@@ -96,7 +96,7 @@ class Backlog:
         """Wait for the bell and return all jobs; None when closed and nothing is left.
 
         Return no jobs when the time is over. After a `nap` in which the bell may ring, take
-        what has come without it. There is none after a nap that brought no jobs.
+        the jobs that came without it. After a nap without jobs there is no further nap.
         """
         with self._lock:
             self.is_busy = bool(self._jobs)
@@ -110,7 +110,7 @@ class Backlog:
         return self._take_all() if self._hears_bell(seconds) else []
 
     def take_more(self) -> list[Job]:
-        """Return what has come since jobs were taken. For the thread that took them."""
+        """Return the jobs that came since others were taken. For the thread that took them."""
         with self._lock:
             jobs, self._jobs = self._jobs, []
             self._bytes = 0
@@ -136,7 +136,7 @@ class Backlog:
             return None if self._is_closed and not jobs else jobs
 
     def close(self) -> None:
-        """Take no more jobs."""
+        """Accept no further jobs."""
         with self._lock:
             self._is_closed = True
             # Once for what is left, once for the end.
@@ -145,7 +145,7 @@ class Backlog:
 
 
 class Watch:
-    """Gives up on answers that do not come, for the callers of one event loop.
+    """Answers jobs that take too long, for the callers of one event loop.
 
     `grace` is how long after its deadline a job is given up, by `time.monotonic`.
     """
@@ -155,7 +155,7 @@ class Watch:
         self.thread = threading.get_ident()
         """The one in which the loop runs."""
         self._grace = grace
-        # All have equally long, so the first is the oldest.
+        # All have the same time, so the first is the oldest.
         self._waiting: dict[Job, None] = {}
         self._is_armed = False
 
@@ -166,7 +166,7 @@ class Watch:
             self._arm(job)
 
     def forget(self, job: Job) -> None:
-        """Note that there is an answer, or nobody who could give one."""
+        """Stop watching a job: it was answered, or was never accepted."""
         self._waiting.pop(job, None)
 
     def _arm(self, job: Job) -> None:
@@ -175,7 +175,7 @@ class Watch:
         self.loop.call_later(max(0.0, left), self._look)
 
     def _look(self) -> None:
-        """Give up on what is late, and look again when the next one may be."""
+        """Answer the jobs that are late, and check again when the next one may be."""
         now = time.monotonic()
         self._is_armed = False
         for job in list(self._waiting):
@@ -194,7 +194,7 @@ def deliver(jobs: list[Job]) -> None:
         if job.watch is not None:
             loops.setdefault(job.loop, []).append(job)
     for loop, callers in loops.items():
-        with suppress(RuntimeError):  # the loop was closed: nobody waits there
+        with suppress(RuntimeError):  # the loop was closed, and its waiters with it
             loop.call_soon_threadsafe(_resolve, callers)
 
 
@@ -203,6 +203,6 @@ def _resolve(jobs: list[Job]) -> None:
         try:
             job.resolve()
         except BaseException:
-            # Whoever breaks when he is told is the loop's to report; the others are told too.
+            # The loop reports the callback that failed; the other callers get their answers.
             job.loop.call_soon(_resolve, jobs[count:])
             raise

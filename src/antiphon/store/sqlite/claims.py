@@ -62,7 +62,7 @@ class SqliteClaims:
         return await worker.call(run)
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
-        """Forget the claim if it leads to this response."""
+        """Remove the claim if it leads to this response."""
         await self._writer.call(
             partial(_release, owner=owner, token=token, response_id=response_id)
         )
@@ -71,7 +71,7 @@ class SqliteClaims:
 def earlier_claim(
     connection: sqlite3.Connection, owner: str, once: ClaimRequest | None, is_alive: _IsAlive
 ) -> Claim | None:
-    """Return the claim on this token that is there already, if it still counts."""
+    """Return the claim on this token that exists already, if it still counts."""
     found = None if once is None else _find(connection, owner, once.token, is_alive)
     return None if once is None or found is None or found.created_at < once.since else found
 
@@ -86,7 +86,7 @@ def note_once(
 
 
 def sweep_claims(connection: sqlite3.Connection, before: int, limit: int) -> int:
-    """Forget the oldest claims that were made before this time, `limit` at most."""
+    """Remove the oldest claims that were made before this time, `limit` at most."""
     cursor = connection.execute(
         "DELETE FROM claims WHERE (owner, token) IN ("
         " SELECT owner, token FROM claims WHERE created_at < ? ORDER BY created_at LIMIT ?)",
@@ -103,7 +103,7 @@ def _take(
     writer: str,
     is_alive: _IsAlive,
 ) -> Claim | None:
-    """Claim the token unless somebody has; return the claim that is there already."""
+    """Claim the token unless it is claimed; return the claim that exists already."""
     found = _find(connection, owner, token, is_alive)
     if found is not None and (found.is_held or _led(connection, owner, found.response_id)):
         return found
@@ -137,7 +137,7 @@ def _find(
 
 
 def _release(connection: sqlite3.Connection, owner: str, token: str, response_id: str) -> None:
-    """Forget the claim if it leads to this response."""
+    """Remove the claim if it leads to this response."""
     connection.execute(
         "DELETE FROM claims WHERE owner = ? AND token = ? AND response = ?",
         (owner, token, response_id),

@@ -1,6 +1,6 @@
 """How is the database file opened, and what do its errors mean?
 
-Files and directories that we create are for our user alone. Every connection is in
+Only our user may read the files and directories that we create. Every connection is in
 autocommit mode (transactions are written out), in WAL mode, and durable at each commit.
 Error texts go to callers over HTTP, so they name what to do and never a path.
 """
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 LONG: Final = 1024 * 1024
-"""From so many bytes on, a body is not copied more often than it must be."""
+"""A body of this many bytes is copied as rarely as possible."""
 
 _FULL: Final = "there is no room left on the disk of the database; nothing was stored: free some"
 _READ_ONLY: Final = (
@@ -64,7 +64,7 @@ _SYSTEM_SENTENCES: Final = {
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and what its user knows of the file for as long as it is open."""
+    """A connection, and what is known about the file while it is open."""
 
     def __init__(self, *args: Any, **more: Any) -> None:  # Any: as `sqlite3.connect` has them
         super().__init__(*args, **more)
@@ -73,10 +73,10 @@ class Connection(sqlite3.Connection):
 
 
 class SameFile:
-    """Makes sure that the file at a path is still the one that was opened there.
+    """Checks that the file at a path is still the one that was opened there.
 
-    SQLite goes on with a file that was renamed, and a new connection would make an empty one
-    in its place: what was stored would seem to be gone, and what comes be split over two files.
+    SQLite continues with a file that was renamed, and a new connection would create an empty
+    one in its place: stored data would seem lost, and new data would go to two files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class SameFile:
         self._identity = self._look()
 
     def check(self) -> None:
-        """Raise StoreUnavailable if another file is there, or none."""
+        """Raise StoreUnavailable if another file is there, or no file."""
         if self._look() != self._identity:
             raise StoreUnavailable(
                 "the database file was moved, replaced or deleted while it was in use; nothing was"
@@ -114,8 +114,8 @@ def create_file(path: Path) -> None:
     """Create the file (0600) and its directory (0700) where they are absent.
 
     An existing database is never opened here. POSIX drops every lock that a process holds on
-    a file when it closes any descriptor of it: another process would then take itself for the
-    last one, delete the journal, and what we commit from there on would be lost.
+    a file when it closes any descriptor of it: another process would then believe to be the
+    last one and delete the journal, and our later commits would be lost.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # SQLite gives its journal files the mode of the database.
@@ -165,10 +165,10 @@ def refuse_read_only(error: BaseException, path: Path) -> None:
 
 
 def insert_row(connection: sqlite3.Connection, into: str, values: Sequence[object]) -> int | None:
-    """Insert one row into a table with these columns, the last of which is bytes; return its key.
+    """Insert one row into a table with these columns, the last one bytes; return its key.
 
-    A prepared statement keeps a copy of what it was given last, so after a long body it is
-    given nothing: with a condition that is false, it inserts nothing then.
+    A prepared statement keeps a copy of its last values, so after a long body it runs again
+    with None and a false condition, which inserts nothing.
     """
     marks = ", ".join("?" * len(values))
     body = values[-1]
@@ -184,17 +184,17 @@ def insert_row(connection: sqlite3.Connection, into: str, values: Sequence[objec
 
 
 def turns_of(connection: sqlite3.Connection) -> OpenTurns:
-    """Return what is known on this connection: nothing if it is not one of ours."""
+    """Return what this connection knows about its turns; nothing for a foreign connection."""
     return connection.turns if isinstance(connection, Connection) else OpenTurns()
 
 
 def is_locked(error: Exception) -> bool:
-    """Say whether somebody else has the database just now."""
+    """Return whether another connection has locked the database."""
     return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def unavailable(error: Exception) -> StoreUnavailable:
-    """Return what a caller is told about this error, with the error as its cause."""
+    """Return the error that a caller gets, with this one as its cause."""
     if isinstance(error, StoreUnavailable):
         fault = StoreUnavailable(error.message)
     elif getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
@@ -218,10 +218,10 @@ def _code(error: Exception) -> int:
 
 
 def look(connection: sqlite3.Connection) -> None:
-    """Read something, to see whether reading works."""
+    """Read something, to check that reading works."""
     connection.execute("SELECT key FROM responses LIMIT 1").fetchone()
 
 
 def touch(connection: sqlite3.Connection) -> None:
-    """Write something that changes nothing, to see whether writing works."""
+    """Write without a change, to check that writing works."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

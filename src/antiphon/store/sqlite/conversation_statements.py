@@ -1,6 +1,6 @@
-"""What we ask and tell the database about conversations.
+"""The SQL of facet `conversations` in SQLite.
 
-A function gets a connection inside a transaction, which somebody else begins and commits.
+A function gets a connection inside a transaction, which the caller begins and commits.
 What must not be done is returned as an error and nothing is changed: an error that is raised
 would undo the work of others in the same transaction.
 """
@@ -63,7 +63,7 @@ _PAGE_SIZES: Final = {
     is_descending: f"SELECT count(*), coalesce(sum(length(body)), 0) FROM ({page})"  # noqa: S608 # constants
     for is_descending, page in _PAGES.items()
 }
-# Before the first position in one order, and behind the last one in the other.
+# Before the first position in one order, and after the last one in the other.
 _START: Final = {False: -1, True: 2**62}
 
 
@@ -76,7 +76,7 @@ def create(
     writer: str,
     is_alive: _IsAlive,
 ) -> ValueError | Claim | None:
-    """Insert a conversation with its first items, unless that was done already."""
+    """Insert a conversation with its first items, unless done before."""
     earlier = earlier_claim(connection, owner, once, is_alive)
     if earlier is not None and _key(connection, owner, earlier.response_id) is not None:
         return earlier
@@ -117,7 +117,7 @@ def update(
 def delete(
     connection: sqlite3.Connection, owner: str, conversation_id: str, is_alive: _IsAlive
 ) -> bool | ConversationLocked:
-    """Remove a conversation that nobody writes to, and its items."""
+    """Remove a conversation that is not locked, and its items."""
     key = _unlocked(connection, owner, conversation_id, is_alive)
     if not isinstance(key, int):
         return key or False
@@ -153,7 +153,7 @@ def page(
     is_descending: bool,
     admit: Admit | None = None,
 ) -> list[bytes] | KeyError | AntiphonError | None:
-    """Return at most `limit` items behind the item `after`, as stored, if they are admitted."""
+    """Return at most `limit` items after the item `after`, as stored, if they are admitted."""
     key = _key(connection, owner, conversation_id)
     if key is None:
         return None
@@ -177,7 +177,7 @@ def add(
     writer: str,
     is_alive: _IsAlive,
 ) -> bool | Claim | ConversationLocked | ValueError:
-    """Add items at the end of a conversation that nobody writes to, unless that was done."""
+    """Add items at the end of a conversation that is not locked, unless done before."""
     earlier = earlier_claim(connection, owner, once, is_alive)
     if earlier is not None and _key(connection, owner, conversation_id) is not None:
         return earlier
@@ -221,7 +221,7 @@ def remove(
     item_id: str,
     is_alive: _IsAlive,
 ) -> bool | ConversationLocked:
-    """Remove one item of a conversation that nobody writes to."""
+    """Remove one item of a conversation that is not locked."""
     key = _unlocked(connection, owner, conversation_id, is_alive)
     if not isinstance(key, int):
         return key or False
@@ -243,7 +243,7 @@ def lock(
     is_alive: _IsAlive,
     admit: Admit | None = None,
 ) -> list[bytes] | AntiphonError | None:
-    """Let this response write to a conversation that nobody else writes to; return its items."""
+    """Lock a conversation for this response, unless another has; return its items."""
     is_ours = _holder(connection, owner, conversation_id) == response_id
     key = (
         _key(connection, owner, conversation_id)
@@ -269,7 +269,7 @@ def unlock(
     response_id: str,
     said: Sequence[StoredItem],
 ) -> bool:
-    """Add what was said and end the lock, if this response holds it; say whether it did."""
+    """Add these items and end the lock, if this response holds it; return whether it did."""
     key = _key(connection, owner, conversation_id)
     if key is None or _holder(connection, owner, conversation_id) != response_id:
         return False
@@ -280,9 +280,9 @@ def unlock(
 def release(
     connection: sqlite3.Connection, owner: str, key: int, said: Sequence[StoredItem]
 ) -> None:
-    """Add what was said to the conversation and end its lock.
+    """Add these items to the conversation and end its lock.
 
-    An item whose id is there already stays as it is.
+    An item whose id exists already stays as it is.
     """
     _insert(connection, owner, key, said)
     connection.execute(
@@ -294,10 +294,10 @@ def release(
 def _unlocked(
     connection: sqlite3.Connection, owner: str, conversation_id: str, is_alive: _IsAlive
 ) -> int | ConversationLocked | None:
-    """Return the key of a conversation, or an error if somebody writes to it.
+    """Return the key of a conversation, or an error if it is locked.
 
-    A lock is stale when the store that took it is gone and the response is not left to
-    anybody: it never began, or it has ended.
+    A lock is stale if the store that took it has died and no other will finish the response:
+    it never began, or it has ended.
     """
     row = connection.execute(
         "SELECT key, locked_by, writer FROM conversations WHERE owner = ? AND id = ?",

@@ -31,7 +31,7 @@ class SqliteConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> Claim | None:
-        """Keep a new conversation. Raise ValueError if its id is taken."""
+        """Store a new conversation. Raise ValueError if its id is taken."""
         rows = await encode_new_items(items)
         run = partial(
             statements.create,
@@ -95,7 +95,7 @@ class SqliteConversations:
         is_descending: bool,
         admit: Admit | None = None,
     ) -> ItemPage | None:
-        """Return at most `limit` items behind the item `after` in the given order."""
+        """Return at most `limit` items after the item `after` in the given order."""
         if not is_storable(conversation_id):
             return None
         if after is not None and not is_storable(after):
@@ -183,7 +183,7 @@ class SqliteConversations:
         response_id: str,
         said: Sequence[Item] = (),
     ) -> bool:
-        """Add what was said and let go, if this response holds the lock; say whether it did."""
+        """Add these items and unlock, if this response holds the lock; return whether it did."""
         if not is_storable(conversation_id):
             return False
         rows = await encode_aside(said)

@@ -35,7 +35,7 @@ class SqlitePlace:
         )
 
     async def begin(self, *, is_target: bool) -> None:
-        """Begin to read one state, or to write so that nobody else does."""
+        """Begin to read one state, or to write with all other writers locked out."""
         if is_target:
             self._queue.enter(_PATIENCE)
         self._connection.execute("BEGIN IMMEDIATE" if is_target else "BEGIN")
@@ -93,7 +93,7 @@ class SqlitePlace:
         self._connection.execute("COMMIT")
 
     async def close(self) -> None:
-        """Let go; what was not committed is gone."""
+        """Close; what was not committed is discarded."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self._connection.close()

@@ -1,17 +1,18 @@
-"""How does what was deleted leave the files, and not only the tables?
+"""How is deleted content erased from the files, and not only from the tables?
 
-SQLite overwrites what is deleted (`secure_delete`), but two kinds of copies stay behind: pages
-in the journal, and rows in the gaps of pages. The gap of a page lies between its directory and
-its rows; rows that moved to another page when that one was filled or emptied leave their bytes
-in it, and nothing ever clears those. So we empty the journal and write zeros into the gaps.
+SQLite overwrites what is deleted (`secure_delete`), but two kinds of copies remain: pages in the
+journal, and rows in the gaps of pages. The gap of a page lies between its directory and its
+rows. Rows that moved to another page leave their bytes in it, and SQLite never clears those. So
+we empty the journal and write zeros into the gaps.
 
-Whoever removes something counts it as due in the same transaction. A pass through the file
-notes, when it is over, how many were due when it began. So nothing is forgotten when a process
-is killed, and of several that share a file each does what the others have not done.
+A transaction that removes something also counts it as due. A pass through the file records at
+its end how many were due when it began. So nothing is lost when a process is killed, and
+processes that share a file complete each other's work.
 
-Why this is safe. We hold the lock of the writer and the journal is empty: the file is whole,
-and nobody else writes to it until we let go. Readers never look into a gap. Others may have the
-old page in their cache and would write it back: a commit of ours makes them read it again.
+Why this is safe: we hold the lock of the writer and the journal is empty, so the file is
+complete, and no other process writes to it until we release the lock. Readers never look into a
+gap. Others may have the old page in their cache and would write it back: our commit makes them
+read it again.
 A file that we have opened stays open until the last store on it is closed, because closing it
 would drop the locks that SQLite holds (see `create_file`).
 """
@@ -37,7 +38,7 @@ __all__ = ["Eraser", "Progress", "find_gaps", "mark"]
 _BYTES_AT_ONCE: Final = 16 * 1024 * 1024
 _FILE_HEADER: Final = 100
 # Kinds of pages that have rows, with the length of their header. Other pages begin with the
-# number of a page, whose first byte is none of these unless the file has this many pages.
+# number of a page, whose first byte differs from these unless the file has this many pages.
 _HEADERS: Final = {2: 12, 5: 12, 10: 8, 13: 8}
 _MAX_PAGES: Final = 2 << 24
 
@@ -57,7 +58,7 @@ class Progress(Enum):
 
 
 class Eraser:
-    """Goes through one database file in steps, again and again."""
+    """Erases deleted content from one database file, in steps."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,15 +73,15 @@ class Eraser:
             _counts[self._identity] = _counts.get(self._identity, 0) + 1
 
     def is_due(self, connection: sqlite3.Connection) -> bool:
-        """Say whether something was removed that is not known to have left the file."""
+        """Return whether something was removed that may still be in the file."""
         due, done = _counters(connection)
         return done < due
 
     def step(self, connection: sqlite3.Connection) -> Progress:
-        """Do a piece of the work. The connection must not be used for anything after this.
+        """Do a part of the work. The connection must not be used for anything after this.
 
-        A reader or another writer may be in the way; then try again later. Done is all that
-        was due at the first step, by us or by another process.
+        BLOCKED if a reader or another writer is in the way: try again later. DONE when all that
+        was due at the first step is erased, by us or by another process.
         """
         due, done = _counters(connection)
         if not self._place:
@@ -97,7 +98,7 @@ class Eraser:
                 return Progress.BLOCKED
             raise
         if self._journal.exists() and self._journal.stat().st_size:
-            return Progress.BLOCKED  # somebody was quicker than we
+            return Progress.BLOCKED  # another writer was faster
         place = self._clear_some()
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         if not place:
@@ -108,7 +109,7 @@ class Eraser:
         return Progress.MORE if place else Progress.DONE
 
     def close(self) -> None:
-        """Let go of the file, for a store that has closed its connections. The last closes it."""
+        """Release the file, for a store that has closed its connections. The last closes it."""
         with _lock:
             if self._is_closed:
                 return
@@ -143,7 +144,7 @@ class Eraser:
 
 
 def mark(connection: sqlite3.Connection) -> None:
-    """Note that something is being removed in this transaction."""
+    """Count a removal in this transaction as due for erasure."""
     connection.execute("UPDATE erasure SET due = due + 1")
 
 

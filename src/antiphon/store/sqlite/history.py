@@ -52,7 +52,7 @@ _ITEMS: Final = """
     CROSS JOIN items ON items.response = turn.value AND items.owner = ?
     ORDER BY turn.key, items.kind, items.position
 """
-# The length of a body stands in front of it: no page of a long one is read for this.
+# The length of a body is stored in front of it: no page of a long one is read for this.
 _SIZE: Final = """
     SELECT count(*), coalesce(sum(length(items.body)), 0) FROM json_each(?) AS turn
     CROSS JOIN items ON items.response = turn.value AND items.owner = ?
@@ -71,7 +71,7 @@ def read_history(
 ) -> tuple[History, list[bytes]] | AntiphonError | None:
     """Walk from the head to the root, then read the items the other way, if they are admitted.
 
-    They come beside the history, as they are stored: decoding them would hold up the thread.
+    The items are returned beside the history, encoded: decoding them would block the thread.
     """
     head = connection.execute(
         "SELECT status FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
@@ -95,7 +95,7 @@ def read_history(
 
 
 def read_removals(connection: sqlite3.Connection) -> int:
-    """Return how often something was removed: all who do it mark it."""
+    """Return how often something was removed: every removal is counted."""
     return int(connection.execute("SELECT due FROM erasure").fetchone()[0])
 
 

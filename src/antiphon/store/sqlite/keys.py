@@ -41,7 +41,7 @@ def list_keys(connection: sqlite3.Connection) -> list[KeyRecord]:
 
 
 def revoke_key(connection: sqlite3.Connection, key_id: str, now: int) -> bool:
-    """Revoke a key that is in force; say whether there was one."""
+    """Revoke a key that is in force; return whether there was one."""
     cursor = connection.execute(
         "UPDATE keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL"
         " AND (expires_at IS NULL OR expires_at > :now)",
@@ -51,7 +51,7 @@ def revoke_key(connection: sqlite3.Connection, key_id: str, now: int) -> bool:
 
 
 def keep_secret(connection: sqlite3.Connection, name: str, value: bytes) -> bytes:
-    """Return the secret of this name; keep this value if there is none."""
+    """Return the secret of this name; if it is new, store this value first."""
     connection.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, value))
     row = connection.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
     return bytes(row[0])

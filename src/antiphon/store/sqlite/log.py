@@ -40,13 +40,13 @@ __all__ = [
     "remove_rows",
 ]
 
-# Responses whose logs somebody follows here, of which we remember how far we looked.
+# Responses for which we remember how far their log was read.
 _MAX_LOOKS: Final = 1000
 _encode: Final = msgspec.json.Encoder().encode
 _decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 _INTO: Final = "log (response, first, last, owner, body)"
 _INSERT: Final = f"INSERT INTO {_INTO} VALUES "  # noqa: S608 # constants
-# Prepared for so many rows: each statement gives up the interpreter, and may get it back late.
+# Prepared for so many rows: each statement releases the interpreter, and may get it back late.
 _INSERTS: Final = {
     1 << power: _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (1 << power)) for power in range(7)
 }
@@ -83,16 +83,16 @@ _REMOVE_OWN: Final = (
     "DELETE FROM log WHERE key IN (SELECT value FROM json_each(?)) AND response = ? AND owner = ?"
 )
 CLOSED: Final = "response IN (SELECT logs.response FROM logs WHERE logs.response = log.response)"
-"""Whether a row of `log` says nothing any more, because the whole log is in `logs`."""
+"""Condition: the row of `log` is obsolete, because the whole log is in `logs`."""
 # Two questions, each answered at one end of the table: asked as one, it would be read through.
 _FROM: Final = "SELECT (SELECT min(key) FROM log WHERE key >= ?), (SELECT max(key) FROM log)"
 _PURGE: Final = f"DELETE FROM log WHERE key >= ? AND key < ? AND {CLOSED}"  # noqa: S608 # constants
-# Looked through while others wait to write: some milliseconds.
+# Scanned while others wait to write: some milliseconds.
 _ROWS_AT_ONCE: Final = 1000
 
 
 def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, batch: Batch) -> None:
-    """Add to a log that begins, and to what is known of it."""
+    """Add a batch to the log of an open turn, and to what is known about the turn."""
     values = (turn.key, batch.first, batch.last, owner, batch.body)
     row = insert_row(connection, _INTO, values)
     assert row is not None
@@ -100,7 +100,7 @@ def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, bat
 
 
 class Append(msgspec.Struct, frozen=True):
-    """A batch for the log of an unfinished response. The answer: whether it is to be cancelled."""
+    """A batch for the log of an unfinished response. Returns whether it shall be cancelled."""
 
     owner: str
     response_id: str
@@ -158,10 +158,10 @@ def _insert_all(connection: sqlite3.Connection, appends: Sequence[tuple[OpenTurn
 def close_log(
     connection: sqlite3.Connection, writer: str, name: Name, key: int, last: Batch | None
 ) -> bool:
-    """Put a log, with its last batch, into one compressed row; say whether it has others.
+    """Put a log, with its last batch, into one compressed row; return whether others are left.
 
-    Those stay until they are purged with the rows of other logs: they lie on many pages, between
-    rows of other turns, and each page is written once for all of them then.
+    Those are purged later with the rows of other logs: they lie on many pages, between rows of
+    other turns, and then each page is written once for all of them.
     """
     turns = turns_of(connection)
     turn = turns.known(connection, writer, name)
@@ -201,7 +201,7 @@ def _compress_rows(
 def _written(
     connection: sqlite3.Connection, owner: str, key: int, turn: OpenTurn | None
 ) -> list[Batch]:
-    """Return the whole log of an open response, with the help of what is known of it."""
+    """Return the whole log of an open response, from what is known about it if possible."""
     if turn is not None and turn.key == key:
         if turn.batches is not None:
             return turn.batches
@@ -215,9 +215,9 @@ def _written(
 
 
 def purge(connection: sqlite3.Connection, start: int) -> int | None:
-    """Remove the rows of closed logs from here on, some; return where to go on, if anywhere.
+    """Remove some rows of closed logs from this key on; return where to continue, or None.
 
-    They are taken in the order in which they lie in the file, so that each page is written once.
+    They are removed in the order of the file, so that each page is written once.
     """
     first, last = connection.execute(_FROM, (start,)).fetchone()
     if first is None:
@@ -230,7 +230,7 @@ def purge(connection: sqlite3.Connection, start: int) -> int | None:
 def read_log(
     connection: sqlite3.Connection, owner: str, response_id: str, after: int
 ) -> Log | None:
-    """Return the response and every batch of its log behind this number."""
+    """Return the response and every batch of its log after this number."""
     found = find_response(connection, owner, response_id)
     if found is None:
         return None
@@ -243,10 +243,10 @@ def read_log(
 def read_batches(
     connection: sqlite3.Connection, owner: str, key: int, after: int, *, is_open: bool
 ) -> list[Batch] | None:
-    """Return the batches behind this number, or None if the response keeps no log.
+    """Return the batches after this number, or None if the response keeps no log.
 
-    Whoever follows an open log asks again and again, so the table is looked through from where
-    the connection last found the end of that log.
+    A follower of an open log reads it again and again, so the table is scanned from where this
+    connection last found the end of that log.
     """
     looks = connection.looks if isinstance(connection, Connection) else {}
     seen = looks.pop(key, Look())
@@ -269,7 +269,7 @@ def read_batches(
 
 
 def remove_rows(connection: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> None:
-    """Remove the rows of responses, given by key and owner: the table is looked through once."""
+    """Remove the rows of responses, given by key and owner: the table is scanned once."""
     connection.execute(_REMOVE, (_encode(places).decode(),))
 
 
@@ -283,7 +283,7 @@ def remove_own_rows(connection: sqlite3.Connection, writer: str, name: Name, key
 
 
 def _split(heads: str, bodies: bytes | None) -> list[Batch]:
-    """Return the batches of these bodies, which lie one behind the other."""
+    """Return the batches of these concatenated bodies."""
     batches, start = [], 0
     for first, last, size in _decode_heads(heads):
         batches.append(Batch(first, last, (bodies or b"")[start : start + size]))

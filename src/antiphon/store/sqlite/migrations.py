@@ -1,4 +1,4 @@
-"""What does the database look like, and how does an older one get there?
+"""Which tables does the database have, and how is an older one brought up to date?
 
 Migrations are numbered from 1 and never edited once released: `user_version` in the file is
 the number of the last one applied. All missing ones run in one transaction, so a crash leaves
@@ -24,7 +24,7 @@ __all__ = [
     "migrate",
 ]
 
-# Written into the header of the file, so that nobody takes it for something else.
+# Written into the header of the file, so that it is recognised as ours.
 APPLICATION_ID: Final = int.from_bytes(b"anti")
 
 Migration = tuple[str, ...]
@@ -69,7 +69,7 @@ _FIRST: Final[Migration] = (
 
 # `log` holds the batches of unfinished responses. Rows are only ever added at its end, which
 # costs half of what a table does that is sorted by response; `logs` holds whole logs, compressed.
-# `jobs` holds what is needed to run a turn again elsewhere, and the wish that it be cancelled.
+# `jobs` holds what is needed to run a turn again elsewhere, and the request to cancel it.
 # A conversation is locked by a response, for as long as the store `writer` is alive or the
 # response unfinished. The writer of a claim is the store that took it.
 # `erasure` counts removals, and how many of them are known to have left the file (see there).

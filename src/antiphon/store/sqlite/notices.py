@@ -40,16 +40,16 @@ class SqliteNotices:
         )
 
     async def postpone(self, notice_id: str, until: int) -> None:
-        """Be due again at this time."""
+        """Make the notice due again at this time."""
         await self._writer.call(partial(_postpone, notice_id=notice_id, until=until))
 
     async def settle(self, notice_id: str) -> None:
-        """Forget the notice."""
+        """Remove the notice."""
         await self._writer.call(partial(_settle, notice_id=notice_id))
 
 
 def insert_notices(connection: sqlite3.Connection, notices: Sequence[Notice]) -> None:
-    """Keep notices that are due at once."""
+    """Store notices that are due at once."""
     connection.executemany(
         "INSERT OR IGNORE INTO notices"
         " (id, owner, response, type, created_at, endpoint, attempts, due_at)"
@@ -62,14 +62,14 @@ def insert_notices(connection: sqlite3.Connection, notices: Sequence[Notice]) ->
 
 
 def sweep_notices(connection: sqlite3.Connection, before: int) -> None:
-    """Forget notices that were made before this time."""
+    """Remove notices that were made before this time."""
     connection.execute("DELETE FROM notices WHERE created_at < ?", (before,))
 
 
 def _take(
     connection: sqlite3.Connection, endpoint: str, now: int, hide_until: int, limit: int
 ) -> list[Notice]:
-    """Return what is due, oldest first, and hide it; count the attempt."""
+    """Return due notices, oldest first, and hide them; count the attempt."""
     rows = connection.execute(_DUE, (endpoint, now, limit)).fetchall()
     connection.executemany(
         "UPDATE notices SET attempts = attempts + 1, due_at = ? WHERE key = ?",
@@ -79,10 +79,10 @@ def _take(
 
 
 def _postpone(connection: sqlite3.Connection, notice_id: str, until: int) -> None:
-    """Let a notice be due again at this time."""
+    """Make a notice due again at this time."""
     connection.execute("UPDATE notices SET due_at = ? WHERE id = ?", (until, notice_id))
 
 
 def _settle(connection: sqlite3.Connection, notice_id: str) -> None:
-    """Forget a notice."""
+    """Remove a notice."""
     connection.execute("DELETE FROM notices WHERE id = ?", (notice_id,))

@@ -1,19 +1,22 @@
-"""What does a connection that writes know of the turns it writes?
+"""What does a writing connection remember about the turns that it writes?
 
-The keys of their rows in `log`, so that the table needs no index: with many streams an index
-would be most of what a commit writes. What those rows say, as long as it is little: then it need
-not be read again at the end. And, while nobody else changes the file, that the turns are still
-its store's: then an append asks the database nothing. Rules:
+- The keys of their rows in `log`, so that the table needs no index: with many streams an index
+  would be most of what a commit writes.
+- The content of those rows while it is small: then it need not be read again at the end.
+- That the turns still belong to its store, while no other connection changes the file: then an
+  append needs no query.
 
-- What is known lives as long as the connection. A transaction that fails closes its connection
-  (see `worker`), so what was rolled back is forgotten with it.
-- All open turns of the writer are known, or none: whoever knows none looks through the table.
-- `data_version` tells whether another connection has changed anything. If so, a turn is asked
-  for again before anything is added to it.
-- Keys are not trusted: whoever reads rows by them sees to it that all are there, and that they
-  are the response's (`log.close_log`).
+Rules:
 
-Everything here runs inside a transaction that writes, so nobody else changes anything meanwhile.
+- The memory lives as long as the connection. A transaction that fails closes its connection
+  (see `worker`), so a rollback also removes what was remembered.
+- All open turns of the writer are known, or none: in that case the table is scanned.
+- `data_version` shows whether another connection has changed anything. If so, a turn is queried
+  again before anything is added to it.
+- Keys are not trusted: code that reads rows by them checks that all exist and belong to the
+  response (`log.close_log`).
+
+Everything here runs inside a writing transaction, so no other process changes the file.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _OVERHEAD: Final = 150
 Name = tuple[str, str]
 """The owner of a response and its id."""
 
-# All in one row: between two rows another thread may take the interpreter, and give it back late.
+# All in one row: between two rows another thread may take the interpreter and return it late.
 _OURS: Final = """
     SELECT json_group_array(json_array(
         responses.owner, responses.id, responses.key, coalesce(jobs.is_cancelled, 0)))
@@ -65,7 +68,7 @@ _decode_rows: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
 class OpenTurn:
     """An unfinished response of ours: its key, and those of its rows in `log`, in order.
 
-    `batches` is what the rows say, or None if that is not kept.
+    `batches` is the content of the rows, or None if it is not kept.
     """
 
     __slots__ = ("batches", "is_cancelled", "key", "rows", "size", "version", "weight")
@@ -127,23 +130,23 @@ class OpenTurns:
         return turns
 
     def known(self, connection: sqlite3.Connection, writer: str, name: Name) -> OpenTurn | None:
-        """Return what is known of a response, for whoever makes sure that it is ours."""
+        """Return what is known about a response. The caller checks that it is ours."""
         if writer != self._writer:
             self._refresh(connection, writer)
         return self._turns.get(name)
 
     def doubt(self, name: Name) -> None:
-        """Ask for this response again before it is used."""
+        """Query this response again before it is used."""
         if turn := self._turns.get(name):
             turn.version = -1
 
     def forget(self, name: Name) -> None:
-        """Note that this response has ended, is gone, or is another's."""
+        """Forget a response that has ended, was removed, or has another writer."""
         if turn := self._turns.pop(name, None):
             self._drop_batches(turn)
 
     def forget_all(self) -> None:
-        """Know nothing, until somebody asks."""
+        """Forget everything; the next call reads it again."""
         self._writer = None
         self._turns.clear()
         self._weight = 0
@@ -153,7 +156,7 @@ class OpenTurns:
         turn.weight, turn.batches = 0, None
 
     def _refresh(self, connection: sqlite3.Connection, writer: str) -> None:
-        """Find out whether the file has changed; read everything if nothing is known."""
+        """Check whether the file has changed; read everything if nothing is known."""
         self._version = connection.execute("PRAGMA data_version").fetchone()[0]
         if writer == self._writer:
             return
@@ -170,7 +173,7 @@ class OpenTurns:
         self._writer = writer
 
     def _ask_again(self, connection: sqlite3.Connection, keys: list[int]) -> None:
-        """Bring those of these turns up to date that are still ours."""
+        """Update those of these turns that are still ours."""
         question = (_encode(keys).decode(), self._writer)
         (found,) = connection.execute(_STILL_OURS, question).fetchone()
         for owner, response_id, key, is_cancelled in _decode_turns(found):

@@ -1,9 +1,9 @@
 """Which of the stores that share a file are still alive?
 
-Each store holds a lock on a small file of its own beside the database. The system lets go
-of it when the process ends, however it ends, so a lock that can be taken belongs to nobody.
-Without this, a server that starts would end the turns of the one that is still running.
-Where there is no `flock` (Windows), a file that is open cannot be removed, which tells the same.
+Each store holds a lock on a small file of its own beside the database. The system releases it
+when the process ends, however it ends, so a lock that can be taken belongs to a dead process.
+Without this, a server that starts would end the turns of one that is still running. Where there
+is no `flock` (Windows), an open file cannot be removed, which shows the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Presence", "count_alive"]
 
 
 class Presence:
-    """The sign of life of one store. `name` is what it signs its unfinished turns with."""
+    """The sign of life of one store. Its unfinished turns carry its `name` as their writer."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
@@ -31,16 +31,16 @@ class Presence:
             self._file = _hold(self._path(self.name))
 
     def is_alive(self, name: str) -> bool:
-        """Say whether the store of this name still runs; remove the sign of one that does not."""
+        """Return whether the store of this name runs; remove the file of one that does not."""
         return name == self.name or _is_held(self._path(name))
 
     def clean(self) -> None:
-        """Remove the signs of all stores that are gone."""
+        """Remove the files of all stores that have died."""
         for path in self._database.parent.glob(f"{escape(self._database.name)}-alive-*"):
             self.is_alive(path.name.rpartition("-")[2])
 
     def close(self) -> None:
-        """Be gone."""
+        """End the sign of life."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -51,13 +51,13 @@ class Presence:
 
 
 def count_alive(database: Path) -> int:
-    """Return how many stores use this file just now."""
+    """Return how many stores use this file now."""
     signs = database.parent.glob(f"{escape(database.name)}-alive-*")
     return sum(_is_held(path) for path in signs)
 
 
 def _hold(path: Path) -> int:
-    """Create the file and lock it; return -1 if somebody cleaned it away in between."""
+    """Create the file and lock it; return -1 if another store removed it in between."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     if _lock(file) and os.fstat(file).st_nlink:
         return file
@@ -66,9 +66,9 @@ def _hold(path: Path) -> int:
 
 
 def _is_held(path: Path) -> bool:
-    """Say whether a process holds the file; remove it if none does.
+    """Return whether a process holds the file; remove it if not.
 
-    It is removed under the lock, or the one who has just created it would lose it.
+    It is removed under the lock, or the process that has just created it would lose it.
     """
     if sys.platform == "win32":
         return not _remove(path)

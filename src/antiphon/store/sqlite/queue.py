@@ -42,11 +42,11 @@ class Turns(Protocol):
         ...
 
     def leave(self) -> None:
-        """Let the next one write, if it is our turn."""
+        """Let the next writer continue, if it is our turn."""
         ...
 
     def close(self) -> None:
-        """Leave for good."""
+        """Leave the queue for good."""
         ...
 
 
@@ -100,7 +100,7 @@ class WriteQueue:
             return self._state != _WAITING
 
     def leave(self) -> None:
-        """Let the next one write, if it is our turn."""
+        """Let the next writer continue, if it is our turn."""
         with self._guard:
             if self._state == _OURS:
                 fcntl.flock(self._files[1], fcntl.LOCK_UN)
@@ -135,9 +135,9 @@ class WriteQueue:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def _break(self, error: OSError) -> None:
-        """Do without the queue from here on: there is no `flock` here, or no file to lock.
+        """Stop using the queue: there is no `flock` here, or no file to lock.
 
-        Where only file descriptors are lacking, do without it this time.
+        If only file descriptors are lacking, skip it this time.
         """
         self._state = _FREE if error.errno in _NO_FILES else _BROKEN
         self._close_files()
@@ -152,8 +152,8 @@ class WriteQueue:
         if self._state in (_FREE, _OURS) and self._files:
             with suppress(OSError):
                 if self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    # `-next` last: whoever opens the files meanwhile has a `-turn` that stays,
-                    # or a `-next` that shows that both are gone.
+                    # `-next` last: a process that opens the files in between has a `-turn` that
+                    # stays, or a `-next` that shows that both were removed.
                     for path in reversed(self._paths):
                         path.unlink(missing_ok=True)
         self._close_files()
@@ -162,7 +162,7 @@ class WriteQueue:
     # Called by either thread, while the other does nothing with the files.
 
     def _lock(self, how: int) -> bool:
-        """Lock both files, one after the other, and let go of the first; return False if busy.
+        """Lock both files, one after the other, and release the first; return False if busy.
 
         A file that the last writer before us has removed is made again.
         """

@@ -1,8 +1,8 @@
-"""Responses, their logs and keys in one SQLite file, which several processes may share.
+"""A store in one SQLite file, which several processes may share.
 
-One thread writes, all that is waiting in one durable transaction; another reads and never
-waits for it. A turn can be read as soon as `begin` has returned: a miss while writes are
-under way is asked again behind them. What other processes append is seen by looking again.
+One thread writes all waiting changes in one durable transaction; another reads and never waits
+for it. A turn can be read as soon as `begin` has returned: a query that finds nothing while
+writes are in progress is repeated after them. Appends of other processes are found by polling.
 This module joins the parts. Each facet has a module with its SQL; the threads are in `worker`,
 the tables in `migrations`, and `presence` knows which stores are alive.
 """
@@ -66,9 +66,9 @@ from antiphon.store.waiting import Waiters
 
 __all__ = ["SqliteStore"]
 
-# SQLite itself waits this long for a lock; the writer asks again until `patience` is over.
+# SQLite itself waits this long for a lock; the writer tries again until `patience` is over.
 _LOCK_WAIT: Final = 0.1
-# What another process did to a response is found out this often.
+# How often to check what another process did to a response.
 _LOOK_AGAIN: Final = 0.1
 # Closed logs whose rows are removed together, and how long the first of them waits for others.
 _PURGE_AT_ONCE: Final = 100
@@ -112,7 +112,7 @@ class SqliteStore:
             partial(connect, self.path, patience=patience), patience, check, trouble
         )
         self._waiters = Waiters()
-        # How many logs are closed, and lie in the file once more, row by row.
+        # How many closed logs are still in the file row by row as well.
         self._closed = 0
         self._purging: asyncio.Task[None] | None = None
         self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
@@ -130,7 +130,7 @@ class SqliteStore:
         batch: Batch | None = None,
         request: bytes | None = None,
     ) -> None:
-        """Queue the turn to be written. If writing failed last, wait: better a 503 now."""
+        """Queue the turn to be written. If the last write failed, wait: an early 503 is better."""
         body, rows = encode_turn(response), await encode_aside(items)
         row = Beginning(
             response.id,
@@ -158,7 +158,7 @@ class SqliteStore:
             self._lost_beginnings.popitem(last=False)
 
     async def forget(self, owner: str, response_id: str) -> None:
-        """Undo a beginning that this store has made; what it held is erased a little later."""
+        """Undo a beginning that this store has made; its content is erased a little later."""
         run = partial(forget_turn, owner=owner, writer=self._presence.name, response_id=response_id)
         await self._writer.call_or_share(run, 0)
         self._writer.post(_do_nothing, 0, is_removal=True)
@@ -166,7 +166,7 @@ class SqliteStore:
     def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> Promise[bool]:
-        """Be done when the batch is on the disk; shares its commit with other streams."""
+        """Return a promise that is done when the batch is on the disk. Streams share commits."""
         run: Run[bool] = Append(owner, response_id, self._presence.name, batch, status)
         appended = self._writer.share(run, len(batch.body))
         appended.add_done_callback(lambda _: self._waiters.wake(response_id))
@@ -182,7 +182,7 @@ class SqliteStore:
         notices: Sequence[Notice] = (),
         entries: Sequence[Entry] = (),
     ) -> None:
-        """Return when the final state and all that goes with it is on the disk."""
+        """Return when the final state and everything that belongs to it is on the disk."""
         check_final(response)
         kept = (*notices, *entries)
         check_entries(kept, KINDS)
@@ -216,15 +216,15 @@ class SqliteStore:
         return await self._read(partial(get_turn, admit=admit), owner, response_id)
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
-        """Return every batch that has an event behind the sequence number `after`."""
+        """Return every batch that has an event after the sequence number `after`."""
         return await self._read(partial(read_log, after=after), owner, response_id)
 
     async def wait(self, response_id: str, seconds: float) -> None:
-        """Return when we did something to the response, or it is time to look again."""
+        """Return when this process changed the response, or it is time to check again."""
         await self._waiters.wait(response_id, min(seconds, _LOOK_AGAIN))
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response, its items and its log from the file; say whether there was one."""
+        """Remove a response, its items and its log from the file; return whether there was one."""
         if not is_storable(response_id):
             return False
         found = await self._writer.remove(
@@ -260,7 +260,7 @@ class SqliteStore:
         return await self._read(find_item, owner, item_id)
 
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
-        """Ask the writer of an unfinished response to cancel it; say whether there is such one."""
+        """Ask the writer of an unfinished response to cancel it; return whether there is one."""
         if not is_storable(response_id):
             return False
         found = await self._writer.call(partial(ask_cancel, owner=owner, response_id=response_id))
@@ -268,12 +268,12 @@ class SqliteStore:
         return found
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
-        """Return owner and id of those responses of this store that somebody asked to cancel."""
+        """Return owner and id of the responses of this store that it was asked to cancel."""
         return await self._reader.call(partial(asked_cancels, writer=self._presence.name))
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
-        """Become the writer of unfinished responses whose writer is gone, oldest first."""
-        # Asked often, and mostly in vain: looking does not hold up those who write.
+        """Become the writer of unfinished responses whose writer has died, oldest first."""
+        # Called often, and mostly without result: reading does not delay writers.
         is_alive = self._presence.is_alive
         if not await self._reader.call(partial(has_orphans, is_alive=is_alive)):
             return []
@@ -286,7 +286,7 @@ class SqliteStore:
         return await self._writer.call(claim)
 
     async def sweep(self, before: int, claims_before: int) -> int:
-        """Remove what is older, in steps that let others write."""
+        """Remove old responses, notices and claims, in steps between which others write."""
         await self._purge()
         removed = await self._in_steps(partial(sweep_turns, before=before))
         await self._writer.call(partial(sweep_notices, before=before))
@@ -297,11 +297,11 @@ class SqliteStore:
         return removed
 
     async def secret(self, name: str, value: bytes) -> bytes:
-        """Return the secret of this name; if there is none, keep and return this value."""
+        """Return the secret of this name; if it is new, store and return this value."""
         return await self._writer.call(partial(keep_secret, name=name, value=value))
 
     async def add_key(self, key: KeyRecord) -> None:
-        """Keep a new key. Raise ValueError if its id is taken."""
+        """Store a new key. Raise ValueError if its id is taken."""
         if not await self._writer.call(partial(add_key, key=key)):
             raise ValueError(f"there already is a key {key.id!r}")
 
@@ -316,7 +316,7 @@ class SqliteStore:
         return await self._reader.call(list_keys)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """Mark a key as revoked; False if there is none, or it was revoked or had expired."""
+        """Mark a key as revoked; False if it does not exist, was revoked or has expired."""
         if not is_storable(key_id):
             return False
         return await self._writer.call(partial(revoke_key, key_id=key_id, now=now))
@@ -327,12 +327,12 @@ class SqliteStore:
         await self._reader.call(look)
 
     async def close(self) -> None:
-        """Write what is queued and let go of files and threads."""
+        """Write what is queued, and close files and threads."""
         if self._purging is not None:
             self._purging.cancel()
-        is_owed = self._closed > 0 or self._purging is not None
-        self._closed = 0  # a timer that is set finds nothing to do
-        if is_owed:
+        is_left = self._closed > 0 or self._purging is not None
+        self._closed = 0  # a timer that is set will find nothing to do
+        if is_left:
             await self._try_to_purge()
         await self._reader.close()
         await self._writer.close()
@@ -353,13 +353,13 @@ class SqliteStore:
             self._purging = asyncio.get_running_loop().create_task(self._try_to_purge())
 
     async def _try_to_purge(self) -> None:
-        with suppress(StoreUnavailable):  # closed, or in trouble: the next sweep does it
+        with suppress(StoreUnavailable):  # closed, or not working: the next sweep does it
             await self._purge()
         if self._closed:  # since
             asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._begin_purge)
 
     async def _purge(self) -> None:
-        """Remove the rows of all closed logs, in steps that let others write."""
+        """Remove the rows of all closed logs, in steps between which others write."""
         place: int | None = 0
         while place is not None:
             place = await self._writer.share(partial(purge, start=place), 0)
@@ -383,7 +383,7 @@ class SqliteStore:
         def run(connection: sqlite3.Connection) -> _T | AntiphonError | None:
             return ask(connection, owner, name)
 
-        # Asked first: what was queued may be written while we read, and still be missed.
+        # Checked first: what was queued may be written while we read, and still be missed.
         is_writing = self._writer.is_busy
         found = await self._reader.call(run)
         if found is None and is_writing:
@@ -401,5 +401,5 @@ def _weigh(batch: Batch | None) -> int:
 
 
 def _do_nothing(_: sqlite3.Connection) -> bool:
-    """Wait for the transaction that everything queued before is part of."""
+    """Do nothing: the caller waits for the transaction of all jobs before this one."""
     return True

@@ -43,7 +43,7 @@ __all__ = [
     "sweep_turns",
 ]
 
-# Responses removed in one transaction: other writes get their turn in between.
+# Responses removed in one transaction: other writes run in between.
 SWEEP_SIZE: Final = 500
 _OPEN: Final = """
     SELECT key, writer,
@@ -69,7 +69,7 @@ class Beginning(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What `finish` puts into the database, all at once."""
+    """Everything that `finish` writes, in one transaction."""
 
     response_id: str
     status: str
@@ -88,7 +88,7 @@ def begin_turn(
     batch: Batch | None,
     request: bytes | None,
 ) -> None:
-    """Insert a turn that is not there yet, with its input items."""
+    """Insert a turn that does not exist yet, with its input items."""
     cursor = connection.execute(
         "INSERT OR IGNORE INTO responses (owner, id, parent, status, writer, created_at, body)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -149,7 +149,7 @@ def get_turn(
 
 
 def delete_turn(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
-    """Remove a response and all that belongs to it; say whether there was one."""
+    """Remove a response and everything that belongs to it; return whether there was one."""
     key = response_key(connection, owner, response_id)
     if key is None:
         return False
@@ -158,7 +158,7 @@ def delete_turn(connection: sqlite3.Connection, owner: str, response_id: str) ->
 
 
 def forget_turn(connection: sqlite3.Connection, owner: str, writer: str, response_id: str) -> None:
-    """Take out an unfinished response of this writer, as if it had never been, if there is one."""
+    """Remove an unfinished response of this writer, if it exists."""
     row = connection.execute(
         "SELECT key FROM responses WHERE owner = ? AND id = ? AND writer = ?",
         (owner, response_id, writer),
@@ -166,7 +166,7 @@ def forget_turn(connection: sqlite3.Connection, owner: str, writer: str, respons
     if row is not None:
         mark(connection)
         remove_own_rows(connection, writer, (owner, response_id), row[0])
-        _take_out(connection, [(row[0], owner, response_id)])
+        _remove_rows(connection, [(row[0], owner, response_id)])
 
 
 def sweep_turns(connection: sqlite3.Connection, before: int) -> int:
@@ -180,15 +180,15 @@ def sweep_turns(connection: sqlite3.Connection, before: int) -> int:
 
 
 def _remove(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
-    """Remove turns (key, owner, id) from every table. Nobody hears from them again."""
+    """Remove turns (key, owner, id) from every table."""
     if turns:
         mark(connection)
         remove_rows(connection, [(key, owner) for key, owner, _ in turns])
-        _take_out(connection, turns)
+        _remove_rows(connection, turns)
 
 
-def _take_out(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
-    """Remove turns whose rows in `log` are gone already."""
+def _remove_rows(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:
+    """Remove turns whose rows in `log` were removed already."""
     names = [(owner, response_id) for _, owner, response_id in turns]
     for name in names:
         turns_of(connection).forget(name)

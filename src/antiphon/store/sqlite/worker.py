@@ -1,21 +1,21 @@
-"""Who touches a connection, and when do callers hear of it?
+"""Which thread uses a connection, and when do callers get their results?
 
-A connection belongs to one thread, and jobs reach it through a backlog. The writer does all
-that is waiting in one transaction (group commit) and tells the callers after the commit, with
+A connection belongs to one thread, and jobs reach it through a backlog. The writer runs all
+waiting jobs in one transaction (group commit) and answers the callers after the commit, with
 one wake-up per event loop. Rules:
 
-- A job that fails takes no other with it: a failed batch is tried again in halves.
+- A job that fails affects no other: a failed batch is tried again in halves.
 - A job that returns an error has changed nothing: its caller gets it, the others go on.
 - A connection that failed is closed, and the next job opens a new one.
-- Nobody waits for a locked database longer than `patience`.
-- A job nobody waits for lingers a moment, so that it shares a commit with others.
+- No caller waits for a locked database longer than `patience`.
+- A job without a waiting caller waits a moment, so that it shares a commit with others.
 - Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
-- Writers of all processes take turns (see `queue`). What comes while we wait for our turn is
-  done in the same transaction.
-- What a job removed is erased from the files too before its caller hears of it, unless that
-  takes longer than `patience`, because a reader is in the way or the file is large: then it is
-  done afterwards.
-- What another process removed and did not erase before it was killed is erased here as well.
+- Writers of all processes take turns (see `queue`). Jobs that come while we wait for our turn
+  run in the same transaction.
+- Content that a job removed is also erased from the files before its caller is answered, unless
+  that takes longer than `patience`, because a reader blocks it or the file is large: then it is
+  erased afterwards.
+- Content that another process removed, but did not erase before it was killed, is erased too.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _LINGER: Final = 0.01
 # that: a few streams hardly ever wait, and many make some 60 commits a second between them.
 _SHARE_EACH: Final = 0.002
 _SHARE: Final = 0.014
-# Between attempts to erase while somebody is in the way; doubled each time. An attempt may
-# hold up others, so they become rare when nobody waits for it.
+# Between attempts to erase while a reader blocks it; doubled each time. An attempt may delay
+# others, so attempts become rare when no caller waits for them.
 _FIRST_PAUSE: Final = 0.01
 _LAST_PAUSE: Final = 1.0
 _LAST_IDLE_PAUSE: Final = 60.0
-# How often we look whether somebody else has left something to erase.
+# How often to check whether another process has left something to erase.
 _LOOK: Final = 60.0
-# Erasing goes through the whole file. Where that takes long, it is a tenth of what we do.
+# Erasing reads the whole file. Where that takes long, it gets a tenth of the time.
 _LONG: Final = 0.05
 _REST: Final = 9
-# Beyond `patience`, for a slow disk: a thread that has gone wrong is a 503, not a hang.
+# Beyond `patience`, for a slow disk: a broken thread causes a 503, not a hang.
 _GRACE: Final = 25.0
 _LOCK_PAUSE: Final = 0.01
 # How long erasing waits for its turn to write before it is tried again later.
@@ -92,7 +92,7 @@ class _Worker:
         try:
             return await future
         finally:
-            del future  # an error knows this frame: it would keep what could not be stored
+            del future  # an error refers to this frame: it would keep what could not be stored
 
     def _put(self, run: Run[Any], size: int, *, is_removal: bool = False) -> Promise[Any]:
         """Add a job; return what its answer will be in. Does not wake the thread."""
@@ -109,7 +109,7 @@ class _Worker:
 
     def _watch(self) -> Watch:
         """Return the watch of the loop that runs in this thread."""
-        # Asked for every token, and to be told which loop is running is a call of the system.
+        # Called for every token, and `get_running_loop` makes a system call.
         last = self._last_watch
         if last is not None and last.thread == threading.get_ident() and last.loop.is_running():
             return last
@@ -118,21 +118,21 @@ class _Worker:
         return watch
 
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
-        """Return the watch of a loop that is new here; forget those that are gone."""
+        """Return the watch of a new loop; remove those of closed loops."""
         for other in list(self._watches):
             if other.is_closed():
                 self._watches.pop(other, None)
         return self._watches.setdefault(loop, Watch(loop, _GRACE))
 
     async def close(self) -> None:
-        """Do what is waiting, then end the thread. Closing twice is fine."""
+        """Run the waiting jobs, then end the thread. Closing twice is fine."""
         self._backlog.close()
         await asyncio.to_thread(self._thread.join)
 
     def _live(self) -> None:
         while (jobs := self._backlog.take()) is not None:
             self._do(jobs)
-            del jobs  # while we wait for the next ones, what these have read may be megabytes
+            del jobs  # while we wait for the next ones, the results of these may be megabytes
         self._drop()
 
     def _do(self, jobs: list[Job]) -> None:
@@ -197,10 +197,10 @@ class Writer(_Worker):
         self.is_ailing = False
         self._queue = queue
         self._eraser = eraser
-        # Whether a pass through the file is under way, and whether one has to follow.
+        # Whether a pass through the file is running, and whether another must follow.
         self._is_erasing = False
         self._is_due = False
-        # Who waits for this pass, and who for the next.
+        # The jobs that wait for this pass, and for the next.
         self._erasing: list[Job] = []
         self._removed: list[Job] = []
         self._next_look = 0.0
@@ -223,7 +223,7 @@ class Writer(_Worker):
         is_removal: bool = False,
         on_failure: Callable[[StoreUnavailable], None] | None = None,
     ) -> None:
-        """Run this before any later job, some time soon. Nobody waits for it.
+        """Run this before any later job, some time soon. No caller waits for it.
 
         `on_failure` is called in the writer's thread if it could not run.
         """
@@ -243,12 +243,12 @@ class Writer(_Worker):
     def call_or_share(self, run: Run[_T], size: int) -> Awaitable[_T]:
         """Like `call`, or like `share` when many share their commits anyway.
 
-        A commit costs what twenty appends do, so that nobody should have one alone then.
+        A commit costs as much as twenty appends, so under load no job should have its own.
         """
         return self.share(run, size) if self._nap >= _SHARE else self.call(run, size)
 
     async def remove(self, run: Run[_T]) -> _T:
-        """Like `call`, for what removes something: the result True waits until it is erased."""
+        """Like `call`, for a removal: the result True is returned once the content is erased."""
         future: Promise[_T] = self._put(run, 0, is_removal=True)
         self._backlog.ring()
         return await future
@@ -265,14 +265,14 @@ class Writer(_Worker):
         self._queue.close()
 
     def _line_up(self, jobs: list[Job]) -> list[Job]:
-        """Wait for our turn to write; return the jobs, and those that came meanwhile."""
+        """Wait for our turn to write; return the jobs, and those that came while we waited."""
         if not jobs or self._queue.enter(0.0):
             return jobs
         self._queue.enter(_time_left(jobs))
         return jobs + self._backlog.take_more()
 
     def _do(self, jobs: list[Job]) -> None:
-        while jobs:  # without our turn, SQLite's own lock decides
+        while jobs:  # if our turn did not come, SQLite's own lock decides
             try:
                 connection = self._connection()
                 connection.execute("BEGIN IMMEDIATE")
@@ -299,7 +299,7 @@ class Writer(_Worker):
         else:
             self._queue.leave()
             if any(not isinstance(job.outcome, Exception) for job in jobs):
-                # Else every job was refused and nothing was written: that shows nothing.
+                # If every job was refused, nothing was written: that proves nothing.
                 self.is_ailing = False
                 self._trouble.end()
             if self._eraser is not None:
@@ -307,7 +307,7 @@ class Writer(_Worker):
             deliver(jobs)
 
     def _keep_removals(self, jobs: list[Job]) -> list[Job]:
-        """Let those who removed something wait until it is erased; return the others."""
+        """Keep the jobs that removed something until it is erased; return the others."""
         removed = [job for job in jobs if job.is_removed]
         if not removed:
             return jobs
@@ -326,7 +326,7 @@ class Writer(_Worker):
         return max(0.0, min([end, *waiting]) - time.monotonic())
 
     def _look(self, eraser: _Eraser, now: float) -> None:
-        """Find out whether there is something to erase that we do not know of."""
+        """Check whether another process has left something to erase."""
         self._next_look = now + _LOOK
         try:
             self._is_due = eraser.is_due(self._connection())
@@ -334,7 +334,7 @@ class Writer(_Worker):
             self._drop()
 
     def _erase_some(self, now: float) -> None:
-        """Erase a piece of what was removed, and tell those whose removal is all gone."""
+        """Erase a part of what was removed, and answer the jobs whose removal is complete."""
         if self._eraser is None:
             return
         if not (self._is_erasing or self._is_due) and now >= self._next_look:
@@ -344,8 +344,8 @@ class Writer(_Worker):
             self._erasing, self._removed = self._removed, []
         if self._is_erasing and now >= self._next_step:
             self._take_step(self._eraser, now)
-        self._erasing = _tell_late(self._erasing, now)
-        self._removed = _tell_late(self._removed, now)
+        self._erasing = _answer_late(self._erasing, now)
+        self._removed = _answer_late(self._removed, now)
 
     def _take_step(self, eraser: _Eraser, now: float) -> None:
         progress = self._step(eraser)
@@ -368,15 +368,15 @@ class Writer(_Worker):
             return eraser.step(self._connection())
         except (sqlite3.Error, OSError, StoreUnavailable):
             return Progress.BLOCKED
-        except Exception:  # noqa: BLE001 # what breaks erasing must not stop the writer
-            _log.exception("erasing what was deleted broke")
+        except Exception:  # noqa: BLE001 # a fault in erasing must not stop the writer
+            _log.exception("erasing deleted content failed")
             return Progress.BLOCKED
         finally:
             self._drop()
             self._queue.leave()
 
     def _erase_last(self) -> None:
-        """Erase what is left if nobody is in the way, then let everybody go."""
+        """Erase the rest if no reader blocks it, then answer all jobs."""
         end = time.monotonic() + self._patience
         while (now := time.monotonic()) < end and (self._is_erasing or self._is_due):
             self._next_step = 0.0
@@ -386,7 +386,7 @@ class Writer(_Worker):
         deliver(self._erasing + self._removed)
 
     def _give_up(self, jobs: list[Job], error: Exception) -> list[Job]:
-        """Fail what cannot wait any longer for the transaction to begin; return the rest."""
+        """Fail the jobs that cannot wait longer for the transaction to begin; return the rest."""
         if not is_locked(error):
             self._drop()
             self._fail(jobs, error)
@@ -427,8 +427,8 @@ def _time_left(jobs: list[Job]) -> float:
     return min(job.deadline for job in jobs) - time.monotonic()
 
 
-def _tell_late(jobs: list[Job], now: float) -> list[Job]:
-    """Tell those whose time is over; return the others."""
+def _answer_late(jobs: list[Job], now: float) -> list[Job]:
+    """Answer the jobs whose time is over; return the others."""
     late = [job for job in jobs if job.deadline <= now]
     deliver(late)
     return [job for job in jobs if job.deadline > now] if late else jobs

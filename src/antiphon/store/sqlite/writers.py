@@ -40,7 +40,7 @@ _ORPHANS: Final = """
 
 
 def insert_job(connection: sqlite3.Connection, owner: str, key: int, request: bytes) -> None:
-    """Keep what is needed to run the turn again."""
+    """Store what is needed to run the turn again."""
     connection.execute(
         "INSERT INTO jobs (response, owner, is_cancelled, request) VALUES (?, ?, 0, ?)",
         (key, owner, request),
@@ -48,7 +48,7 @@ def insert_job(connection: sqlite3.Connection, owner: str, key: int, request: by
 
 
 def explain_loss(connection: sqlite3.Connection, owner: str, response_id: str) -> TurnLost:
-    """Return why this response is not the asking store's to write."""
+    """Return the reason why the calling store is not the writer of this response."""
     turns_of(connection).forget((owner, response_id))
     row = connection.execute(
         "SELECT status, writer FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
@@ -63,7 +63,7 @@ def explain_loss(connection: sqlite3.Connection, owner: str, response_id: str) -
 
 
 def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
-    """Note the wish to cancel an unfinished response; say whether there is such one."""
+    """Record that an unfinished response shall be cancelled; return whether there is one."""
     cursor = connection.execute(
         "INSERT INTO jobs (response, owner, is_cancelled)"
         " SELECT key, owner, 1 FROM responses"
@@ -76,7 +76,7 @@ def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> 
 
 
 def asked_cancels(connection: sqlite3.Connection, writer: str) -> list[tuple[str, str]]:
-    """Return owner and id of the responses of this writer that are to be cancelled."""
+    """Return owner and id of the responses of this writer that shall be cancelled."""
     return connection.execute(
         "SELECT responses.owner, responses.id FROM jobs"
         " CROSS JOIN responses ON responses.key = jobs.response"
@@ -86,14 +86,14 @@ def asked_cancels(connection: sqlite3.Connection, writer: str) -> list[tuple[str
 
 
 def has_orphans(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> bool:
-    """Say whether there are unfinished responses whose writer is gone."""
+    """Return whether there are unfinished responses whose writer has died."""
     return not all(is_alive(writer) for writer in _writers(connection))
 
 
 def claim_orphans(
     connection: sqlite3.Connection, writer: str, is_alive: Callable[[str], bool], limit: int
 ) -> list[Orphan]:
-    """Let this writer have the unfinished responses of those that are gone."""
+    """Make this the writer of unfinished responses whose writer has died."""
     gone = [name for name in _writers(connection) if not is_alive(name)]
     rows = connection.execute(_ORPHANS, (json.dumps(gone), limit)).fetchall()
     connection.executemany(
