@@ -99,7 +99,8 @@ async def _append(
     statement = _APPEND_AGAIN if is_again else _APPEND_ONCE
     found = await connection.fetch(statement, turns[0].writer, *columns(rows, 6))
     cancelled = {row["place"] - 1: row["is_cancelled"] for row in found}
-    lost = await explain_losses(connection, turns, cancelled)
+    names = [(t.owner, t.id) for t in turns]
+    lost = await explain_losses(connection, turns[0].writer, names, cancelled)
     return [lost[place] if place in lost else cancelled[place] for place in range(len(turns))]
 
 

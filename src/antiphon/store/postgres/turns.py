@@ -172,12 +172,12 @@ async def _begin(connection: Connection, turns: Sequence[Begun], _: bool) -> lis
 async def _finish(
     connection: Connection, turns: Sequence[Finished], is_again: bool
 ) -> list[Exception | None]:
-    names = columns([(t.owner, t.id) for t in turns], 2)
-    found = await connection.fetch(_HOLD, turns[0].writer, *names)
+    writer, names = turns[0].writer, [(t.owner, t.id) for t in turns]
+    found = await connection.fetch(_HOLD, writer, *columns(names, 2))
     held = {row["place"] - 1: row for row in found}
     results: list[Exception | None] = [None] * len(turns)
     bodies = [turn.body for turn in turns] if is_again else []
-    lost = await explain_losses(connection, turns, held, bodies)
+    lost = await explain_losses(connection, writer, names, held, bodies)
     for place, error in lost.items():
         results[place] = error
     unlocked = await _unlock(connection, turns, held)

@@ -8,8 +8,8 @@ begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Container, Sequence
+from typing import Any, Final
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch, Orphan
@@ -116,49 +116,33 @@ async def held_by(
     ]
 
 
-class Written(Protocol):
-    """A change of a turn, which its writer makes."""
-
-    @property
-    def writer(self) -> str:
-        """The name of the node."""
-        ...
-
-    @property
-    def owner(self) -> str:
-        """The owner of the turn."""
-        ...
-
-    @property
-    def id(self) -> str:
-        """The id of the response."""
-        ...
-
-
 async def explain_losses(
     connection: Connection,
-    turns: Sequence[Written],
-    held: dict[int, Any],
+    writer: str,
+    names: Sequence[tuple[str, str]],
+    held: Container[int],
     bodies: Sequence[bytes] = (),
 ) -> dict[int, TurnLost]:
     """Return why turns are not held, by their places; raise LeaseLapsed if that is why.
 
+    The turns are given by owner and id, and `held` has the places of those that are held.
     `bodies` are the final states that an earlier attempt may have stored: a turn that has
     ended with its own is not lost.
     """
-    if len(held) == len(turns):
+    missing = [place for place in range(len(names)) if place not in held]
+    if not missing:
         return {}
-    if not await connection.fetchval(f"SELECT {LEASE}", turns[0].writer):
+    if not await connection.fetchval(f"SELECT {LEASE}", writer):
         raise LeaseLapsed
-    missing = [place for place in range(len(turns)) if place not in held]
-    names = columns([(turns[place].owner, turns[place].id) for place in missing], 2)
-    states = {missing[row["place"] - 1]: row for row in await connection.fetch(_STATES, *names)}
+    found = await connection.fetch(_STATES, *columns([names[place] for place in missing], 2))
+    states = {missing[row["place"] - 1]: row for row in found}
     lost: dict[int, TurnLost] = {}
     for place in missing:
-        turn, state = turns[place], states.get(place)
+        state = states.get(place)
         if bodies and state and state["body"] == bodies[place]:
             continue
-        lost[place] = TurnLost(f"response {turn.id!r} {_obstacle(state)}; nothing was stored")
+        obstacle = _obstacle(state)
+        lost[place] = TurnLost(f"response {names[place][1]!r} {obstacle}; nothing was stored")
     return lost
 
 
