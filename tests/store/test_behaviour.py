@@ -1,4 +1,4 @@
-"""One behaviour of turns and keys, whatever the store: the same tests run against each."""
+"""Turns and keys behave the same in every store: the same tests run against each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One behaviour of claims, notices and secrets, whatever the store."""
+"""Claims, notices and secrets behave the same in every store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One behaviour of conversations, whatever the store."""
+"""Conversations behave the same in every store."""
 
 from __future__ import annotations
 
@@ -563,5 +563,8 @@ async def test_a_page_that_is_not_admitted_is_refused_and_the_store_goes_on(
     found = await page(admit=asked.append)
     assert found is not None
     assert ids(found.items) == ["i2" if is_descending else "i3"]
-    assert [size.items for size in asked] in ([1], [2])  # with the one that says that there is more
+    assert [size.items for size in asked] in (
+        [1],
+        [2],
+    )  # with the one that shows that there are more
     assert asked[0].bytes >= len(encode_item(found.items[0]))

@@ -1,4 +1,4 @@
-"""Entries are stored if and only if the end of their turn is, whatever the store.
+"""Entries are stored if and only if the end of their turn is, in every store.
 
 The kind of the tests adds to a sum: a second write, or a write without an end, changes it.
 """

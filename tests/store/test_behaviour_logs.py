@@ -1,4 +1,4 @@
-"""One behaviour of logs and their writers, whatever the store."""
+"""Logs and their writers behave the same in every store."""
 
 from __future__ import annotations
 
@@ -453,7 +453,7 @@ async def test_a_closed_store_keeps_no_log(store: Store) -> None:
         await store.read_log(OWNER, "r1")
 
 
-# A beginning of which nobody has heard
+# A beginning that was never shown to a client
 
 
 async def test_a_beginning_is_undone_as_if_it_had_never_been(store: Store) -> None:

@@ -47,7 +47,7 @@ async def fill(store: Store) -> None:
         await store.add_key(key(name, name="Zoë", expires_at=2**40))
     for number in range(MANY):
         await store.begin("bob", opened(f"m{number}"), [message(f"m{number}")])
-    # Left unfinished: the log, the job and the wish stay, and a lock on a conversation.
+    # Left unfinished: the log, the job, the request to cancel and a lock stay.
     await store.begin(OWNER, opened("r4"), [], batch=Batch(0, 0, b"x"), request=b"{}")
     await store.append(OWNER, "r4", Batch(1, 3, b"y"), status="in_progress")
     await store.ask_cancel(OWNER, "r4")

@@ -1,4 +1,4 @@
-"""Store URLs: which store they name, and what is said about the others."""
+"""Store URLs: which store they name, and the messages about invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A promise is answered once, and whoever asked is told at once."""
+"""A promise is answered once, and its callbacks run at once."""
 
 from __future__ import annotations
 

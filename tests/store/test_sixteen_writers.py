@@ -161,7 +161,7 @@ class Writer:
         return True
 
     async def share(self) -> bool:
-        """Say two things in the conversation of all, by hand or as a turn of a moment."""
+        """Add two items to the shared conversation, by hand or as a short turn."""
         items, name = [self.mint() for _ in range(2)], self.mint()
         talks = self.store.conversations
         try:

@@ -1,4 +1,4 @@
-"""Stores do what dicts of lists would do, whatever the order of calls.
+"""Stores do what dicts of lists would do, in any order of calls.
 
 Each question goes to the memory store, to one that is kept and to a model; the three agree.
 Between two calls the kept one may be closed and opened again: it is all there is.

@@ -1,4 +1,4 @@
-"""Waiters: woken from any thread, never for ever, and no more than there may be."""
+"""Waiters: woken from any thread, bounded in time and number."""
 
 from __future__ import annotations
 

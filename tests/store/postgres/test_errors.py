@@ -1,4 +1,4 @@
-"""What is said about PostgreSQL's errors: what to do, and nothing that is secret."""
+"""Messages about PostgreSQL's errors: what to do, and nothing secret."""
 
 from __future__ import annotations
 

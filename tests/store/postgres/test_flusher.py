@@ -1,4 +1,4 @@
-"""Group commit on PostgreSQL: who shares a transaction, and who is not harmed by whom."""
+"""Group commit on PostgreSQL: which changes share a transaction, and which failures stay apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.postgres import fresh_database
 
 
 class Recorder:
-    """A kind that remembers its groups, can be held up, and fails as it is told."""
+    """A kind that remembers its groups, can be delayed, and fails on request."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []

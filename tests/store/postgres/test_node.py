@@ -109,7 +109,7 @@ async def test_a_node_whose_lease_has_run_out_is_not_steady(node: Node, clock: C
 
 
 async def test_turns_of_a_node_that_was_killed_are_claimed_by_a_fresh_one_in_time(url: str) -> None:
-    """Not at once: all leases run out when the database is away, and nobody is dead."""
+    """Not at once: all leases expire when the database is unreachable, yet no node died."""
     store = PostgresStore(url)
     await store.ping()
     await tell(

@@ -51,7 +51,7 @@ async def tell(url: str, statement: str) -> None:
 
 
 async def end_lease(url: str) -> None:
-    """Let every lease run out, as if nobody had renewed it for long."""
+    """Let every lease expire, as if no node had renewed it for long."""
     await tell(url, "UPDATE nodes SET lease_until = clock_timestamp() - interval '1 second'")
 
 
@@ -166,7 +166,7 @@ async def test_a_lock_of_a_node_that_is_gone_is_stale_unless_its_turn_is_left(
     assert ids(await other.conversations.lock(OWNER, "c2", "r9")) == ["said"]
 
 
-# What others hear
+# What other nodes are notified of
 
 
 async def test_another_node_hears_of_an_event_at_once(
@@ -233,7 +233,7 @@ async def test_a_deleted_turn_is_lost_to_its_writer_elsewhere(
 async def test_a_batch_that_cannot_be_stored_takes_no_other_with_it(store: PostgresStore) -> None:
     for number in range(20):
         await store.begin(OWNER, opened(f"r{number}"), [], batch=FIRST)
-    # Number 7 says again what it has said already.
+    # Number 7 repeats its first batch.
     batches = [Batch(0 if number == 7 else 1, 1, b"b") for number in range(20)]
     results = await asyncio.gather(
         *(store.append(OWNER, f"r{n}", batch) for n, batch in enumerate(batches)),
@@ -268,7 +268,7 @@ async def test_a_big_log_is_compressed_and_read_back(store: PostgresStore) -> No
     assert log.batches == [Batch(1, 1, body)]
 
 
-# What is gone, and what does not work
+# Deleted data, and faults
 
 
 async def test_deleted_text_is_in_no_row(url: str, store: PostgresStore) -> None:
@@ -366,7 +366,7 @@ async def proxy(url: str) -> AsyncIterator[CommitProxy]:
 
 @pytest.fixture
 async def far(proxy: CommitProxy) -> AsyncIterator[PostgresStore]:
-    """A store that loses its connection after a commit, when the proxy is told so."""
+    """A store that loses its connection after a commit, when the test asks the proxy for it."""
     made = PostgresStore(proxy.url)
     yield made
     await made.close()
@@ -375,7 +375,7 @@ async def far(proxy: CommitProxy) -> AsyncIterator[PostgresStore]:
 async def test_a_commit_without_an_answer_is_settled_by_looking(
     far: PostgresStore, proxy: CommitProxy
 ) -> None:
-    """The end was stored, and the connection went away before it was said."""
+    """The end was stored, and the connection was lost before the answer."""
     await far.begin(OWNER, opened("r1"), [], batch=FIRST)
     proxy.lose_next_answer()
     await ended(far, "r1")

@@ -1,4 +1,4 @@
-"""Erasing: zeros into the gaps of pages and nowhere else, and only when nobody is at it."""
+"""Erasing: zeros into the gaps of pages and nowhere else, only while no other process writes."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ INSERT INTO keys VALUES ('k1', 'alice', x'00ff', 1, NULL, NULL, 'laptop');
 
 
 async def test_a_file_of_version_1_loses_nothing(tmp_path: Path) -> None:
-    """As that version wrote it, whatever becomes of our statements."""
+    """As that version wrote it, independent of our present statements."""
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(VERSION_1)

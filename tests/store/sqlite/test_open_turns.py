@@ -47,7 +47,7 @@ def begin(connection: sqlite3.Connection, name: str, writer: str = ME, body: byt
 def add(
     connection: sqlite3.Connection, *names: str, number: int = 1, writer: str = ME
 ) -> list[str]:
-    """Append a batch to each; say what was answered."""
+    """Append a batch to each; return the answers."""
     appends = [
         Append(OWNER, name, writer, Batch(number, number, b"%d" % number), None) for name in names
     ]

@@ -55,7 +55,7 @@ def turn_of(path: Path) -> Iterator[WriteQueue]:
 
 
 def wait_for_waiter(path: Path) -> None:
-    """Return when somebody is the next one in the queue."""
+    """Return when a writer is the next one in the queue."""
     deadline = time.monotonic() + LONG
     while time.monotonic() < deadline:
         with path.with_name(f"{path.name}-next").open("rb") as file:
@@ -64,7 +64,7 @@ def wait_for_waiter(path: Path) -> None:
             except BlockingIOError:
                 return
         time.sleep(0.001)
-    raise AssertionError("nobody waits for a turn")
+    raise AssertionError("no writer waits for its turn")
 
 
 def test_a_writer_that_comes_back_does_not_overtake_the_one_that_waits(

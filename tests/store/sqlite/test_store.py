@@ -1,4 +1,4 @@
-"""The SQLite store: durable, shared, and honest when the disk or a lock says no."""
+"""The SQLite store: durable, shared, and truthful when the disk or a lock fails."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ async def test_a_turn_whose_begin_was_lost_cannot_be_finished(path: Path) -> Non
 async def test_a_full_disk_acknowledges_nothing_and_recovers(path: Path) -> None:
     async with open_at(path, max_bytes=200_000) as store:
         await run_turn(store, "r1")
-        # Nobody waits for the beginning of a turn: its end tells that it did not fit.
+        # No caller waits for the beginning of a turn: its end reports that it did not fit.
         with pytest.raises(StoreUnavailable, match="no room left"):
             for number in range(100):
                 await run_turn(store, f"big{number}", metadata={"fill": "x" * 10_000})
@@ -380,7 +380,7 @@ async def is_found_in_files(directory: Path, text: str) -> bool:
 
 
 async def tell_secret(store: SqliteStore, name: str, *, is_logged: bool = True) -> None:
-    """Store a turn that says SECRET everywhere."""
+    """Store a turn that contains SECRET everywhere."""
     secret = "SECRET" * 1_000
     batch = Batch(0, 0, secret.encode()) if is_logged else None
     begun = opened(name, metadata={"a": "SECRET"}, status="queued")

@@ -376,7 +376,7 @@ async def test_loops_that_went_away_are_forgotten(writer: Writer) -> None:
 
 
 class Erasing:
-    """An eraser that does as it is told, and as it was last told from then on."""
+    """An eraser that returns the given results, and repeats the last one."""
 
     def __init__(self, *answers: Progress | Exception) -> None:
         self.answers = list(answers)
@@ -386,7 +386,7 @@ class Erasing:
         self.has_looked = threading.Event()
 
     def is_due(self, connection: sqlite3.Connection) -> bool:
-        """Say what is `left`, False at the end of that."""
+        """Return the next value of `left`, False at its end."""
         assert not connection.in_transaction
         answer = self.left.pop(0) if self.left else False
         self.has_looked.set()
@@ -543,7 +543,7 @@ async def test_a_removal_does_not_wait_for_the_next_attempt_of_an_idle_thread(
     erasing = Erasing(Progress.BLOCKED)
     writer = Writer(connect, 60.0, erasing)
     assert await asyncio.to_thread(erasing.has_looked.wait, 10)
-    # As after many attempts to erase what somebody else left.
+    # As after many attempts to erase what another process left.
     monkeypatch.setattr(writer, "_is_erasing", True)
     monkeypatch.setattr(writer, "_pause", 600.0)
     monkeypatch.setattr(writer, "_next_step", time.monotonic() + 600.0)
@@ -593,7 +593,7 @@ async def test_a_thread_that_waits_keeps_nothing_of_what_it_has_done(
     assert await worker.call(work, 0) == "done"
     del work
     async with asyncio.timeout(30):
-        while left() is not None:  # noqa: ASYNC110 # nothing tells when the thread waits again
+        while left() is not None:  # noqa: ASYNC110 # no event shows when the thread waits again
             await asyncio.sleep(0.001)
     await worker.close()
 
@@ -611,7 +611,7 @@ async def test_a_job_that_failed_is_freed_with_its_error(writer: Writer) -> None
             await writer.call(work, 0)
         del work
         async with asyncio.timeout(30):
-            while left() is not None:  # noqa: ASYNC110 # nothing tells when the thread waits again
+            while left() is not None:  # noqa: ASYNC110 # no event shows when the thread waits again
                 await asyncio.sleep(0.001)
     finally:
         gc.enable()
