@@ -359,8 +359,7 @@ class ResponseBuilder:
     def _tell_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
         out, prose, text = self._out, self._prose.open, delta.text
-        part = prose.part if prose is not None else None
-        if prose is None or part is None or part.kind != "output_text" or not text:
+        if not text or prose is None or (part := prose.part) is None or part.kind != "output_text":
             self._tell_prose(delta)
             return
         part.growing.add(text)
