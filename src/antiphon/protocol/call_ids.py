@@ -55,7 +55,7 @@ class CallIds:
 
 
 def taken_in(items: Sequence[Item]) -> Callable[[str], bool]:
-    """Return a function that tells whether these items use an id. They are read when it is asked.
+    """Return a function that returns whether these items use an id. They are read when it is asked.
 
     Most turns make no call, and a history may be long.
     """

@@ -1,6 +1,6 @@
 """Events and responses to JSON and back, in both dialects.
 
-The machines know one language. What differs on the wire is written down here:
+The machines know one form. What differs on the wire is written down here:
 
     | what                    | openai (default)                | open-responses             |
     |-------------------------|---------------------------------|----------------------------|
@@ -20,12 +20,12 @@ is kept in `extra`, written back as it came, and has its default. What carries t
 has no default, so only this is fatal: a body that is no JSON object, a whole answer that has
 neither an id nor output, output that is no list, a lifecycle event without a response, an item
 that is no object, a delta or a final text that is no string, an event without a type that is no
-error. Entries of output that are no objects say nothing and are dropped.
+error. Entries of output that are no objects are dropped.
 
 A whole answer that leaves out its status has the one that the rest of it shows: an error means
 failed, incomplete_details incomplete, output or usage completed.
 
-Whoever judges a server must not forgive it: read strictly, every odd field is fatal.
+A check of a server must not forgive it: read strictly, every odd field is fatal.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> byte
 
 
 def _are_alike(events: Sequence[Event]) -> bool:
-    """Say whether these are events of one class, with nothing extra."""
+    """Return whether these are events of one class, with nothing extra."""
     cls, unset = type(events[0]), msgspec.UNSET
     return not [one for one in events if type(one) is not cls or one.extra is not unset]  # type: ignore[union-attr] # known ones
 
@@ -206,7 +206,7 @@ def _is_plain(response: Response) -> bool:
 
 
 def decode_response(data: bytes) -> Response:
-    """Read a response, whatever server wrote it. Raise BrokenStream if it is none."""
+    """Read a response of any server. Raise BrokenStream if it is not a response."""
     body = _json_object(data)
     if not _is_response(body):
         raise BrokenStream("response: it has neither an id nor output", code="invalid_event")
@@ -236,7 +236,7 @@ def decode_event_strictly(data: bytes | str) -> Event:
 
 
 def decode_events(lines: bytes, events: list[Event]) -> bool:
-    """Add the events of whole SSE events to `events`; say whether `[DONE]` came after them.
+    """Add the events of whole SSE events to `events`; return whether `[DONE]` came after them.
 
     `lines` are what `SseDecoder.feed_lines` returns. Raise BrokenStream at the first that is
     no event; `events` keeps those before it. Most of a stream is the same event again and
@@ -259,7 +259,7 @@ def _decode_run(lines: bytes) -> list[KnownEvent] | None:
     if not head.startswith(b"event: ") or not head.endswith(_DATA):
         return None
     try:
-        # Whatever else stands between two data, be it a comment, is no JSON.
+        # Anything else between two data lines, such as a comment, is not JSON.
         return list(map(_decode_known, lines[len(head) :].split(b"\n\n" + head)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
@@ -343,7 +343,7 @@ def _functions(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
 
 
 def _is_bare_error(fields: dict[str, Any]) -> bool:
-    """Say whether this is an error without an event around it, as many servers send them."""
+    """Return whether this is an error without an event around it, as many servers send them."""
     if fields.get("object") == "error":
         return True
     error = fields.get("error")
@@ -351,7 +351,7 @@ def _is_bare_error(fields: dict[str, Any]) -> bool:
 
 
 def _flat_error(fields: dict[str, Any]) -> dict[str, Any]:
-    """Bring an error to the flat form, whatever form it came in."""
+    """Return an error of any form in the flat form."""
     nested = fields.get("error")
     if isinstance(nested, str):
         nested = {"message": nested}
@@ -385,7 +385,7 @@ def _is_response(body: dict[str, Any]) -> bool:
 
 
 def _status_shown(response: Response) -> Status:
-    """Return the status of a whole answer that does not tell it."""
+    """Return the status of a whole answer that has none."""
     if response.error is not None:
         return "failed"
     if response.incomplete_details is not None:

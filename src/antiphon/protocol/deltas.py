@@ -1,8 +1,8 @@
-"""What a backend can say happened: the one language between model and builder.
+"""What a backend can report: the one language between model and builder.
 
-A delta says what happened, never how it is written down: no ids, no indexes, no done-events.
-Those are born in the builder. A new delta needs one backend that says it and one item of the
-specification it becomes.
+A delta describes what happened, never how it is written down: no ids, no indexes, no done-events.
+The builder makes those. A new delta needs one backend that reports it and one item of the
+specification that it becomes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TextGrew(msgspec.Struct, frozen=True, gc=False):
 
 
 class RefusalGrew(msgspec.Struct, frozen=True, gc=False):
-    """The model declines, and says so in these words."""
+    """The model declines with these words."""
 
     text: str
 
@@ -79,8 +79,8 @@ class AnnotationAdded(msgspec.Struct, frozen=True):
 class CallOpened(msgspec.Struct, frozen=True, gc=False):
     """A tool call began. `key` is how this backend names it until it is closed.
 
-    Backends that know only functions say the name by which the model knows the tool; whoever
-    knows better puts the caller's own name there, and keeps the model's as `alias`.
+    Backends that know only functions give the name by which the model knows the tool. The lifter
+    puts the caller's own name there, and keeps the model's as `alias`.
     """
 
     key: int
@@ -99,7 +99,7 @@ class CallGrew(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallClosed(msgspec.Struct, frozen=True, gc=False):
-    """The backend says that a call is complete. Most never say it."""
+    """The backend reports that a call is complete. Most never do."""
 
     key: int
 
@@ -177,7 +177,7 @@ class TierUsed(msgspec.Struct, frozen=True, gc=False):
 class Degraded(msgspec.Struct, frozen=True, gc=False):
     """Something asked for that this backend cannot honour, as `field` or `field: reason`.
 
-    Said before anything is sent to the model, so that a strict request is refused instead.
+    Reported before anything is sent to the model, so that a strict request is refused instead.
     """
 
     what: str
@@ -193,7 +193,7 @@ class Reported(msgspec.Struct, frozen=True, gc=False):
 
 
 class Repaired(msgspec.Struct, frozen=True, gc=False):
-    """The model was told what was wrong with its output, and what it sent then is right."""
+    """The model was asked to repair its output, and what it sent then is right."""
 
     what: str
 

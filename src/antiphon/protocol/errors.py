@@ -1,4 +1,4 @@
-"""What can go wrong, said once.
+"""What can go wrong.
 
 Errors are raised low and translated once, at the edge (`server/errors.py`).
 
@@ -246,7 +246,7 @@ class ContextOverflow(BackendError):
 
 
 class BrokenStream(PeerFault):
-    """A stream of events that cannot be read further; `code` says why."""
+    """A stream of events that cannot be read further; `code` is the reason."""
 
     def __init__(self, message: str, *, code: str = "stream_broken") -> None:
         super().__init__(message)
@@ -302,12 +302,12 @@ class QueueFull(Overloaded):
 
 
 def no_response(response_id: str) -> NotFound:
-    """Return what says that there is no such response for this owner."""
+    """Return the error for a response that this owner does not have."""
     return NotFound(f"Response with id '{response_id}' not found.", code="response_not_found")
 
 
 def no_conversation(conversation_id: str, param: str | None = None) -> NotFound:
-    """Return what says that there is no such conversation for this owner."""
+    """Return the error for a conversation that this owner does not have."""
     return NotFound(
         f"Conversation with id '{conversation_id}' not found.",
         code="conversation_not_found",

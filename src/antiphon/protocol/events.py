@@ -1,8 +1,8 @@
-"""Events: everything that may be said while a response comes into being.
+"""Events: everything that a stream reports while a response is made.
 
-One class for each event type, in the order in which a stream tells them. Raw reasoning has
+One class for each event type, in the order in which a stream has them. Raw reasoning has
 two names on the wire (`reasoning_text` at OpenAI, `reasoning` in Open Responses); here it has
-the first, and the codec speaks the other. An event of a type that has no class is an
+the first, and the codec writes the other. An event of a type that has no class is an
 `UnknownEvent` and keeps its fields.
 """
 
@@ -116,7 +116,7 @@ class ResponseFailed(_Lifecycle, frozen=True, tag="response.failed"):
 
 
 class ResponseIncomplete(_Lifecycle, frozen=True, tag="response.incomplete"):
-    """The end: the model was stopped early; the response says why."""
+    """The end: the model was stopped early; the response has the reason."""
 
 
 class _ItemEvent(_Event, frozen=True):
@@ -402,7 +402,7 @@ LifecycleEvent = (
     | ResponseFailed
     | ResponseIncomplete
 )
-"""Tells the whole response as it is at that moment."""
+"""Has the whole response as it is at that moment."""
 
 StageEvent = (
     WebSearchInProgress
@@ -470,7 +470,7 @@ def event_type(event: Event) -> str:
 
 
 def is_terminal(event: Event) -> bool:
-    """Say whether this event ends its stream."""
+    """Return whether this event ends its stream."""
     return isinstance(event, TerminalEvent)
 
 

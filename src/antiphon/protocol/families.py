@@ -1,7 +1,7 @@
 """The families of tools whose calls the caller runs: what each is called on the wire.
 
 A family is a kind of tool with an item type for its calls and one for their outputs. What
-becomes of a call's arguments is said here too, as data and two small functions, because all
+becomes of a call's arguments is here too, as data and two small functions, because all
 who read or write calls need it: the builder, the chat side, the history.
 """
 
@@ -34,9 +34,9 @@ Kind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "too
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One kind of tool. `payload` is the field of a call that says what is asked.
+    """One kind of tool. `payload` is the field of a call with what is asked.
 
-    `empty` is that field of a call of which nothing is known yet.
+    `empty` is that field of a call before anything of it is known.
     """
 
     kind: Kind
@@ -74,29 +74,29 @@ FAMILIES: Final[dict[Kind, Family]] = {
     )
 }
 WHOLE: Final = frozenset(kind for kind, family in FAMILIES.items() if family.empty != "")
-"""Kinds whose calls hold an object: they are told whole, never piece by piece."""
+"""Kinds whose calls hold an object: they are emitted whole, never piece by piece."""
 
 _BY_CALL: Final = {family.call: family for family in FAMILIES.values()}
 _BY_OUTPUT: Final = {family.output: family for family in FAMILIES.values()}
 
 
 def call_family(item: Item) -> Family | None:
-    """Return the family of which this item is a call, if it is one."""
+    """Return the family if this item is a call."""
     return _BY_CALL.get(item_type(item))
 
 
 def output_family(item: Item) -> Family | None:
-    """Return the family of which this item is the output of a call, if it is one."""
+    """Return the family if this item is the output of a call."""
     return _BY_OUTPUT.get(item_type(item))
 
 
 def is_call(item: Item) -> bool:
-    """Say whether the item is a call that the caller runs."""
+    """Return whether the item is a call that the caller runs."""
     return item_type(item) in _BY_CALL
 
 
 def is_output(item: Item) -> bool:
-    """Say whether the item is what came of a call that the caller ran."""
+    """Return whether the item is the output of a call that the caller ran."""
     return item_type(item) in _BY_OUTPUT
 
 
@@ -116,7 +116,7 @@ def answers(item: Item) -> str | None:
 def call_item(
     kind: Kind, *, id: str, call_id: str, name: str, namespace: str | None, status: str
 ) -> Item:
-    """Return a call of which nothing is known yet, a fresh item."""
+    """Return a call before anything of it is known, a new item."""
     family = FAMILIES[kind]
     item: Item = {"id": id, "type": family.call, "status": status, "call_id": call_id}
     if kind in ("function", "custom"):
@@ -129,7 +129,7 @@ def call_item(
 
 
 def opening_of(kind: Kind, payload: str | Mapping[str, Any]) -> Any:  # Any: as `payload` is
-    """Return what a call says when it opens, of what it will say when it is done.
+    """Return the payload of a call when it opens, from the one when it is done.
 
     A patch names its file at once; clients begin to show it then.
     """
@@ -140,7 +140,7 @@ def opening_of(kind: Kind, payload: str | Mapping[str, Any]) -> Any:  # Any: as 
 
 
 def payload_of(kind: Kind, arguments: str) -> dict[str, Any] | None:
-    """Return the object that a call of a kind in `WHOLE` holds, or None if this is none."""
+    """Return the object that a call of a kind in `WHOLE` holds, or None if this is not one."""
     try:
         value = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
@@ -187,5 +187,5 @@ def arguments_of(kind: Kind, payload: Mapping[str, Any]) -> str:
 
 
 def _says(name: str, value: object) -> bool:
-    """Say whether a field of an action is more than what it would be if it were left out."""
+    """Return whether a field of an action is more than what it would be if it were left out."""
     return value is not None and name != "type" and not (name == "env" and not value)

@@ -31,7 +31,7 @@ _MAX_ID: Final = 64
 
 
 def is_hosted(item: Item) -> bool:
-    """Return whether the item tells of a call that a server ran, or wants to run."""
+    """Return whether the item is a call that a server ran, or wants to run."""
     return item_type(item) in _LOWER
 
 
@@ -181,7 +181,7 @@ _LOWER: Final[dict[str, Callable[[Item, Alias], Item]]] = {
 
 
 def _id(item: Item, field: str) -> str:
-    """Return the id of the call. One without an id goes by its type; ids are told apart later."""
+    """Return the id of the call. One without an id has that of its type until later."""
     return _text(item, field)[:_MAX_ID] or item_type(item)
 
 

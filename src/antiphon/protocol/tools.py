@@ -47,7 +47,7 @@ class ToolPolicy(msgspec.Struct, frozen=True):
     allowed: frozenset[str] | None = None
 
     def allows(self, alias: str) -> bool:
-        """Say whether a call to this tool may be handed on."""
+        """Return whether a call to this tool may be handed on."""
         return self.mode != "none" and (self.allowed is None or alias in self.allowed)
 
 

@@ -45,7 +45,7 @@ def unwrap_arguments(text: str) -> str:
 
 
 def is_object(text: str) -> bool:
-    """Say whether this is a JSON object, which is all that arguments may be."""
+    """Return whether this is a JSON object, which is all that arguments may be."""
     return isinstance(_decode(text), dict)
 
 

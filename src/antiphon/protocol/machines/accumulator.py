@@ -1,33 +1,33 @@
-"""Events to a response, whatever state the stream is in.
+"""Events to a response, also if the stream is damaged.
 
 Damage is repaired by these rules, and each repair is noted in `deviations`:
 
-- The more final word wins: terminal response over item done, item done over part done, part
-  done over text done, text done over deltas. But a word that is empty never wins over one
-  that is not. What only the weaker word holds is kept.
+- The more final value wins: terminal response over item done, item done over part done, part
+  done over text done, text done over deltas. But an empty value never wins over one that is
+  not. What only the weaker value holds is kept.
 - An item is found by its id; an event with a foreign id by its output_index, if only one item
   of its kind was opened there; one without an id, or at the index of another kind, by the
-  latest open item of its own kind. What is found nowhere opens an item that nobody announced.
+  latest open item of its own kind. What is found nowhere opens an item that was not announced.
   So neither a missing `added` nor a missing `created` loses anything.
-- Of several items under one id, the output_index tells which. What neither tells is guessed,
+- Of several items under one id, the output_index decides. What neither decides is guessed,
   and a call whose arguments are a guess is marked as one until its item is done.
 - A call is also found by its call_id, under whatever id it comes again; its call_id may stand
-  in place of its id. Told anew with the same payload it is the same call and counts once;
+  in place of its id. Sent again with the same payload it is the same call and counts once;
   with another payload it is another call. So is one with a new call_id, unless it is done
   under the id or in the place of one whose arguments it repeats or ends.
 - Parts are found by their index and kind; one without an index is the latest of its kind.
   Indexes only sort: gaps and wrong starts do no harm, equal ones keep the order of arrival.
 - A delta that comes again under its old sequence number is not counted twice, as long as the
-  numbers count: they do once two have gone up, until one stands for something else. Neither
+  numbers count: they do after two have gone up, until one stands for something else. Neither
   is one for a text that is final already, nor an annotation at the place of another.
 - Items of the terminal response are matched with the streamed ones by id, call_id, a call's
-  payload, then type and order. A streamed item it lacks is kept if it was done or said
-  anything.
+  payload, then type and order. A streamed item it lacks is kept if it was done or had any
+  content.
 - An item that was never done ends as the response did. If the name and the status of the
   terminal event disagree, the worse of them counts. There is no event for a cancelled
   response: it ends as an incomplete one.
 - A stage of a hosted item is its status until it is done. One that was never done ends as its
-  last stage says, if that is the end of it, and is incomplete otherwise; but an image that was
+  last stage, if that is an end, and is incomplete otherwise; but an image that was
   never done has failed, because it was not received. A preview of an image is not kept.
 - Unknown items are kept as they are; unknown events and all after the end are passed over.
 
@@ -148,7 +148,7 @@ _SEVERITY: Final = {"completed": 0, "incomplete": 1, "failed": 2, "cancelled": 3
 
 
 class ResponseAccumulator:
-    """Collects the events of one response. `finish` returns it, or says that it broke off."""
+    """Collects the events of one response. `finish` returns it, or raises if it broke off."""
 
     def __init__(self) -> None:
         self.deviations: list[str] = []
@@ -206,7 +206,7 @@ class ResponseAccumulator:
         return msgspec.structs.replace(self._begun, output=output)
 
     def feed(self, event: Event) -> bool:
-        """Take the next event; say whether it counted. Never raises, whatever the event says.
+        """Take the next event; return whether it counted. Never raises, also for odd events.
 
         What does not count has changed nothing: a repetition, a delta for a text that is
         final, an unknown event, anything after the end.
@@ -269,7 +269,7 @@ class ResponseAccumulator:
         self._error = event
 
     def _id_of(self, response: Response) -> str:
-        """Return the id it goes on under; a server that leaves it out means the one it told."""
+        """Return the id of the response; a server that leaves it out means the one before."""
         told = self._begun.id if self._begun is not None else ""
         if told and response.id and told != response.id:
             self._deviate(f"response {told} goes on as {response.id}")
@@ -511,7 +511,7 @@ class ResponseAccumulator:
     # The end.
 
     def _settle(self, told: list[Item], status: str) -> list[tuple[Item, Draft | None]]:
-        """Return the output: what the terminal response tells, and what it forgot.
+        """Return the output: what the terminal response holds, and what it lacks.
 
         Each item comes with its draft, if it was streamed.
         """
@@ -595,11 +595,11 @@ class ResponseAccumulator:
         return len(pieces)
 
     def _is_repeat(self, event: Event) -> bool:
-        """Say whether this delta was counted before, under the same sequence number.
+        """Return whether this delta was counted before, under the same sequence number.
 
         The number alone proves nothing: some servers start again in mid-stream, or give
         every event the same one. So two numbers must have gone up first, and from the moment
-        that a number stands for two things, none tells of a repetition.
+        that a number stands for two things, none is proof of a repetition.
         """
         number, due = event.sequence_number, len(self._marks)
         delta = getattr(event, "delta", None)
@@ -631,22 +631,22 @@ def _channel_of_part(event: _PartEvent) -> Channel:
 
 
 def _is_told_in(draft: Draft, index: int, item: Item) -> bool:
-    """Say whether a done item with another id, and maybe no place, is the draft's item."""
+    """Return whether a done item with another id, and maybe no place, is the draft's item."""
     if draft.fits(item) and draft.is_begin_of(item):
         return index >= 0 or draft.has_said()
     return draft.has_said() and draft.is_same_call(item)
 
 
 def _is_renamed(draft: Draft, index: int, item: Item) -> bool:
-    """Say whether an item with the draft's id and another call_id is the draft's item."""
+    """Return whether an item with the draft's id and another call_id is the draft's item."""
     is_near = index == draft.index or (draft.has_said() and not draft.done)
     return is_near and draft.is_same_call(item)
 
 
 def _is_told_again(draft: Draft, index: int, item: Item, *, is_final: bool) -> bool:
-    """Say whether an item with the draft's call_id and another id is the draft's item.
+    """Return whether an item with the draft's call_id and another id is the draft's item.
 
-    An item that opens beside an announced one is another: its payload will tell what it is.
+    An item that opens beside an announced one is another: its payload decides what it is.
     """
     if not is_final:
         return not draft.added

@@ -1,6 +1,6 @@
-"""Deltas to events: the only place where events, ids, indexes and sequence numbers are born.
+"""Deltas to events: the only place where events, ids, indexes and sequence numbers are made.
 
-Invariants, whatever the deltas:
+Invariants, for any deltas:
 
 - sequence numbers count 0, 1, 2, … without a gap; the response's id never changes;
 - every item is added once and done once, under one id, at the next free output_index;
@@ -27,7 +27,7 @@ What opens and closes what:
 
 Hosted and foreign items count as calls in this table, and are whole when they are closed.
 
-Nothing here knows the time or rolls dice: `mint` makes ids, and the times come in.
+Nothing here uses a clock or randomness: `mint` makes ids, and times are passed in.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ResponseBuilder:
     owns it from here on. `seal` is given each reasoning item when it is done, with the native
     state that belongs to it, and returns its `encrypted_content`: "" for none. Without
     `has_error_event`, `response.failed` alone reports a failure, as it has to over a WebSocket.
-    `is_taken` tells whether the history uses a call id. `first` is the number of the first event.
+    `is_taken` returns whether the history uses a call id. `first` is the number of the first event.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class ResponseBuilder:
 
     @property
     def has_stopped(self) -> bool:
-        """Say whether the model stopped by itself."""
+        """Return whether the model stopped by itself."""
         return self._stop is not None
 
     @property
     def answer_text(self) -> str | None:
-        """The text of a finished answer, or None if it is none: cut off, refused or a call."""
+        """The text of a finished answer, or None if there is none: cut off, refused or a call."""
         parts = [
             part
             for item in self._out.output
@@ -185,7 +185,7 @@ class ResponseBuilder:
         return items
 
     def start(self, *, is_queued: bool = False) -> list[Event]:
-        """Return the events that begin every stream. One that is queued has yet to `go_on`.
+        """Return the events that begin every stream. A queued one has yet to `go_on`.
 
         They may be asked for again, as they are then, until there are others.
         """
@@ -197,7 +197,7 @@ class ResponseBuilder:
         return self._out.take()
 
     def go_on(self) -> list[Event]:
-        """Return the event that says that a queued response is queued no more."""
+        """Return the event of a queued response that begins to run."""
         self._out.announce(self._response, ResponseInProgress, _RUNNING)
         return self._out.take()
 
@@ -209,7 +209,7 @@ class ResponseBuilder:
     def feed_all(self, deltas: Iterable[Delta]) -> list[Event]:
         """Return the events that these deltas cause. If one is refused, those before it wait.
 
-        They come with the events of whatever is called next, which is how the stream ends.
+        They come with the events of the next call, which is how the stream ends.
         """
         for delta in deltas:
             _HANDLERS[type(delta)](self, delta)
@@ -235,14 +235,14 @@ class ResponseBuilder:
         return self._out.take()
 
     def close(self, status: ItemStatus | None = None) -> list[Event]:
-        """Close what is open. Without a status, the model's stop reason says how."""
+        """Close what is open. Without a status, the model's stop reason decides how."""
         if status is None:
             status = "incomplete" if self._stop in _WHY_INCOMPLETE else "completed"
         self._close_all(status)
         return self._out.take()
 
     def finish(self, at: int) -> list[Event]:
-        """Close what is open and end the response as the model's stop reason says."""
+        """Close what is open and end the response by the model's stop reason."""
         if self._stop is None:
             raise BackendError("the model broke off", code="upstream_closed")
         self._close_all("incomplete" if self._stop in _WHY_INCOMPLETE else "completed")
@@ -281,7 +281,7 @@ class ResponseBuilder:
     def cancel(self) -> list[Event]:
         """Close what is open and end the response as cancelled.
 
-        There is no event of that name: it is an incomplete response whose status says more.
+        There is no event of that name: it is an incomplete response with this status.
         `incomplete_details` stays null: clients know no reason for this end.
         """
         self._close_all("incomplete")
@@ -326,7 +326,7 @@ class ResponseBuilder:
         self._stop = delta.reason
 
     def note_estimate(self, usage: Usage) -> None:
-        """Take an estimate where no backend has counted, and say that it is one."""
+        """Take an estimate where no backend has counted, and mark it as one."""
         notes = self._response.antiphon or Notes()
         self._response.antiphon = msgspec.structs.replace(notes, usage="estimated")
         self._response.usage = usage
@@ -389,10 +389,10 @@ class ResponseBuilder:
         self._add_call(delta.key, delta, "")
 
     def _make_call(self, delta: CallMade) -> None:
-        """Tell a call from its opening to its end, at once if nothing before it is open."""
+        """Emit a call from its opening to its end, at once if nothing before it is open."""
         if delta.kind in WHOLE and payload_of(delta.kind, delta.said) is None:
             raise BackendError(
-                f"the model's call of {delta.name} is none", code="upstream_invalid_response"
+                f"the model's call of {delta.name} is invalid", code="upstream_invalid_response"
             )
         self._made += 1
         call = self._add_call(-self._made, delta, delta.said)
@@ -463,7 +463,7 @@ class ResponseBuilder:
             self._tell_held()
 
     def _end_whole_calls(self) -> bool:
-        """Close the open calls if all are whole; say whether none is open any more."""
+        """Close the open calls if all are whole; return whether all are closed."""
         if not all(call.check_whole() for call in self._open.values()):
             return False
         self._end_calls()
@@ -548,7 +548,7 @@ class ResponseBuilder:
             else:
                 self._tell_prose(delta)
 
-    # The end, and how events are born.
+    # The end.
 
     def _close_all(self, status: ItemStatus) -> None:
         """Close everything; at a cut, what is not whole or comes last is incomplete."""
@@ -556,7 +556,7 @@ class ResponseBuilder:
             self._require_closed()
         if self._held:
             # The model went on to prose: the cut, if it is one, is there, unless in a call too.
-            # But an item that was passed on cannot be made to say that it comes after a cut.
+            # But the status of an item that was passed on cannot be changed after a cut.
             may_cut = status == "incomplete" and not any(
                 isinstance(delta, ItemPassed) for delta in self._held
             )
@@ -579,7 +579,7 @@ class ResponseBuilder:
                 )
 
 
-# One table for all builders; to bind these methods anew would cost in every turn.
+# One table for all builders: binding these methods again would cost in every turn.
 _HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
     TextGrew: ResponseBuilder._tell_text,
     RefusalGrew: ResponseBuilder._tell_prose,

@@ -86,7 +86,7 @@ class EventWriter:
     def after_cut(self, status: ItemStatus) -> ItemStatus:
         """Return the status of the next item: incomplete items are always the last ones.
 
-        Hosted and foreign items say themselves how they ended, and cut nothing.
+        Hosted and foreign items have ends of their own, and cut nothing.
         """
         written = (item for item in reversed(self.output) if _is_written(item))
         last = next(written, None)

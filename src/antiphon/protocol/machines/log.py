@@ -1,7 +1,7 @@
 """Events to the bytes of a log, and back.
 
 Most events differ from the one before them in a few letters of text, and most of a response
-never changes. So a log says things once, in four kinds of record:
+never changes. So a log has everything once, in four kinds of record:
 
     | record   | of                       | holds                                             |
     |----------|--------------------------|---------------------------------------------------|
@@ -186,7 +186,7 @@ def pack_events(events: Sequence[Event], *, has_error_event: bool = True, at: in
 
 
 def split_events(events: Sequence[Event], size: int) -> list[list[Event]]:
-    """Return the events in pieces, none of which repeats much more text than `size` characters.
+    """Return the events in pieces that each repeat little more text than `size` characters.
 
     The last events of an answer repeat it, each of them. One event is never divided.
     """
@@ -285,7 +285,7 @@ def unpack_events(body: bytes, response: Response) -> list[Event]:
 
 
 def has_error_event(body: bytes) -> bool:
-    """Say whether a stream with this beginning reports a failure by an `error` event.
+    """Return whether a stream with this beginning reports a failure by an `error` event.
 
     Raise BrokenStream as `unpack_events` does.
     """

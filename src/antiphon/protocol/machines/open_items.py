@@ -1,6 +1,6 @@
-"""Items while they are being said: what the builder knows of each until it is done.
+"""Messages, reasoning and calls while they are open: what the builder knows of each.
 
-They hold what was said so far and turn it into JSON, a fresh object each time, so that no
+They hold the text so far and turn it into JSON, a new object each time, so that no
 event shares an item with a later one. When something opens, grows or closes is decided in the
 builder.
 """
@@ -59,7 +59,7 @@ class TextPieces:
 
 
 class OpenPart:
-    """A part that still grows: of which kind, at which index, with what so far."""
+    """A part that still grows: its kind, its index and its text so far."""
 
     def __init__(self, kind: str, index: int) -> None:
         self.kind = kind
@@ -94,7 +94,7 @@ class OpenProse:
         self.part: OpenPart | None = None
 
     def item(self, status: str) -> Item:
-        """Return the item as JSON: a fresh one, shared with nobody."""
+        """Return the item as JSON, a new object each time."""
         base: Item = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "message":
             base["role"] = "assistant"
@@ -128,9 +128,9 @@ class OpenCall:
         self.is_whole = False
 
     def item(self, status: str, said: str) -> Item:
-        """Return the item as JSON: a fresh one, shared with nobody.
+        """Return the item as JSON, a new object each time.
 
-        `said` is what its arguments or its input are.
+        `said` is the text of its arguments or its input.
         """
         item = call_item(
             self.kind,
@@ -143,7 +143,7 @@ class OpenCall:
         return item | {FAMILIES[self.kind].payload: self._payload(said)}
 
     def opening(self, said: str) -> Item:
-        """Return the item as it opens, if it will say all this."""
+        """Return the item as it opens, if this is its whole text."""
         payload = opening_of(self.kind, self._payload(said))
         return self.item("in_progress", said) | {FAMILIES[self.kind].payload: payload}
 
@@ -153,7 +153,7 @@ class OpenCall:
         return payload_of(self.kind, said) or copy_json(FAMILIES[self.kind].empty)
 
     def check_whole(self) -> bool:
-        """Say whether nothing more can come: the backend said so, or the JSON is complete.
+        """Return whether nothing more can come: the backend closed it, or the JSON is complete.
 
         A plain text may look like JSON and still go on.
         """

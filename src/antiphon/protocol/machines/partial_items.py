@@ -1,6 +1,6 @@
 """Items that come into being: what the accumulator knows of each, and how it is put together.
 
-A draft holds what was announced, what was streamed and what a done event said, apart, so that
+A draft holds what was announced, what was streamed and what a done event held, apart, so that
 each can be weighed against the others. Nothing here judges; it joins.
 """
 
@@ -53,7 +53,7 @@ class Channel(NamedTuple):
     place: str
 
 
-# The fields a known item can stream, and what it holds before anything was said.
+# The fields a known item can stream, and what it holds before anything was streamed.
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     "message": frozenset({"content"}),
     "reasoning": frozenset({"content", "summary"}),
@@ -105,11 +105,11 @@ class GrowingText:
 
     @property
     def is_final(self) -> bool:
-        """Say whether the final form is known."""
+        """Return whether the final form is known."""
         return self._final is not None
 
     def grow(self, piece: str) -> bool:
-        """Add a piece; say whether it was still wanted."""
+        """Add a piece; return whether it was still wanted."""
         if self._final is not None:
             return False
         self._pieces.append(piece)
@@ -120,9 +120,9 @@ class GrowingText:
         return True
 
     def close(self, final: str) -> bool:
-        """Set the final form; say whether it agrees with what was known, if anything was.
+        """Set the final form; return whether it agrees with what was known, if anything was.
 
-        An empty word says nothing: what was known stays, and may still grow.
+        An empty text adds nothing: what was known stays, and may still grow.
         """
         known = self.value
         self._final = final or self._final
@@ -130,7 +130,7 @@ class GrowingText:
 
 
 class PartDraft:
-    """A part as far as it was told."""
+    """A part as far as it was streamed."""
 
     def __init__(self, index: int, channel: Channel) -> None:
         self.index = index
@@ -157,7 +157,7 @@ class PartDraft:
 
 
 class Draft:
-    """An item as far as it was told: announced, streamed, done, or some of these."""
+    """An item as far as it was received: announced, streamed, done, or some of these."""
 
     def __init__(self, kind: str, index: int) -> None:
         self.kind = kind
@@ -168,28 +168,28 @@ class Draft:
         self.added: Item = {}
         self.done: Item = {}
         self.is_confirmed = False
-        """Whether a done event or the terminal response told it whole."""
+        """Whether a done event or the terminal response held it whole."""
         self.is_guessed = False
-        """Whether some of it may belong to another item: its events did not say."""
+        """Whether some of it may belong to another item: its events did not show that."""
         self.sealed: frozenset[str] = frozenset()
-        """The fields that can grow no more, because the done item holds them."""
+        """The fields that cannot grow, because the done item holds them."""
         self._texts: dict[str, GrowingText] = {}
         self._parts: dict[tuple[str, str, int], PartDraft] = {}
         self._latest: dict[tuple[str, str], int] = {}
         self._end: str | None = None
 
     def can_stream(self, field: str) -> bool:
-        """Say whether such an item has such a field; of unknown items we know nothing."""
+        """Return whether such an item has such a field; unknown items may have any."""
         return field in _FIELDS.get(self.kind, (field,))
 
     def fits(self, item: Item) -> bool:
-        """Say whether this may be the same item: same type, no other call_id."""
+        """Return whether this may be the same item: same type, no other call_id."""
         kind, call_id = string_of(item, "type"), string_of(item, "call_id")
         is_same_call = not call_id or not self.call_id or call_id == self.call_id
         return is_same_call and (kind or self.kind) == self.kind
 
     def is_same_call(self, item: Item) -> bool:
-        """Say whether the item may be this call under other ids: all that was said is in it."""
+        """Return whether the item may be this call under other ids: it has all that came."""
         if self.kind not in _CALLS or string_of(item, "type") != self.kind:
             return False
         known = self.item()
@@ -199,7 +199,7 @@ class Draft:
         return payload == other_payload or said_in_call(item).startswith(said_in_call(known))
 
     def is_begin_of(self, item: Item) -> bool:
-        """Say whether all that was streamed stands in the item too."""
+        """Return whether all that was streamed stands in the item too."""
         streamed = self.streamed()
         return all(
             substance(item.get(field)).startswith(substance(streamed.get(field)))
@@ -207,7 +207,7 @@ class Draft:
         )
 
     def has_said(self) -> bool:
-        """Say whether anything but the announcement has arrived."""
+        """Return whether anything but the announcement has arrived."""
         return any(text.value for text in self._texts.values()) or bool(self._parts)
 
     @property
@@ -216,7 +216,7 @@ class Draft:
         return len(self._parts)
 
     def is_final(self, field: str) -> bool:
-        """Say whether the final form of a field without parts was streamed, and is not empty."""
+        """Return whether the final form of a field without parts was streamed, and is not empty."""
         text = self._texts.get(field)
         return text is not None and text.is_final and bool(text.value)
 
@@ -242,7 +242,7 @@ class Draft:
         return self._latest.get((field, "text"), -1)
 
     def close(self, told: Item) -> None:
-        """Take the item as its done event tells it."""
+        """Take the item of its done event."""
         self.is_confirmed = True
         self.done = merge(self.done, told) if self.done else told
         self.sealed = frozenset(field for field in _GROWING if substance(self.done.get(field)))
@@ -280,7 +280,7 @@ class Draft:
         return item
 
     def streamed(self) -> Item:
-        """Return the item as announced and streamed, leaving out what its done event said."""
+        """Return the item as announced and streamed, without what its done event holds."""
         base: Item = {"type": self.kind} | _ZERO.get(self.kind, {}) | self.added
         item: Item = copy_json(base)
         for field, text in self._texts.items():
@@ -295,7 +295,7 @@ class Draft:
 
     def _family(self, channel: Channel) -> str:
         # Open Responses' own example puts output_text parts into reasoning: one family. But a
-        # thought inside a message is no part of what the message says.
+        # thought inside a message is no part of its text.
         if channel.part == "reasoning_text" and self.kind == "message":
             return "thought"
         return "refusal" if channel.part == "refusal" else "text"
@@ -326,7 +326,7 @@ def match_drafts(items: list[Item], drafts: list[Draft]) -> dict[int, Draft]:
     """Return which draft each item was: by call and id, by call, by id, by type and order.
 
     Some servers give a call a new id and a new call_id in the terminal response: what the id
-    does not tell, the payload does, and then how it begins.
+    does not decide, the payload does, and then how it begins.
     """
     partners: dict[int, Draft] = {}
     for key_of, may_be in _MATCHING:
@@ -368,9 +368,9 @@ _MATCHING: Final[tuple[tuple[_Key, Callable[[Draft, Item], bool]], ...]] = (
 
 
 def fold_calls(drafts: list[Draft]) -> list[Draft]:
-    """Return the drafts without those that tell a call again: same call_id, same payload.
+    """Return the drafts without those that repeat a call: same call_id, same payload.
 
-    A draft that has no payload yet tells nothing new either.
+    A draft that has no payload yet adds nothing either.
     """
     groups: dict[tuple[str, str], list[Draft]] = {}
     for draft in drafts:
@@ -396,7 +396,7 @@ def _repeats(group: list[Draft]) -> set[int]:
 
 
 def merge(told: Item, weaker: Item) -> Item:
-    """Return the item as told, with what it leaves out or leaves empty from the weaker word."""
+    """Return the item, with what it leaves out or leaves empty from the weaker one."""
     left_out = {
         field: weaker[field]
         for field in _KEPT
@@ -410,7 +410,7 @@ def _says_more(weaker: Item, told: Item, field: str) -> bool:
 
 
 def substance(value: object) -> str:
-    """Return what a field says: the string, or the text of its parts."""
+    """Return the text of a field: the string, or the text of its parts."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -465,7 +465,7 @@ def encode_json(value: Any) -> bytes:  # Any: JSON of open shape
 
 
 def read_json(text: str) -> Any:  # Any: JSON of open shape
-    """Return what JSON says. Raise ValueError if it is none, RecursionError if it is too deep."""
+    """Return the value of JSON. Raise ValueError if it is invalid, RecursionError if too deep."""
     try:
         return msgspec.json.decode(text)
     except ValueError:

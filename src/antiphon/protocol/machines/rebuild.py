@@ -1,13 +1,12 @@
-"""A builder in the state in which another one stopped, from the events that it told.
+"""A builder in the state in which another one stopped, from the events that it emitted.
 
-What a builder knows is in its events, but for what it held back. So a log that ends in the
-middle can be brought to a right end by another process: what is open is closed, and counting
-goes on. Events that are told together (a text and its part, arguments and their call, an item
-that was passed on) may have been torn apart; what the new builder says first is then the half
-that is missing. Items that were done stay as they are, sealed or not.
+What a builder knows is in its events, except what it held back. So another process can bring a
+log that ends in the middle to a correct end: it closes what is open, and counting goes on. Events
+that belong together (a text and its part, arguments and their call) may have been separated; the
+new builder then emits the missing half first. Items that were done stay as they are, sealed or not.
 
-Nothing is repaired: a log that the referee objects to, or that says more than a builder of
-this version can say, is a `BrokenStream`.
+Nothing is repaired: a log that the referee objects to, or that holds more than a builder of this
+version can emit, is a `BrokenStream`.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def rebuild(
     """Return a builder in the state after these events, which did not come to an end.
 
     `response` is the stored one. With no events at all it is a new builder, to be started.
-    Raise BrokenStream if a builder of this version cannot have told them.
+    Raise BrokenStream if a builder of this version cannot have emitted them.
     """
     begun = msgspec.structs.replace(response, output=[])
     builder = _Rebuilt(
@@ -103,7 +102,7 @@ def rebuild(
 
 
 class _Rebuilt(ResponseBuilder):
-    """A builder that remembers what another one told. The referee has seen it before."""
+    """A builder that takes over the events of another. The referee has checked them before."""
 
     def __init__(
         self,
@@ -142,15 +141,15 @@ class _Rebuilt(ResponseBuilder):
         }
 
     def recall(self, event: Event) -> None:
-        """Take an event that was told, and be where its teller was."""
+        """Take an event that was emitted, and be in the state after it."""
         take = self._recalls.get(type(event))
         if take is None:
-            raise _broken(f"{event_type(event)} cannot be gone on from")
+            raise _broken(f"{event_type(event)} cannot be continued")
         take(event)
         self._out.sequence += 1
 
     def mend(self, last: Event | None) -> None:
-        """Say what goes with the last event and is missing."""
+        """Emit what belongs to the last event and is missing."""
         match last:
             case ResponseCreated() if last.response.status == "queued":
                 self._out.announce(self._response, ResponseQueued, "queued")
@@ -172,7 +171,7 @@ class _Rebuilt(ResponseBuilder):
         return self._out.take()
 
     def cancel(self) -> list[Event]:
-        """End as cancelled, or as failed if that was told already."""
+        """End as cancelled, or as failed if that was announced already."""
         if self._told_failure is None:
             return super().cancel()
         return self.fail(self._told_failure)
@@ -180,8 +179,8 @@ class _Rebuilt(ResponseBuilder):
     def _mend_call(self, index: int, said: str) -> None:
         call = self._open.pop(index)
         assert isinstance(call, OpenCall)
-        # One that is done without arguments was cut off: a whole one would have had "{}". Of a
-        # plain text nobody can tell.
+        # One that is done without arguments was cut off: a whole one would have had "{}". A
+        # plain text does not show it.
         is_whole = call.kind == "function" and call.check_whole()
         status = self._out.after_cut("completed" if is_whole else "incomplete")
         self._out.end_item(call.index, call.item(status, said))
@@ -191,7 +190,7 @@ class _Rebuilt(ResponseBuilder):
             raise _broken("a part of an item that was passed on")
         return self._prose.open, self._prose.open.part
 
-    # What each event tells of the state.
+    # What each event changes in the state.
 
     def _recall_item(self, event: OutputItemAdded) -> None:
         index, item = self._out.next_index(), event.item
@@ -233,7 +232,7 @@ class _Rebuilt(ResponseBuilder):
     def _recall_part(self, event: _PartAdded) -> None:
         prose, kind = self._prose.open, event.part.get("type")
         if prose is None or kind not in _PART_KINDS:
-            raise _broken(f"a part of kind {kind!r} cannot be gone on from")
+            raise _broken(f"a part of kind {kind!r} cannot be continued")
         siblings = prose.summary if kind == "summary_text" else prose.content
         prose.part = OpenPart(str(kind), len(siblings))
         _compare(event.part, prose.part.part(""))
@@ -266,18 +265,18 @@ class _Rebuilt(ResponseBuilder):
 
 
 class _TornCall(OpenCall):
-    """A call that is told whole, of which only the opening was told: what it says is lost."""
+    """A call that is emitted whole, but only its opening was: its payload is lost."""
 
     def __init__(self, item_id: str, index: int, call_id: str, kind: Kind, told: Item) -> None:
         super().__init__(item_id, index, call_id, kind, kind)
         self._told = copy_json(told)
 
     def item(self, status: str, said: str) -> Item:
-        """Return what was told of it."""
+        """Return the item as it opened, with this status."""
         return {**copy_json(self._told), "status": status}
 
     def check_whole(self) -> bool:
-        """Say that it is not, so that it ends as incomplete and nobody runs it."""
+        """Return False, so that it ends as incomplete and no client runs it."""
         return False
 
 
@@ -286,10 +285,10 @@ def _skip(event: Event) -> None:
 
 
 def _compare(told: Item | Part, made: Item | Part) -> None:
-    """Make sure that what is gone on from is what was told, and not less."""
+    """Raise BrokenStream if the builder would go on from less than was emitted."""
     if told != made:
-        raise _broken(f"{told.get('type')} has fields that cannot be gone on from")
+        raise _broken(f"{told.get('type')} has fields that a builder cannot continue")
 
 
 def _broken(why: str) -> BrokenStream:
-    return BrokenStream(f"the log cannot be gone on from: {why}", code="log_broken")
+    return BrokenStream(f"the log cannot be continued: {why}", code="log_broken")

@@ -3,10 +3,10 @@
 `RULES` is the grammar in words; the tables below it are the grammar in data: which state
 event may follow which, what an item looks like when it opens, which event speaks in which
 part, and what may happen to a part when. The referee keeps going after a violation and takes
-the stream at its word from there, so that one mistake is one violation.
+the stream as it is from there, so that one mistake is one violation.
 
-It keeps copies, never the event's own objects: a producer that changes an item after it has
-told it is caught. It says nothing about fields that the rules do not name.
+It keeps copies, never the event's own objects: a producer that changes an item after it was
+emitted is caught. It does not check fields that the rules do not name.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ RULES: Final[dict[str, str]] = {
     "call_id": "Every call has a call_id of its own.",
     "item_open": "An event inside an item names one that is open, by its id and output_index.",
     "item_same": "An item is done under the id, type and call_id with which it was added.",
-    "item_end": "A done item is not in progress any more.",
-    "item_equal": "A done item holds exactly the parts, arguments or code that were told.",
+    "item_end": "A done item is not in progress.",
+    "item_equal": "A done item holds exactly the parts, arguments or code that were streamed.",
     "prose_alone": "A message or reasoning item is never open beside another item.",
     "close_order": "Items are done in the order of their indexes.",
     "part_index": "A new part's index is the number of parts before it in its item.",
@@ -98,7 +98,7 @@ RULES: Final[dict[str, str]] = {
     "part_open": "An event inside a part names one that has been added.",
     "part_kind": "A part is of a kind that its item has, and events are of the part's kind.",
     "part_order": "added, deltas, text done, part done, one part after the other, then item done.",
-    "part_equal": "A done part holds exactly the text and annotations that were told.",
+    "part_equal": "A done part holds exactly the text and annotations that were streamed.",
     "text_equal": "A done text is the concatenation of its deltas.",
     "hosted_order": "A hosted item has the stages of its type, and completes with the last.",
     "preview_index": "partial_image_index counts 0, 1, 2, … in each image.",
@@ -106,7 +106,7 @@ RULES: Final[dict[str, str]] = {
     "items_done": "Every item is done before the terminal event.",
     "incomplete_item": "Only the last items of an incomplete response, or any of a failed one.",
     "terminal_state": "Status, completed_at, error and incomplete_details fit the terminal event.",
-    "terminal_usage": "The terminal event tells the usage.",
+    "terminal_usage": "The terminal event has the usage.",
     "terminal_output": "The terminal response holds exactly the items that were done.",
     "terminal_once": "Nothing follows the terminal event.",
     "terminal_missing": "Every stream has a terminal event.",
@@ -176,7 +176,7 @@ _STAGES: Final[dict[str, dict[tuple[str, type[Any]], str]]] = {
         ("in_progress", McpListFailed): "failed",
     },
 }
-# The text of a hosted item, which is told while it is in progress.
+# The text of a hosted item, which is streamed while it is in progress.
 _HOSTED_TEXTS: Final = {"code_interpreter_call": "code", "mcp_call": "arguments"}
 # Items that the model itself writes. Hosted and foreign ones are incomplete on their own account.
 _WRITTEN: Final = frozenset(
@@ -272,7 +272,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class _Part:
-    """A part, or the text of a call, as it was told."""
+    """A part, or the text of a call, as it was streamed."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -491,12 +491,12 @@ class Referee:
             item.previews += 1
 
     def _check_hosted(self, item: _Item, told: Item) -> None:
-        """Check that the item ends as its last stage says.
+        """Check that the end of the item fits its last stage.
 
         One whose end was lost after that stage may be incomplete, or have an error.
         """
         if item.kind == "mcp_approval_request":
-            self._require(told == item.added, "item_equal", "the request is not what was told")
+            self._require(told == item.added, "item_equal", "the request is not what was streamed")
         if item.kind not in _STAGES:
             return
         if item.kind == "image_generation_call":
@@ -529,11 +529,11 @@ class Referee:
         for name in _LISTS.get(str(item.kind), ()):
             parts_told = [part.whole for part in item.lists[name] if part.state == "closed"]
             is_equal = (told.get(name) or []) == parts_told
-            self._require(is_equal, "item_equal", f"{name} is not what was told")
+            self._require(is_equal, "item_equal", f"{name} is not what was streamed")
         for name in _TEXTS:
             for part in item.lists.get(name, ()):
                 is_equal = part.state != "said" or told.get(name) == part.text
-                self._require(is_equal, "item_equal", f"{name} is not what was told")
+                self._require(is_equal, "item_equal", f"{name} is not what was streamed")
 
     # Parts.
 
@@ -622,7 +622,7 @@ class Referee:
         text = event.part.get("refusal" if part.kind == "refusal" else "text")
         is_equal = event.part.get("type") == part.kind and text == part.text
         has_notes = (event.part.get("annotations") or []) == part.notes
-        self._require(is_equal and has_notes, "part_equal", "the part is not what was told")
+        self._require(is_equal and has_notes, "part_equal", "the part is not what was streamed")
 
     # The end.
 
