@@ -1,4 +1,4 @@
-"""Logs, for any turn: packed and unpacked, told from the end, and gone on from any cut."""
+"""Logs, for any turn: packed and unpacked, told from the end, and continued from any cut."""
 
 from __future__ import annotations
 

@@ -198,8 +198,8 @@ LOG_BUGS: Final[dict[str, tuple[str, str]]] = {
         'McpArgumentsDelta: "arguments"',
     ),
     "fields of unknown events are lost": (
-        "_Unknown(event.type, event.fields)",
-        "_Unknown(event.type, {})",
+        "_UnknownRecord(event.type, event.fields)",
+        "_UnknownRecord(event.type, {})",
     ),
 }
 REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {

@@ -9,7 +9,7 @@ import pytest
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import read_request
 from antiphon.protocol.tool_list import ToolList
-from antiphon.protocol.tools import Choice, Meant, read_choice
+from antiphon.protocol.tools import Meant, ToolChoice, read_choice
 
 
 def test_explicit_nulls_mean_nothing_was_said() -> None:
@@ -244,18 +244,18 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
 @pytest.mark.parametrize(
     ("choice", "plain"),
     [
-        (None, Choice()),
-        ("none", Choice("none")),
-        ("required", Choice("required")),
-        ({"type": "function", "name": "f"}, Choice("required", (Meant("function", "f"),))),
+        (None, ToolChoice()),
+        ("none", ToolChoice("none")),
+        ("required", ToolChoice("required")),
+        ({"type": "function", "name": "f"}, ToolChoice("required", (Meant("function", "f"),))),
         (
             {"type": "custom", "name": "f", "namespace": "n"},
-            Choice("required", (Meant("custom", "f", "n"),)),
+            ToolChoice("required", (Meant("custom", "f", "n"),)),
         ),
-        ({"type": "web_search"}, Choice("required", (Meant("web_search"),))),
+        ({"type": "web_search"}, ToolChoice("required", (Meant("web_search"),))),
         (
             {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]},
-            Choice("auto", (Meant("function", "f"),)),
+            ToolChoice("auto", (Meant("function", "f"),)),
         ),
         (
             {
@@ -263,11 +263,11 @@ def test_a_schema_that_is_too_heavy_is_named() -> None:
                 "mode": "required",
                 "tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}],
             },
-            Choice("required", (Meant("function", "f"), Meant("function", "g"))),
+            ToolChoice("required", (Meant("function", "f"), Meant("function", "g"))),
         ),
     ],
 )
-def test_every_form_of_tool_choice_is_made_plain(choice: Any, plain: Choice) -> None:
+def test_every_form_of_tool_choice_is_made_plain(choice: Any, plain: ToolChoice) -> None:
     assert read_choice(choice) == plain
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.tools import (
-    Choice,
     Meant,
+    ToolChoice,
     ToolPolicy,
     check_shape,
     function_name,
@@ -45,17 +45,17 @@ def test_only_functions_have_a_function_name() -> None:
 @pytest.mark.parametrize(
     ("choice", "plain"),
     [
-        ("auto", Choice()),
-        ({"type": "namespace", "name": "n"}, Choice("required", (Meant("namespace", "n"),))),
-        ({"type": "apply_patch"}, Choice("required", (Meant("apply_patch"),))),
-        ({"type": "mcp", "name": 3}, Choice("required", (Meant("mcp"),))),
+        ("auto", ToolChoice()),
+        ({"type": "namespace", "name": "n"}, ToolChoice("required", (Meant("namespace", "n"),))),
+        ({"type": "apply_patch"}, ToolChoice("required", (Meant("apply_patch"),))),
+        ({"type": "mcp", "name": 3}, ToolChoice("required", (Meant("mcp"),))),
         (
             {"type": "allowed_tools", "mode": None, "tools": [{"type": "shell"}, {}]},
-            Choice("auto", (Meant("shell"), Meant("None"))),
+            ToolChoice("auto", (Meant("shell"), Meant("None"))),
         ),
     ],
 )
-def test_a_choice_is_a_mode_and_what_is_meant(choice: Any, plain: Choice) -> None:
+def test_a_choice_is_a_mode_and_what_is_meant(choice: Any, plain: ToolChoice) -> None:
     assert read_choice(choice) == plain
 
 

@@ -26,7 +26,7 @@ from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tool_list import Derived, ToolList
-from antiphon.protocol.tools import Choice, Meant, Tool, ToolPolicy, check_shape
+from antiphon.protocol.tools import Meant, Tool, ToolChoice, ToolPolicy, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
 __all__ = ["Offer", "Toolbox", "gather_tools", "resolve_choice"]
@@ -179,7 +179,7 @@ def _gather(
 
 
 def resolve_choice(
-    choice: Choice, toolbox: Toolbox, tools: Iterable[Tool]
+    choice: ToolChoice, toolbox: Toolbox, tools: Iterable[Tool]
 ) -> tuple[ToolPolicy, list[str]]:
     """Return the policy that tool_choice means, and a report of what cannot be honoured.
 

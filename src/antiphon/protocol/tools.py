@@ -14,10 +14,10 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 
 __all__ = [
-    "Choice",
     "Meant",
     "Mode",
     "Tool",
+    "ToolChoice",
     "ToolPolicy",
     "check_shape",
     "function_name",
@@ -65,14 +65,14 @@ class Meant(msgspec.Struct, frozen=True):
         return f"{self.namespace}.{name}" if self.namespace else name
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ToolChoice(msgspec.Struct, frozen=True):
     """tool_choice made plain. `meant` is None for all tools."""
 
     mode: Mode = "auto"
     meant: tuple[Meant, ...] | None = None
 
 
-_ANY: Final = Choice()
+_ANY: Final = ToolChoice()
 
 
 def function_name(tool: Tool) -> str | None:
@@ -142,12 +142,12 @@ def _check_grammar(form: dict[str, Any], param: str) -> None:
         )
 
 
-def read_choice(choice: str | dict[str, Any] | None) -> Choice:
+def read_choice(choice: str | dict[str, Any] | None) -> ToolChoice:
     """Return what any form of tool_choice says. Raise InvalidRequest for nonsense."""
     if choice is None:
         return _ANY
     if isinstance(choice, str):
-        return Choice(_mode(choice, "tool_choice"))
+        return ToolChoice(_mode(choice, "tool_choice"))
     kind = choice.get("type")
     if kind == "allowed_tools":
         mode = _mode(choice.get("mode") or "auto", "tool_choice.mode")
@@ -158,14 +158,14 @@ def read_choice(choice: str | dict[str, Any] | None) -> Choice:
                 code="invalid_value",
                 param="tool_choice.tools",
             )
-        return Choice(mode, tuple(_meant(tool) for tool in tools))
+        return ToolChoice(mode, tuple(_meant(tool) for tool in tools))
     if not isinstance(kind, str):
         raise InvalidRequest(
             "tool_choice.type is missing",
             code="missing_required_parameter",
             param="tool_choice.type",
         )
-    return Choice("required", (_meant(choice),))
+    return ToolChoice("required", (_meant(choice),))
 
 
 def _mode(value: object, param: str) -> Mode:

@@ -83,10 +83,10 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.machines.partial_items import (
     STREAMED,
     STREAMING,
-    Channel,
     Draft,
     GrowingText,
     PartDraft,
+    TextChannel,
     call_key,
     call_payload,
     copy_json,
@@ -112,16 +112,16 @@ _CallDone = ArgumentsDone | CustomInputDone | CodeDone | McpArgumentsDone
 _PartEvent = ContentPartAdded | ContentPartDone | SummaryPartAdded | SummaryPartDone
 _InItem = _TextDelta | _TextDone | _CallDelta | _CallDone | _PartEvent | AnnotationEvent
 
-_TEXT: Final = Channel("content", "message", "output_text", "text", "content_index")
-_REFUSAL: Final = Channel("content", "message", "refusal", "refusal", "content_index")
-_REASONING: Final = Channel("content", "reasoning", "reasoning_text", "text", "content_index")
-_SUMMARY: Final = Channel("summary", "reasoning", "summary_text", "text", "summary_index")
-_ARGUMENTS: Final = Channel("arguments", "function_call", "", "arguments", "")
-_INPUT: Final = Channel("input", "custom_tool_call", "", "input", "")
-_CODE: Final = Channel("code", "code_interpreter_call", "", "code", "")
-_MCP: Final = Channel("arguments", "mcp_call", "", "arguments", "")
+_TEXT: Final = TextChannel("content", "message", "output_text", "text", "content_index")
+_REFUSAL: Final = TextChannel("content", "message", "refusal", "refusal", "content_index")
+_REASONING: Final = TextChannel("content", "reasoning", "reasoning_text", "text", "content_index")
+_SUMMARY: Final = TextChannel("summary", "reasoning", "summary_text", "text", "summary_index")
+_ARGUMENTS: Final = TextChannel("arguments", "function_call", "", "arguments", "")
+_INPUT: Final = TextChannel("input", "custom_tool_call", "", "input", "")
+_CODE: Final = TextChannel("code", "code_interpreter_call", "", "code", "")
+_MCP: Final = TextChannel("arguments", "mcp_call", "", "arguments", "")
 
-_CHANNELS: Final[dict[type[Any], Channel]] = {
+_CHANNELS: Final[dict[type[Any], TextChannel]] = {
     OutputTextDelta: _TEXT,
     OutputTextDone: _TEXT,
     AnnotationEvent: _TEXT,
@@ -390,7 +390,7 @@ class ResponseAccumulator:
 
     # What is inside an item.
 
-    def _draft_for(self, event: _InItem, channel: Channel) -> Draft:
+    def _draft_for(self, event: _InItem, channel: TextChannel) -> Draft:
         draft = self._by_id.get(event.item_id)
         if draft is not None and draft.can_stream(channel.field):
             if draft.index != event.output_index or self._shared:
@@ -418,7 +418,7 @@ class ResponseAccumulator:
         draft.is_guessed |= len(self._undone[draft.kind]) > 1
         return draft
 
-    def _guess(self, event: _InItem, channel: Channel) -> Draft | None:
+    def _guess(self, event: _InItem, channel: TextChannel) -> Draft | None:
         item_id, index, kind = event.item_id, event.output_index, channel.item
         # llama.cpp gave calls no id, and called them by their call_id in the events.
         called = self._by_call.get((kind, item_id)) if item_id else None
@@ -624,7 +624,7 @@ class ResponseAccumulator:
         return self._is_numbered and has_counted and mark != 0 and known == mark
 
 
-def _channel_of_part(event: _PartEvent) -> Channel:
+def _channel_of_part(event: _PartEvent) -> TextChannel:
     if isinstance(event, SummaryPartAdded | SummaryPartDone):
         return _SUMMARY
     return _PART_CHANNELS.get(string_of(event.part, "type"), _TEXT)

@@ -30,7 +30,7 @@ from antiphon.protocol.machines.hosted_items import Step
 from antiphon.protocol.machines.open_items import copy_json
 from antiphon.protocol.response import Failure, Response
 
-__all__ = ["EventWriter", "ItemStatus", "Place"]
+__all__ = ["EventPlace", "EventWriter", "ItemStatus"]
 
 ItemStatus = Literal["completed", "incomplete"]
 
@@ -43,7 +43,7 @@ _ENDS: Final[dict[str, type[TerminalEvent]]] = {
 }
 
 
-class Place(TypedDict):
+class EventPlace(TypedDict):
     """The place of an event inside an item."""
 
     sequence_number: int
@@ -98,7 +98,7 @@ class EventWriter:
         now = msgspec.structs.replace(response, status=status, output=output)
         self.emit(event(sequence_number=self.sequence, response=now))
 
-    def place(self, item: Placed) -> Place:
+    def place(self, item: Placed) -> EventPlace:
         """Return the place of the next event, if it is inside this item."""
         return {
             "sequence_number": self.sequence,

@@ -41,7 +41,7 @@ _RUNNING: Final = "in_progress"
 _UNFINISHED: Final = "the response ended before the tools were listed"
 
 
-class _Form(msgspec.Struct, frozen=True):
+class _HostedForm(msgspec.Struct, frozen=True):
     """How items of a type are emitted.
 
     `stages` end with the one of success. `text` is the field that grows between the first stage
@@ -59,22 +59,22 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 _SEARCHING: Final = ("in_progress", "searching", "completed")
-_OPAQUE: Final = _Form(has_status=False)
-_FORMS: Final[dict[str, _Form]] = {
-    "web_search_call": _Form(_SEARCHING),
-    "file_search_call": _Form(_SEARCHING, late=frozenset({"results"})),
-    "code_interpreter_call": _Form(
+_OPAQUE: Final = _HostedForm(has_status=False)
+_FORMS: Final[dict[str, _HostedForm]] = {
+    "web_search_call": _HostedForm(_SEARCHING),
+    "file_search_call": _HostedForm(_SEARCHING, late=frozenset({"results"})),
+    "code_interpreter_call": _HostedForm(
         ("in_progress", "interpreting", "completed"),
         opening={"code": "", "outputs": None},
         text="code",
         text_event="response.code_interpreter_call_code",
     ),
-    "image_generation_call": _Form(
+    "image_generation_call": _HostedForm(
         ("in_progress", "generating", "completed"),
         opening={"result": None},
         ends=("completed", "failed"),
     ),
-    "mcp_call": _Form(
+    "mcp_call": _HostedForm(
         ("in_progress", "completed"),
         opening={"arguments": ""},
         late=frozenset({"output", "error"}),
@@ -82,7 +82,7 @@ _FORMS: Final[dict[str, _Form]] = {
         text_event="response.mcp_call_arguments",
         failed="failed",
     ),
-    "mcp_list_tools": _Form(
+    "mcp_list_tools": _HostedForm(
         ("in_progress", "completed"),
         opening={"tools": []},
         late=frozenset({"error"}),

@@ -105,7 +105,7 @@ _common_of: Final[dict[type[Any], Callable[[Any], Any]]] = {
 }
 
 
-class _Run(msgspec.Struct, array_like=True, frozen=True, tag="run"):
+class _RunRecord(msgspec.Struct, array_like=True, frozen=True, tag="run"):
     kind: _Kind
     first: int
     item_id: str
@@ -114,7 +114,7 @@ class _Run(msgspec.Struct, array_like=True, frozen=True, tag="run"):
     pieces: list[str]
 
 
-class _NotedRun(msgspec.Struct, array_like=True, frozen=True, tag="noted"):
+class _NotedRunRecord(msgspec.Struct, array_like=True, frozen=True, tag="noted"):
     first: int
     item_id: str
     output_index: int
@@ -133,22 +133,22 @@ class _Changes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     antiphon: Notes | UnsetType = UNSET
 
 
-class _State(msgspec.Struct, array_like=True, frozen=True, tag="state"):
+class _StateRecord(msgspec.Struct, array_like=True, frozen=True, tag="state"):
     name: _Name
     number: int
     changes: _Changes
 
 
-class _Whole(msgspec.Struct, array_like=True, frozen=True, tag="event"):
+class _EventRecord(msgspec.Struct, array_like=True, frozen=True, tag="event"):
     event: KnownEvent
 
 
-class _Unknown(msgspec.Struct, array_like=True, frozen=True, tag="unknown"):
+class _UnknownRecord(msgspec.Struct, array_like=True, frozen=True, tag="unknown"):
     name: str
     fields: dict[str, Any]
 
 
-_Record = _Run | _NotedRun | _State | _Whole | _Unknown
+_Record = _RunRecord | _NotedRunRecord | _StateRecord | _EventRecord | _UnknownRecord
 
 
 class _Body(msgspec.Struct, array_like=True, frozen=True):
@@ -176,7 +176,7 @@ def pack_events(events: Sequence[Event], *, has_error_event: bool = True, at: in
         and event.logprobs == []
     ):
         place = event.item_id, event.output_index, event.content_index
-        run = [_Run("text", event.sequence_number, *place, [event.delta])]
+        run = [_RunRecord("text", event.sequence_number, *place, [event.delta])]
         return _encode((1, run, True, at) if at else (1, run))
     records = _records(events)
     is_marked = not has_error_event and getattr(events[0], "sequence_number", None) == 0
@@ -251,25 +251,25 @@ def _run_records(run: Sequence[_Delta]) -> Sequence[_Record]:
         return ()
     first = run[0]
     if first.extra is not UNSET or getattr(first, "obfuscation", UNSET) is not UNSET:
-        return [_Whole(delta) for delta in run]
+        return [_EventRecord(delta) for delta in run]
     pieces = [delta.delta for delta in run]
     number, item_id, index = first.sequence_number, first.item_id, first.output_index
     if type(first) is OutputTextDelta:
         notes = [delta.logprobs for delta in run]  # type: ignore[union-attr] # as the first is
         if notes.count([]) != len(notes):
-            return (_NotedRun(number, item_id, index, first.content_index, pieces, notes),)
+            return (_NotedRunRecord(number, item_id, index, first.content_index, pieces, notes),)
     part_index = _INDEXES[type(first)]
     place = getattr(first, part_index) if part_index else 0
-    return (_Run(_KINDS[type(first)], number, item_id, index, place, pieces),)
+    return (_RunRecord(_KINDS[type(first)], number, item_id, index, place, pieces),)
 
 
 def _record(event: Event) -> _Record:
     if isinstance(event, UnknownEvent):
-        return _Unknown(event.type, event.fields)
+        return _UnknownRecord(event.type, event.fields)
     if isinstance(event, LifecycleEvent) and event.extra is UNSET:
         name = cast(_Name, event.type.removeprefix(_PREFIX))
-        return _State(name, event.sequence_number, _Changes(*_changes_of(event.response)))
-    return _Whole(event)
+        return _StateRecord(name, event.sequence_number, _Changes(*_changes_of(event.response)))
+    return _EventRecord(event)
 
 
 def unpack_events(body: bytes, response: Response) -> list[Event]:
@@ -309,19 +309,19 @@ def _read(body: bytes) -> _Body:
 
 def _events_of(record: _Record, response: Response) -> Iterable[Event]:
     match record:
-        case _Run():
+        case _RunRecord():
             return _run(record)
-        case _NotedRun():
+        case _NotedRunRecord():
             return _noted_run(record)
-        case _State():
+        case _StateRecord():
             return [_lifecycle(record, response)]
-        case _Whole():
+        case _EventRecord():
             return [record.event]
-        case _Unknown():
+        case _UnknownRecord():
             return [UnknownEvent(record.name, record.fields)]
 
 
-def _run(run: _Run) -> Iterator[Event]:
+def _run(run: _RunRecord) -> Iterator[Event]:
     make, index = _DELTAS[run.kind]
     place: dict[str, Any] = {"item_id": run.item_id, "output_index": run.output_index}
     if index is not None:
@@ -330,7 +330,7 @@ def _run(run: _Run) -> Iterator[Event]:
         yield make(sequence_number=number, delta=piece, **place)
 
 
-def _noted_run(run: _NotedRun) -> Iterator[Event]:
+def _noted_run(run: _NotedRunRecord) -> Iterator[Event]:
     if len(run.pieces) != len(run.logprobs):
         raise _broken("a run has not as many logprobs as pieces")
     notes = zip(run.pieces, run.logprobs, strict=True)
@@ -345,7 +345,7 @@ def _noted_run(run: _NotedRun) -> Iterator[Event]:
         )
 
 
-def _lifecycle(state: _State, response: Response) -> Event:
+def _lifecycle(state: _StateRecord, response: Response) -> Event:
     make = cast(Callable[..., LifecycleEvent], EVENT_CLASSES[_PREFIX + state.name])
     changes = {name: getattr(state.changes, name) for name in _Changes.__struct_fields__}
     if state.changes.status == "cancelled":

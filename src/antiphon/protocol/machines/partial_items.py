@@ -19,10 +19,10 @@ from antiphon.protocol.items import Item, Part
 __all__ = [
     "STREAMED",
     "STREAMING",
-    "Channel",
     "Draft",
     "GrowingText",
     "PartDraft",
+    "TextChannel",
     "call_key",
     "call_payload",
     "copy_json",
@@ -43,7 +43,7 @@ _MAX_PIECES: Final = 1024
 copy_json: Final[Callable[[Any], Any]] = msgspec.to_builtins
 
 
-class Channel(NamedTuple):
+class TextChannel(NamedTuple):
     """Where a streamed text belongs: a field of an item, and a kind of part if it has parts."""
 
     field: str
@@ -132,7 +132,7 @@ class GrowingText:
 class PartDraft:
     """A part as far as it was streamed."""
 
-    def __init__(self, index: int, channel: Channel) -> None:
+    def __init__(self, index: int, channel: TextChannel) -> None:
         self.index = index
         self.added: Part = {}
         self.done: Part = {}
@@ -224,7 +224,7 @@ class Draft:
         """Return the growing text of a field that has no parts."""
         return self._texts.setdefault(field, GrowingText())
 
-    def part(self, channel: Channel, index: int, *, is_new: bool = False) -> PartDraft:
+    def part(self, channel: TextChannel, index: int, *, is_new: bool = False) -> PartDraft:
         """Return the part at this index, opening it if need be; the latest if there is none."""
         family = self._family(channel)
         if index < 0:
@@ -293,7 +293,7 @@ class Draft:
             item["name"] = item.get("name") or self.name
         return item
 
-    def _family(self, channel: Channel) -> str:
+    def _family(self, channel: TextChannel) -> str:
         # Open Responses' own example puts output_text parts into reasoning: one family. But a
         # thought inside a message is no part of its text.
         if channel.part == "reasoning_text" and self.kind == "message":

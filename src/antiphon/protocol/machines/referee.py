@@ -271,7 +271,7 @@ class Violation(msgspec.Struct, frozen=True):
     event: Event | None
 
 
-class _Part:
+class _JudgedPart:
     """A part, or the text of a call, as it was streamed."""
 
     def __init__(self, kind: str) -> None:
@@ -283,7 +283,7 @@ class _Part:
         self.whole: Part = {}
 
 
-class _Item:
+class _JudgedItem:
     """An item as it was added, with its parts by the name of their list."""
 
     def __init__(self, position: int, index: int, item: Item) -> None:
@@ -296,11 +296,11 @@ class _Item:
         self.stage = "added"
         """How far a hosted item has come."""
         self.previews = 0
-        self.lists: dict[str, list[_Part]] = {"content": [], "summary": []}
+        self.lists: dict[str, list[_JudgedPart]] = {"content": [], "summary": []}
         if self.kind == "function_call":
-            self.lists["arguments"] = [_Part("arguments")]
+            self.lists["arguments"] = [_JudgedPart("arguments")]
         elif self.kind in _HOSTED_TEXTS:
-            self.lists[_HOSTED_TEXTS[self.kind]] = [_Part(self.kind)]
+            self.lists[_HOSTED_TEXTS[self.kind]] = [_JudgedPart(self.kind)]
 
 
 class Referee:
@@ -317,7 +317,7 @@ class Referee:
         self._count = 0
         self._ids: set[str] = set()
         self._call_ids: set[str] = set()
-        self._open: dict[str, _Item] = {}
+        self._open: dict[str, _JudgedItem] = {}
         self._done: dict[int, Item] = {}
         self._judges: dict[type[Any], Callable[[Any], None]] = {
             **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
@@ -408,7 +408,7 @@ class Referee:
     # Items.
 
     def _add_item(self, event: OutputItemAdded) -> None:
-        item = _Item(self._count, event.output_index, event.item)
+        item = _JudgedItem(self._count, event.output_index, event.item)
         self._phase = "telling"
         self._require(
             item.index == self._count, "item_index", f"{item.index} where {self._count} was due"
@@ -421,7 +421,7 @@ class Referee:
         self._count += 1
         self._open[str(item.id)] = item
 
-    def _check_new_ids(self, item: _Item) -> None:
+    def _check_new_ids(self, item: _JudgedItem) -> None:
         is_new = _is_name(item.id) and item.id not in self._ids
         self._require(is_new, "item_id", f"{item.id!r} is missing or taken")
         self._ids.add(str(item.id))
@@ -458,7 +458,7 @@ class Referee:
         del self._open[str(item.id)]
         self._done[item.position] = _copy(event.item)
 
-    def _open_at(self, index: int, item_id: object) -> _Item | None:
+    def _open_at(self, index: int, item_id: object) -> _JudgedItem | None:
         """Return the open item at this index: the one of this id, if there are several."""
         named = self._open.get(str(item_id))
         if named is not None and named.index == index:
@@ -490,7 +490,7 @@ class Referee:
             self._require(index == due, "preview_index", f"{index} where {due} was due")
             item.previews += 1
 
-    def _check_hosted(self, item: _Item, told: Item) -> None:
+    def _check_hosted(self, item: _JudgedItem, told: Item) -> None:
         """Check that the end of the item fits its last stage.
 
         One whose end was lost after that stage may be incomplete, or have an error.
@@ -521,7 +521,7 @@ class Referee:
         is_open = item is not None and item.index == index
         self._require(is_open, "item_open", f"{item_id} is not open at {index}")
 
-    def _check_whole(self, item: _Item, told: Item) -> None:
+    def _check_whole(self, item: _JudgedItem, told: Item) -> None:
         for name, parts in item.lists.items():
             closed = "said" if name in _TEXTS else "closed"
             for part in parts:
@@ -537,7 +537,7 @@ class Referee:
 
     # Parts.
 
-    def _item_of(self, event: _InItem) -> _Item | None:
+    def _item_of(self, event: _InItem) -> _JudgedItem | None:
         item = self._open.get(event.item_id)
         if item is None or item.index != event.output_index:
             self._object("item_open", f"{event.item_id} is not open at {event.output_index}")
@@ -560,9 +560,9 @@ class Referee:
         self._require(is_alone, "part_order", "the part before it is open")
         is_empty = not any(event.part.get(field) for field in ("text", "refusal", "annotations"))
         self._require(is_empty, "part_begin", "the part is not empty")
-        parts.append(_Part(kind))
+        parts.append(_JudgedPart(kind))
 
-    def _part_of(self, event: _InItem, step: str) -> _Part | None:
+    def _part_of(self, event: _InItem, step: str) -> _JudgedPart | None:
         """Return the part this event speaks in, once it has taken the step."""
         item = self._item_of(event)
         if item is None:
@@ -580,10 +580,10 @@ class Referee:
         part.state = state
         return part
 
-    def _part_at(self, item: _Item, event: _InItem) -> _Part | None:
+    def _part_at(self, item: _JudgedItem, event: _InItem) -> _JudgedPart | None:
         voice = _VOICES[type(event)]
         if voice is _INPUT and item.kind == "custom_tool_call":
-            item.lists.setdefault(voice.list, [_Part(voice.kind)])
+            item.lists.setdefault(voice.list, [_JudgedPart(voice.kind)])
         parts = item.lists.get(voice.list, [])
         index = getattr(event, voice.place) if voice.place else 0
         if not 0 <= index < len(parts):
