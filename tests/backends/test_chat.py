@@ -12,6 +12,8 @@ import pytest
 from antiphon.backends import chat
 from antiphon.backends.base import Backend, DeltaRefused, ModelInfo
 from antiphon.backends.chat import ChatBackend
+from antiphon.engine.run.retry import retries_of
+from antiphon.engine.run.rounds import Rounds
 from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
@@ -79,11 +81,21 @@ def backend_for(server: RawServer, naps: Naps | None = None, **settings: Any) ->
     return ChatBackend(server.url + "/v1/", jitter=lambda: 0.0, **settings)
 
 
+class Asked(Collected):
+    """Takes what a backend produces when it is asked as a turn asks it, again if it fails."""
+
+    def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
+        self.batches.append([Degraded(note) for note in notes])
+
+    def note_asked(self) -> None:
+        return
+
+
 async def ask(backend: ChatBackend, **fields: Any) -> tuple[list[Delta], BackendError | None]:
     """Return all that the model said, and how it failed if it did. Closes the backend."""
-    sink = Collected()
+    sink = Asked()
     try:
-        await play_into(sink, backend, plan(**fields))
+        await Rounds(backend, plan(**fields), retries_of(backend), sink).run()
     except BackendError as error:
         return sink.deltas, error
     finally:

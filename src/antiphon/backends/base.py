@@ -8,16 +8,17 @@ the wire brought: whatever arrived together is pushed together. Cancelling `run`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
+from antiphon.backends.patience import Patience
 from antiphon.models.facts import ModelInfo
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["Ask", "Backend", "Counter", "DeltaRefused", "DeltaSink", "ModelInfo", "enforced"]
+__all__ = ["Ask", "Backend", "Capabilities", "DeltaRefused", "DeltaSink", "ModelInfo"]
 
 
 class DeltaSink(Protocol):
@@ -57,11 +58,35 @@ class Ask(msgspec.Struct, frozen=True):
     run: Callable[[DeltaSink], Awaitable[None]]
 
 
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend does by itself, so that others need not."""
+
+    enforces: frozenset[str] = frozenset()
+    """What its model cannot but do, and need not be checked. "format": a text that `plan.format`
+    asks for; "arguments": those of strict functions."""
+    counts: bool = False
+    """Whether `count` may know the length of a request."""
+    patience: Patience | None = None
+    """When a failed request is repeated; None if it is not."""
+
+
 class Backend(Protocol):
     """One way of reaching models."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it does by itself."""
+        ...
+
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan. Nothing is sent before it is run."""
+        ...
+
+    async def count(self, plan: Plan) -> int | None:
+        """Return the input tokens that the usage of this plan would report.
+
+        None if that is not known, for this plan or just now.
+        """
         ...
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -71,26 +96,3 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Let go of connections, threads and weights."""
         ...
-
-
-@runtime_checkable
-class Counter(Protocol):
-    """A backend that can tell how long a request is without running it."""
-
-    async def count(self, plan: Plan) -> int | None:
-        """Return the input tokens that the usage of this plan would report.
-
-        None if that cannot be told, for this plan or just now.
-        """
-        ...
-
-
-def enforced(backend: Backend) -> frozenset[str]:
-    """Return what a backend's `enforces` says its model cannot but do; nothing without one.
-
-    It need not be checked then. "format": a text that `plan.format` asks for; "arguments":
-    those of strict functions.
-    """
-    # Asked with every request: a check of the whole protocol takes ten times as long.
-    found: frozenset[str] = getattr(backend, "enforces", frozenset())
-    return found

@@ -1,15 +1,13 @@
 """A model behind a chat completions server.
 
 Writes the plan as a request of that API, posts it, and reads the answer as it arrives: a batch
-for each read of the wire. Attempts are repeated only while the model has produced nothing.
-Cancelling a run closes the connection at once, and that stops the model.
+for each read of the wire. Cancelling a run closes the connection at once, and that stops the
+model. A failed request is not repeated here; `capabilities.patience` says when it may be.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,16 +16,17 @@ from typing import Final
 
 import msgspec
 
-from antiphon.backends.base import Ask, DeltaSink, ModelInfo
+from antiphon.backends.base import Ask, Capabilities, DeltaSink, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_prompt
+from antiphon.backends.patience import Patience
 from antiphon.models.listing import read_models
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.aside import aside_if
 from antiphon.transport.http import Head, HttpClient, Limits, Secret
-from antiphon.transport.retry import WAIT_BUDGET, read_retry_after, retry_delay
+from antiphon.transport.retry import read_retry_after
 from antiphon.transport.stream import ByteStream, open_stream
 from antiphon.wires.chat.emulation import Emulation, emulate
 from antiphon.wires.chat.faults import fault_from_body
@@ -37,8 +36,6 @@ from antiphon.wires.chat.stream import ChatStream
 
 __all__ = ["ChatBackend"]
 
-_log = logging.getLogger(__name__)
-_BUSY: Final = 429
 _EVENTS: Final = "text/event-stream"
 _MAX_ERROR: Final = 64 * 1024
 # Usage and the end mark follow the finish_reason at once, or not at all.
@@ -75,16 +72,13 @@ class ChatBackend:
             profile if isinstance(profile, Profile) else profile_for(profile or base_url)
         )
         self._client = HttpClient(key=key, headers=headers, limits=limits, proxies=proxies)
-        self._name = name
-        self._breaker = breaker or Breaker(time.monotonic)
-        self._jitter = jitter
-        self._sleep = sleep
-
-    @property
-    def enforces(self) -> frozenset[str]:
-        """What the server holds its model to by itself."""
+        self._patience = Patience(name, breaker, jitter=jitter, sleep=sleep)
         given = {"format": self._profile.json_schema, "arguments": self._profile.enforces_strict}
-        return frozenset(name for name, is_so in given.items() if is_so)
+        self.capabilities = Capabilities(
+            enforces=frozenset(name for name, is_so in given.items() if is_so),
+            counts=True,
+            patience=self._patience,
+        )
 
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan, as the server is sent it."""
@@ -94,29 +88,15 @@ class ChatBackend:
         return Ask(report, partial(self._run, _Request(asked, data, emulation)))
 
     async def _run(self, request: _Request, sink: DeltaSink) -> None:
-        """Ask until there is an answer, or no hope of one."""
-        attempt, budget = 1, WAIT_BUDGET
-        deployment = f"{self._name}/{request.plan.model}"
-        may_retry = self._breaker.may_try(deployment)
-        while True:
-            reading = _Reading(self._reader(request.plan), request, sink)
-            reading.on_speech = partial(self._breaker.note_success, deployment)
-            try:
-                async with await self._send(request) as wire:
-                    await self._read(wire, request.plan, reading)
-                return
-            except BackendError as error:
-                self._redact(error)
-                has_spoken = reading.has_spoken
-                wait = None if has_spoken else self._wait_after(error, attempt, budget)
-                if not may_retry and error.status != _BUSY:
-                    wait = None
-                self._report(error, deployment, attempt, wait, has_spoken=has_spoken)
-                if wait is None:
-                    raise
-            await self._sleep(wait)
-            attempt += 1
-            budget -= wait
+        """Send the request once, and read its answer into the sink."""
+        reading = _Reading(self._reader(request.plan), request, sink)
+        reading.on_speech = partial(self._patience.note_success, request.plan.model)
+        try:
+            async with await self._send(request) as wire:
+                await self._read(wire, request.plan, reading)
+        except BackendError as error:
+            self._redact(error)
+            raise
 
     async def count(self, plan: Plan) -> int | None:
         """Return the tokens of the prompt if the server can count it."""
@@ -179,37 +159,6 @@ class ChatBackend:
             await reading.release()
             raise
 
-    def _wait_after(self, error: BackendError, attempt: int, budget: float) -> float | None:
-        return retry_delay(
-            error.status,
-            attempt,
-            error.retry_after,
-            self._jitter(),
-            code=error.code,
-            budget=budget,
-        )
-
-    def _report(
-        self,
-        error: BackendError,
-        deployment: str,
-        attempt: int,
-        wait: float | None,
-        *,
-        has_spoken: bool,
-    ) -> None:
-        """Log a failed attempt; if it was the last one, let the breaker know."""
-        if wait is None:
-            is_its_own = self._breaker.note_failure(deployment, error)
-            may_pass = is_its_own and self._breaker.is_open(deployment)
-            if error.retry_after is None and may_pass:
-                error.retry_after = math.ceil(self._breaker.seconds_left(deployment))
-        level = logging.WARNING if error.status >= 500 or error.status == _BUSY else logging.DEBUG
-        when = "after the answer had begun" if has_spoken else f"at attempt {attempt}"
-        then = "giving up" if wait is None else f"next attempt in {wait:.1f} s"
-        cause = _own_words(error)
-        _log.log(level, "upstream %s failed %s: %s; %s", deployment, when, cause, then)
-
     def _redact(self, error: BackendError) -> None:
         """Take our own key out of whatever the upstream said."""
         if self._key is None:
@@ -238,8 +187,7 @@ class _Reading:
         self._is_plain = False  # what is read is pushed as it is
         self._sink = sink
         self._is_behind = False  # the sink returned False, and `drained` was not awaited since
-        self.has_spoken = False
-        """Whether the model has produced anything."""
+        self._has_spoken = False
         self.on_speech: Callable[[], None] = lambda: None
 
     async def events(self, wire: ByteStream) -> None:
@@ -286,8 +234,8 @@ class _Reading:
         return not (self._is_behind or reader.is_about_to_end)
 
     def _push(self, batch: Sequence[Delta]) -> None:
-        if not self.has_spoken:
-            self.has_spoken = True
+        if not self._has_spoken:
+            self._has_spoken = True
             self._request.data = b""  # it is not sent again
             self.on_speech()
             self._is_plain = self._emulation is None
@@ -331,15 +279,6 @@ def _is_event_stream(head: Head, is_streamed: bool) -> bool:
         f"the upstream answers with {kind[:80]} instead of JSON or events; check its base_url",
         code="upstream_invalid_response",
     )
-
-
-def _own_words(error: BackendError) -> str:
-    """Return the cause without what the upstream wrote, which may quote a conversation."""
-    cause = error.__cause__
-    reason = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
-    seen = error.upstream_status
-    answered = f"HTTP {seen} from the upstream, " if seen is not None else ""
-    return f"{error.code}, {answered}HTTP {error.status} for the caller{reason}"
 
 
 def _retry_after(head: Head) -> float | None:

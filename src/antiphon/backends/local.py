@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from antiphon.backends.base import Ask, DeltaSink, ModelInfo
+from antiphon.backends.base import Ask, Capabilities, DeltaSink, ModelInfo
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.toolless import (
     candidates,
@@ -109,6 +109,8 @@ class LocalBackend:
         self._threads = threads or max(1, (os.cpu_count() or 2) - 1)
         self._context = context
         self._parallel = parallel
+        # Constrained decoding holds the model to a format.
+        self.capabilities = Capabilities(enforces=frozenset({"format"}), counts=True)
         self._model = self._path.stem.lower() if self._path else MODEL
         # The library cannot be kept from listening on a loopback port: nobody else knows this key.
         self._key = Secret(secrets.token_urlsafe(32))
@@ -118,11 +120,6 @@ class LocalBackend:
         self._waiting = 0
         self._runs: set[_Run] = set()
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="antiphon-local")
-
-    @property
-    def enforces(self) -> frozenset[str]:
-        """What constrained decoding sees to."""
-        return frozenset({"format"})
 
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan; its answer is written in a worker thread."""

@@ -15,7 +15,7 @@ from itertools import chain
 
 import msgspec
 
-from antiphon.backends.base import Ask, DeltaSink, ModelInfo
+from antiphon.backends.base import Ask, Capabilities, DeltaSink, ModelInfo
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -57,7 +57,7 @@ class ScriptedBackend:
         self.is_closed = False
         self._script = echo if script is None else script
         self._models = models
-        self.enforces = enforces
+        self.capabilities = Capabilities(enforces=enforces, counts=True)
 
     async def open(self, plan: Plan) -> Ask:
         """Take the next script. The `Degraded` deltas it begins with are known beforehand."""

@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from antiphon.accounts.principal import Principal
-from antiphon.backends.base import enforced
 from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.follow import follow
 from antiphon.engine.keep.live import Live
@@ -41,6 +40,7 @@ from antiphon.engine.run.background import Background
 from antiphon.engine.run.compact import compaction_of
 from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
+from antiphon.engine.run.retry import retries_of
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Parts, Turn
 from antiphon.plans.assess import Checked, check_request
@@ -282,7 +282,9 @@ class Engine:
         """Return what the turn is made of; note in the response what cannot be honoured."""
         owner = principal.owner
         whole, items, unopened, checked = await size.run(self._assemble, request, owner, context)
-        checks, unchecked = await make_checks(checked.toolbox, form, enforced(route.backend))
+        checks, unchecked = await make_checks(
+            checked.toolbox, form, route.backend.capabilities.enforces
+        )
         notes = [*checked.degraded, *unopened, *unchecked]
         if strict:
             refuse_degraded(notes)
@@ -356,8 +358,8 @@ class Engine:
         compaction = compaction_of(request, owner, self.sealer, context=route.context_length)
         found: list[Policy] = [] if compaction is None else [compaction]
         if checks is not None:
-            found.append(Repair(checks, enforced(route.backend)))
-        return found
+            found.append(Repair(checks, route.backend.capabilities.enforces))
+        return [*found, *retries_of(route.backend)]
 
     def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
         wants = "reasoning.encrypted_content" in (request.include or ())

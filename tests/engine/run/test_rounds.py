@@ -26,7 +26,7 @@ from antiphon.protocol.deltas import (
     TextGrew,
     UsageKnown,
 )
-from antiphon.protocol.errors import BackendError, Overloaded
+from antiphon.protocol.errors import BackendError, ContextOverflow, Overloaded
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response, Usage
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -205,6 +205,24 @@ async def test_the_sink_gets_one_stop_and_the_usage_of_all_rounds_or_none(
     await Rounds(ScriptedBackend(scripts), PLAN, [Twice()], sink).run()
     assert sink.deltas == [TextGrew("a"), TextGrew("b"), *total, STOP]
     assert sink.asked == 2
+
+
+async def test_an_attempt_that_failed_before_it_produced_anything_costs_nothing() -> None:
+    scripts: list[list[Step]] = [[BackendError("busy")], [TextGrew("a"), [used(1, 2), STOP]]]
+    sink = Sink()
+    await Rounds(ScriptedBackend(scripts), PLAN, [Twice()], sink).run()
+    assert sink.deltas == [TextGrew("a"), used(1, 2), STOP]
+
+
+async def test_a_shortened_context_is_counted_as_it_was_sent() -> None:
+    history = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+    scripts: list[list[Step]] = [[ContextOverflow("too long")], [TextGrew("a"), [used(7, 1), STOP]]]
+    async with serve_gateway(ScriptedBackend(scripts)) as gateway:
+        response = terminal(await ask_stream(gateway, input=history, truncation="auto"))
+    assert response.usage is not None
+    assert response.usage.input_tokens == 7
+    assert response.antiphon
+    assert response.antiphon.usage is None
 
 
 async def test_what_cannot_be_honoured_is_reported_for_the_first_round_only() -> None:

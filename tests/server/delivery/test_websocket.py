@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from antiphon.backends.base import Ask, ModelInfo
+from antiphon.backends.base import Ask, Capabilities, ModelInfo
 from antiphon.backends.scripted import ScriptedBackend, Step, echo
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
@@ -452,8 +452,13 @@ async def test_an_overflow_is_a_failed_response_as_codex_knows_it() -> None:
 class BrokenBackend:
     """A model whose code has a bug."""
 
+    capabilities = Capabilities()
+
     async def open(self, plan: Plan) -> Ask:
         raise ZeroDivisionError
+
+    async def count(self, plan: Plan) -> int | None:
+        return None
 
     async def models(self) -> Sequence[ModelInfo]:
         return [ModelInfo("echo")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.backends.base import Backend, Counter
+from antiphon.backends.base import Backend
 from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import BackendError
@@ -27,7 +27,7 @@ class Count(msgspec.Struct, frozen=True):
 async def count_tokens(backend: Backend, plan: Plan) -> Count:
     """Return the input tokens of a plan. A backend that cannot be asked now is not waited for."""
     known = None
-    if isinstance(backend, Counter):
+    if backend.capabilities.counts:
         try:
             known = await backend.count(plan)
         except BackendError:

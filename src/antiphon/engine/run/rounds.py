@@ -32,6 +32,7 @@ from antiphon.protocol.response import Usage, add_usage
 
 __all__ = ["Next", "Policy", "RoundEnd", "Rounds", "RoundsSink"]
 
+_TEXT: Final = frozenset({TextGrew})
 _TAKEN_OUT: Final = frozenset({Degraded, Stopped, UsageKnown})
 
 
@@ -148,6 +149,8 @@ class Rounds:
             wish, wishing = await self._ask_policies(end, level)
             if wish is None:
                 break
+            if end.error is not None and not end.has_spoken and level == len(self._policies):
+                self._usages.pop()  # an attempt that failed costs nothing
             plan, level, self._reports = wish.plan, wishing + 1, wish.reports
         await self._finish(end.error, self._policies[:level])
 
@@ -258,6 +261,8 @@ class Rounds:
     def _look_at(self, batch: Sequence[Delta]) -> Sequence[Delta] | None:
         """Return what is to be forwarded of a batch now; None if it is nothing."""
         assert self._slow is None, "drained() was not awaited"
+        if self._passes_text and _TEXT.issuperset(map(type, batch)):
+            return self._note_texts(batch)
         self._has_spoken = self._passes_text = True
         if self._seeing:
             if any(policy.is_slow(batch) for policy in self._seeing):
@@ -269,6 +274,14 @@ class Rounds:
         if forwarded is not None:
             self.has_begun = True
         return forwarded
+
+    def _note_texts(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        """Return texts that pass without a look at them."""
+        if self._note_text is not None:
+            for delta in batch:
+                if isinstance(delta, TextGrew):
+                    self._note_text(delta.text)
+        return batch
 
     def _note_state(self) -> None:
         """Note whether the next text can pass without a look at it."""
