@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from processes import Process, Trouble, gateway, machine, scratch, script
 
-__all__ = ["main"]
+__all__ = ["main", "make_tool"]
 
 _WARM_UP: Final = 30
 _BODY: Final = {
@@ -33,7 +33,7 @@ _BODY: Final = {
 def main(tools: int, rounds: int, *, stream: bool, before: Path | None) -> None:
     """Ask in turns and print what a request of each kind costs."""
     plain = _BODY | {"stream": stream}
-    rich = plain | {"tools": [_tool(index) for index in range(tools)]}
+    rich = plain | {"tools": [make_tool(index) for index in range(tools)]}
     size = len(json.dumps(rich))
     print(f"Stored requests with {tools} tools, {size:,} bytes ({machine()})")
     print(f"CPU ms of the gateway, medians of {rounds}\n")
@@ -76,7 +76,7 @@ def _ask(process: Process, connection: http.client.HTTPConnection, data: bytes) 
     return process.cpu - cpu
 
 
-def _tool(index: int) -> dict[str, Any]:
+def make_tool(index: int) -> dict[str, Any]:
     """Return a tool as agents have them: about a kilobyte, a few parameters with descriptions."""
     place = {"type": "string", "description": "An absolute path inside the workspace."}
     properties: dict[str, Any] = {f"path_{number}": place for number in range(4)}

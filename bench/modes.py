@@ -1,0 +1,150 @@
+"""What does a streamed token cost in each kind of turn?
+
+A plain SSE stream, one with a tool, one with an agent's 24 tools, a WebSocket and a background
+turn, against one gateway with a durable store. The rows take turns within each repeat, so that
+the load of the machine meets all alike. Figures are CPU of the gateway's process per token, and
+the ratio to the plain row. The tokens come one to a read, 25 a second.
+
+    python bench/modes.py [--streams 40] [--repeats 5] [--before TREE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from processes import Process, Trouble, gateway, machine, run_loop, scratch, script
+from toolbox import make_tool
+from upstream import PACED_TOKENS
+
+__all__ = ["main"]
+
+_BODY: Final = {
+    "model": "paced",
+    "instructions": "You are brief.",
+    "input": "Tell me of the lighthouse and its keeper.",
+}
+_ENDS: Final = ("response.completed", "response.failed", "response.incomplete")
+_POLL_SECONDS: Final = 0.5
+_PATIENCE: Final = 120.0
+
+_Ask = Callable[[aiohttp.ClientSession, str], Awaitable[None]]
+
+
+def main(streams: int, repeats: int, *, before: Path | None) -> None:
+    """Measure and print the table."""
+    print(f"CPU us of the gateway per token, {streams} streams at a time ({machine()})")
+    print(f"medians of {repeats}, lowest and highest in brackets\n")
+    trees = {"before": before.resolve()} if before else {}
+    with ExitStack() as stack:
+        upstream = stack.enter_context(script("upstream.py"))
+        processes = {
+            name: stack.enter_context(_serving(upstream, tree))
+            for name, tree in (*trees.items(), ("now", None))
+        }
+        costs: dict[tuple[str, str], list[float]] = {}
+        for repeat in range(repeats + 1):  # the first requests of a process pay for its imports
+            for mode in _MODES:
+                for name, process in processes.items():
+                    cost = _measure(process, mode, streams)
+                    if repeat:
+                        costs.setdefault((name, mode), []).append(cost)
+    for name in processes:
+        _print(name, {mode: costs[name, mode] for mode in _MODES})
+
+
+@contextmanager
+def _serving(upstream: Process, tree: Path | None) -> Iterator[Process]:
+    """Run a gateway of this tree or of another."""
+    url = f"http://127.0.0.1:{upstream.port}/v1"
+    if tree is not None:
+        os.environ["PYTHONPATH"] = str(tree / "src")
+    with scratch() as directory, gateway("--upstream", url, store=directory / "m.db") as process:
+        os.environ.pop("PYTHONPATH", None)
+        yield process
+
+
+def _measure(process: Process, mode: str, streams: int) -> float:
+    before = process.cpu
+    run_loop(_run(f"http://127.0.0.1:{process.port}/v1/responses", _MODES[mode], streams))
+    return (process.cpu - before) / (streams * PACED_TOKENS) * 1e6
+
+
+async def _run(url: str, ask: _Ask, streams: int) -> None:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with asyncio.timeout(_PATIENCE), aiohttp.ClientSession(connector=connector) as session:
+        await asyncio.gather(*(ask(session, url) for _ in range(streams)))
+
+
+def _sse(tools: int) -> _Ask:
+    body: dict[str, Any] = _BODY | {"stream": True}
+    if tools:
+        body["tools"] = [make_tool(index) for index in range(tools)]
+
+    async def ask(session: aiohttp.ClientSession, url: str) -> None:
+        async with session.post(url, json=body) as answer:
+            data = await answer.read()
+        if b"event: response.completed" not in data:
+            raise Trouble(f"a stream did not complete: {data[-200:]!r}")
+
+    return ask
+
+
+async def _websocket(session: aiohttp.ClientSession, url: str) -> None:
+    async with session.ws_connect(url, max_msg_size=0) as socket:
+        await socket.send_json(_BODY | {"type": "response.create"})
+        async for message in socket:
+            kind = json.loads(message.data)["type"]
+            if kind == "error" or kind in _ENDS:
+                break
+    if kind != "response.completed":
+        raise Trouble(f"a turn over a WebSocket ended with {kind}")
+
+
+async def _background(session: aiohttp.ClientSession, url: str) -> None:
+    async with session.post(url, json=_BODY | {"background": True, "stream": False}) as answer:
+        response = await answer.json()
+    while response["status"] in ("queued", "in_progress"):
+        await asyncio.sleep(_POLL_SECONDS)
+        async with session.get(f"{url}/{response['id']}") as answer:
+            response = await answer.json()
+    if response["status"] != "completed":
+        raise Trouble(f"a background turn ended as {response['status']}")
+
+
+_MODES: Final[dict[str, _Ask]] = {
+    "SSE": _sse(0),
+    "SSE, 1 tool": _sse(1),
+    "SSE, 24 tools": _sse(24),
+    "WebSocket": _websocket,
+    "background": _background,
+}
+
+
+def _print(name: str, costs: dict[str, list[float]]) -> None:
+    plain = statistics.median(costs["SSE"])
+    for mode, found in costs.items():
+        middle = statistics.median(found)
+        spread = f"({min(found):.1f}-{max(found):.1f})"
+        print(f"{name:8} {mode:16} {middle:8.1f} {spread:>16} {middle / plain:8.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--before", type=Path, help="another tree to compare with")
+    given = parser.parse_args()
+    try:
+        main(given.streams, given.repeats, before=given.before)
+    except Trouble as trouble:
+        sys.exit(f"modes.py: {trouble}")
