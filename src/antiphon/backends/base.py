@@ -2,7 +2,8 @@
 
 A backend turns a frozen `Plan` into an `Ask`, which pushes batches of deltas into a sink, or
 raises a `BackendError`. It never sees ids, indexes or done-events. A batch is what one read of
-the wire brought: whatever arrived together is pushed together. Cancelling `run` stops the model.
+the wire brought: deltas that arrived together are pushed together. Cancelling `run` stops the
+model.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class DeltaSink(Protocol):
     def push(self, batch: Sequence[Delta]) -> bool:
         """Take a batch; after a False, `drained` must be awaited before the next.
 
-        It is taken in either case. An empty batch says that the model has begun to answer, and
+        It is taken in either case. An empty batch means that the model has begun to answer, and
         that nothing can be forwarded yet. Raise DeltaRefused if the turn cannot go on.
         """
         ...
@@ -94,5 +95,5 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections, threads and weights."""
+        """Close connections, threads and weights."""
         ...

@@ -2,7 +2,7 @@
 
 Writes the plan as a request of that API, posts it, and reads the answer as it arrives: a batch
 for each read of the wire. Cancelling a run closes the connection at once, and that stops the
-model. A failed request is not repeated here; `capabilities.patience` says when it may be.
+model. A failed request is not repeated here; `capabilities.patience` decides when it may be.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _AFTERWORD: Final = 5.0
 class ChatBackend:
     """Any server that speaks `POST {base_url}/chat/completions`.
 
-    `profile` says what the server takes; without one it is guessed from the URL. `proxies`
+    `profile` is what the server takes; without one it is guessed from the URL. `proxies`
     allows those of the environment. `name` is the provider's, for the log and the breaker.
     `jitter` and `sleep` are there for tests.
     """
@@ -106,7 +106,7 @@ class ChatBackend:
         return await count_prompt(self._client, self._base, body, self._profile)
 
     async def models(self) -> Sequence[ModelInfo]:
-        """Return what the server offers. Raise BackendError if it does not say."""
+        """Return what the server offers. Raise BackendError if it does not answer that."""
         reply = await self._client.fetch("GET", f"{self._base}/models")
         if reply.head.status != 200:
             error = fault_from_body(
@@ -160,7 +160,7 @@ class ChatBackend:
             raise
 
     def _redact(self, error: BackendError) -> None:
-        """Take our own key out of whatever the upstream said."""
+        """Remove our own key from the text of the upstream."""
         if self._key is None:
             return
         error.message = self._key.redact(error.message)
@@ -255,7 +255,7 @@ class _Reading:
 
 
 async def _check_status(wire: ByteStream, *, has_key: bool) -> None:
-    """Raise what the server's refusal amounts to, if it refuses."""
+    """Raise the error that the server's refusal stands for, if it refuses."""
     status = wire.head.status
     if 200 <= status < 300:
         return
@@ -267,7 +267,7 @@ async def _check_status(wire: ByteStream, *, has_key: bool) -> None:
 
 
 def _is_event_stream(head: Head, is_streamed: bool) -> bool:
-    """Say whether the answer is a stream, whatever was asked for; without a type, what was."""
+    """Return whether the answer is a stream, by its type; without one, as it was asked for."""
     kind = head.content_type
     if kind == _EVENTS:
         return True

@@ -112,7 +112,7 @@ class LocalBackend:
         # Constrained decoding holds the model to a format.
         self.capabilities = Capabilities(enforces=frozenset({"format"}), counts=True)
         self._model = self._path.stem.lower() if self._path else MODEL
-        # The library cannot be kept from listening on a loopback port: nobody else knows this key.
+        # The library cannot be kept from listening on a loopback port: only we know this key.
         self._key = Secret(secrets.token_urlsafe(32))
         self._http = HttpClient(key=self._key)
         self._starting: asyncio.Future[_Server] | None = None
@@ -164,7 +164,7 @@ class LocalBackend:
         return [ModelInfo(self._model, context_length=self._context, supports_tools=False)]
 
     async def close(self) -> None:
-        """Stop what runs, then let go of the threads and the weights."""
+        """Stop what runs, then close the threads and the weights."""
         for run in tuple(self._runs):
             run.stop()
         await self._http.close()
@@ -179,7 +179,7 @@ class LocalBackend:
             body["temperature"] = _TEMPERATURE
         if plan.format is None:
             body.setdefault("repeat_penalty", _REPEAT_PENALTY)
-        # Without this nothing is heard while a long prompt is read, and nothing can be stopped.
+        # Without this nothing arrives while a long prompt is read, and nothing can be stopped.
         body["return_progress"] = True
         return body, degraded
 
@@ -324,11 +324,11 @@ class _Run:
         self._stop.set()
 
     def _take_chunk(self, chunk: Json) -> bool:
-        """Hand a chunk over; say whether to stop."""
+        """Hand a chunk over; return whether to stop."""
         return not self._post(self._arrived.put_nowait, chunk) or self._stop.is_set()
 
     def _post(self, call: Callable[[Any], None], value: object) -> bool:
-        """Have the loop make a call; say whether there still is a loop to make it."""
+        """Have the loop make a call; return whether there still is a loop to make it."""
         try:
             self._loop.call_soon_threadsafe(call, value)
         except RuntimeError:  # the loop is closed
@@ -337,7 +337,7 @@ class _Run:
 
 
 def _told(delta: Delta, *, is_call: bool, spent: Usage) -> Delta:
-    """Return the delta as the caller is told it: a call's arguments came as text."""
+    """Return the delta as the caller gets it: a call's arguments came as text."""
     match delta:
         case TextGrew(text=text) if is_call:
             return CallGrew(0, text)
@@ -358,7 +358,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
 
 
 def _notes(plan: Plan, asked: Plan) -> list[str]:
-    """Return what of the plan is not honoured, beside what the chat request cannot say."""
+    """Return what of the plan is not honoured, beside what the chat request cannot express."""
     notes = []
     if plan.tools and plan.policy.mode == "auto":
         notes.append(_TOOLS_NOTE)

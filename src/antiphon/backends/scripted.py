@@ -99,7 +99,7 @@ class ScriptedBackend:
         return self._script[index]
 
     async def count(self, plan: Plan) -> int | None:
-        """Return what the usage of the next script says; nothing is played."""
+        """Return the input tokens of the next script; nothing is played."""
         try:
             script = self._script_at(len(self.plans), plan)
         except BackendError:
@@ -131,7 +131,7 @@ def _leading_notes(script: Script) -> tuple[list[str], Iterable[Step]]:
 
 
 def echo(plan: Plan) -> Iterator[Step]:
-    """Say the last user text again, word by word; tokens are words.
+    """Repeat the last user text, word by word; tokens are words.
 
     A required tool is called instead: the first allowed one, with the user text as its
     arguments if that is a JSON object and with `{}` otherwise.

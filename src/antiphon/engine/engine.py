@@ -65,10 +65,10 @@ _NO_LIMIT: Final = 1 << 62
 _CAUTION_SECONDS: Final = 60
 
 Observer = Callable[[Response], None]
-"""Told about every response that ended, however it ended."""
+"""Called with every response that ended, however it ended."""
 
 Notifier = Callable[[str, Response], Sequence[Notice]]
-"""Says who must be told, durably, that this owner's response has ended."""
+"""Returns the notices, to be stored, that this owner's response has ended."""
 
 
 class Engine:
@@ -167,7 +167,7 @@ class Engine:
         body_bytes: int = 0,
         has_error_event: bool = True,
     ) -> Turn:
-        """Return the turn of a queued response once more, as another process had made it.
+        """Return the turn of a queued response again, as another process had made it.
 
         The turn holds its memory itself. If it cannot be made, the response is still queued and
         keeps its conversation.
@@ -201,7 +201,7 @@ class Engine:
         return follow(self.store, self.live, owner, response_id, after)
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response for good, and stop it if it runs; say whether there was one."""
+        """Remove a response for good, and stop it if it runs; return whether there was one."""
         if not await self.store.delete(owner, response_id):
             return False
         self.background.interrupt(owner, response_id, ResponseDeleted())
@@ -209,7 +209,7 @@ class Engine:
         return True
 
     def _may_open(self, response_id: str | None) -> bool:
-        """Say whether a turn may begin in the store before its model has spoken.
+        """Return whether a turn may begin in the store before its model has answered.
 
         Not if others know its id, and not if it might well come to nothing.
         """

@@ -29,7 +29,7 @@ from antiphon.store.promise import Promise
 __all__ = ["Record", "Show", "Terms"]
 
 Show = Callable[[list[Event]], bool]
-"""Shows events to the reader at once; says whether the reader keeps up."""
+"""Shows events to the reader at once; returns whether the reader keeps up."""
 
 # Events that may wait while others are written: the reader gets them together. A reader that
 # keeps up may be sent more at once with each batch, so that a fast stream needs few commits; one
@@ -52,7 +52,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     is_stored: bool
     is_logged: bool
     is_unheard: bool = False
-    """Nobody knows of the turn before its first event is shown."""
+    """No client knows of the turn before its first event is shown."""
     conversation: str | None = None
     has_error_event: bool = True
 
@@ -100,9 +100,9 @@ class Record:
         self._is_queued = False
         self.has_begun = False
         self.is_in_doubt = False
-        """Its beginning was told as failed; the store may have taken it all the same."""
+        """Storing its beginning failed; the store may have taken it all the same."""
         self.is_cancelled = False
-        """Somebody asked to cancel the turn, perhaps in another process."""
+        """The turn is to be cancelled, perhaps asked for in another process."""
         self._is_read = True  # whether the reader keeps up with what it is shown
         self.show: Show = lambda events: True
         """Shows events to the reader; called with what was posted as soon as it is durable."""
@@ -254,7 +254,7 @@ class Record:
         self._owe(pay, is_in_doubt=not self.has_begun)
 
     async def abandon(self) -> None:
-        """Let go of a turn that never began."""
+        """Give up a turn that never began."""
         terms = self._terms
         if self._opening is not None:
             await self._undo()
@@ -287,7 +287,7 @@ class Record:
             self.is_in_doubt = True
             raise
         except asyncio.CancelledError:
-            # Whoever leaves now leaves a turn that has begun, if it has, and must end.
+            # A turn that is left now has begun, if the store took it, and must end.
             await asyncio.wait({begin})
             self.has_begun = begin.exception() is None
             self.is_in_doubt = not self.has_begun
@@ -335,7 +335,7 @@ class Record:
             )
         except StoreUnavailable as error:
             self._trouble = error
-            asyncio.get_running_loop().call_soon(self._report)  # when our caller has gone on
+            asyncio.get_running_loop().call_soon(self._report)  # after our caller has returned
             return
         if isinstance(appended, Promise):
             self._writing = appended
@@ -354,12 +354,12 @@ class Record:
                 self._write_down()
         except asyncio.CancelledError:  # with every other task, when the loop ends
             self._trouble = StoreUnavailable("the gateway ends; the log was not written")
-        except Exception as error:  # noqa: BLE001 # nobody is above us; `settle` raises it
+        except Exception as error:  # noqa: BLE001 # no caller is above us; `settle` raises it
             self._trouble = error
         self._report()
 
     def _report(self) -> None:
-        """Tell who waits for it that nothing is on its way; if nobody does, sound the alarm."""
+        """Wake the waiter when no write is under way; without one, report an error to `alarm`."""
         if self._writing is not None:
             return
         if self._waiter is not None:
@@ -397,14 +397,14 @@ class Record:
                 self._waiter = None
 
     def _taken(self) -> list[Event]:
-        """Return what is durable and was not shown, which is everything; whoever listens hears."""
+        """Return all events that were not shown, now durable; publish them to followers."""
         events, self._unshown = self._unshown, []
         if self._channel is not None:
             self._channel.publish(events)
         return events
 
     async def _tell_conversation(self, said: list[Item]) -> None:
-        """Add to the conversation what a response that is not stored has said."""
+        """Add to the conversation the output of a response that is not stored."""
         conversation = self._terms.conversation
         if conversation is None:
             return
@@ -414,7 +414,7 @@ class Record:
         try:
             is_ours = await unlock(said)
         except StoreUnavailable:
-            self._owe(unlock)  # the turn is told as failed, and adds nothing
+            self._owe(unlock)  # the turn ends as failed, and adds nothing
             raise
         if not is_ours:
             raise TurnLost(f"the conversation {conversation!r} is not this turn's any more")

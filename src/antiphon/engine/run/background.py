@@ -1,6 +1,6 @@
-"""Turns that nobody waits for: queued, run, cancelled, and taken over from the dead.
+"""Turns without a reader: queued, run, cancelled, and taken over from the dead.
 
-A turn is durable as `queued` before its caller hears of it, with its request, so that another
+A turn is durable as `queued` before its caller gets its id, with its request, so that another
 process can run it. Whoever began it runs it; when that process dies, whoever notices first
 claims it: what was still queued is run there, what had begun ends as failed, because a model
 is never run twice into one log. Both queue and room are bounded.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Background"]
 
-# Behind every event: whoever follows from here is told of the end alone.
+# After every event: a follower from here gets only the end.
 _BEYOND: Final = 2**53
 _CANCEL_SECONDS: Final = 10.0
 _LAST_WORDS_SECONDS: Final = 2.0
@@ -97,13 +97,13 @@ class Background:
                 "close its connection",
                 code="response_not_cancellable",
             )
-        # Also if it runs here: another process may have taken it over meanwhile.
+        # Also if it runs here: another process may have taken it over since.
         await store.ask_cancel(owner, response_id)
         self.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
         return await self._ended(owner, response_id)
 
     def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> bool:
-        """End a turn that runs or waits here; say whether there is such one."""
+        """End a turn that runs or waits here; return whether there is one."""
         task, turn = self._tasks.get((owner, response_id), (None, None))
         if task is None or turn is None:
             return False
@@ -139,7 +139,7 @@ class Background:
     def _forget(self, key: tuple[str, str], turn: Turn, task: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)
         if task.cancelled() and _is_interrupted(turn) and not turn.is_running:
-            self._start(turn)  # cancelled before its first step: it has yet to say so
+            self._start(turn)  # cancelled before its first step: its end is not stored yet
             return
         if turn.hold is not None:
             turn.hold.release()
@@ -150,13 +150,13 @@ class Background:
 
     async def _run(self, turn: Turn) -> None:
         if _is_interrupted(turn):
-            await turn.run_queued()  # it only has to say so
+            await turn.run_queued()  # only its end is to be stored
             return
         try:
             await self._room.acquire()
         except asyncio.CancelledError:
             if not _is_interrupted(turn):
-                raise  # the process ends: whoever claims the turn runs it
+                raise  # the process ends: the process that claims the turn runs it
             await turn.run_queued()
             return
         try:
@@ -181,5 +181,5 @@ class Background:
 
 
 def _is_interrupted(turn: Turn) -> bool:
-    """Say whether the turn was told to end; that may change at every wait."""
+    """Return whether the turn was interrupted; that may change at every await."""
     return turn.interruption is not None

@@ -111,21 +111,21 @@ class Repair(Policy):
         return Next(again, reports=False)
 
     def finish(self) -> Sequence[Delta]:
-        """Return what was held back, and what became of everything that was invalid."""
+        """Return what was held back, and the outcome for everything that was invalid."""
         answer, before = self._answer, self._answer.before
         found = answer.left_out() if before is None else answer.outcome(before)
         return [*found, *answer.text()]
 
     def judge(self) -> None:
-        """Raise BackendError if a call is invalid once more."""
+        """Raise BackendError if a call is invalid again."""
         if self._answer.before is not None:
             self._answer.refuse_wrong_calls()
 
 
 class _Answer:
-    """One run of the model: what is told of it, what is kept, and what is wrong with it.
+    """One run of the model: what is forwarded, what is kept, and what is invalid in it.
 
-    `before` is the run that something was wrong with.
+    `before` is the run that was invalid.
     """
 
     def __init__(
@@ -169,12 +169,12 @@ class _Answer:
         return self._said.note_text
 
     def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
-        """Say whether these deltas may end a call that was held back, so that it is checked."""
+        """Return whether these deltas may end a call that was held back, so that it is checked."""
         has_call = self._raiser.is_holding or any(isinstance(one, CallOpened) for one in batch)
         return has_call and any(not isinstance(one, CallGrew) for one in batch)
 
     def take(self, batch: Sequence[Delta]) -> list[Delta]:
-        """Return what can be told of these deltas."""
+        """Return what can be forwarded of these deltas."""
         told: list[Delta] = []
         for delta in self._raiser.feed(batch):
             if self._keep(delta):
@@ -191,9 +191,9 @@ class _Answer:
         return kept
 
     def text(self) -> list[Delta]:
-        """Return the text that was held back; it is told now, whatever is wrong with it.
+        """Return the text that was held back; it is forwarded now, valid or not.
 
-        But not that of a model which was told to call a tool, and talks again.
+        But not that of a model which was ordered to call a tool, and writes text again.
         """
         texts, self._texts = self._texts, []
         return [] if self.plan.must_emulate and not self._has_called else [*texts]
@@ -203,7 +203,7 @@ class _Answer:
         return [_left_out(wrong) for wrong in self._raiser.rejected]
 
     def outcome(self, before: _Answer) -> list[Delta]:
-        """Return what became of everything that was wrong with the run before.
+        """Return the outcome for everything that was invalid in the run before.
 
         Only what is right now was repaired. A wrong call that is handed over all the same is
         reported by the builder, under its id.
@@ -228,7 +228,7 @@ class _Answer:
                 yield _left_out(wrong)
 
     def _is_right(self) -> bool:
-        """Say whether a run after one without its call, or with a wrong text, has repaired that."""
+        """Return whether this run repairs one without its call, or with an invalid text."""
         if self._stop is None or self._stop.reason != "stop":
             return False
         if self._has_called or self.plan.must_emulate or self.form is None:
@@ -250,7 +250,7 @@ class _Answer:
         return None if advice is None else self._after_wrong_text(advice)
 
     def refuse_wrong_calls(self) -> None:
-        """Raise BackendError if a call is wrong once more: the end that was told is none."""
+        """Raise BackendError if a call is invalid again: then the turn fails after its end."""
         for rejected in self._raiser.rejected:
             raise BackendError(
                 f"the model's call of '{rejected.offer.name}' is not what the tool takes, even "
@@ -259,7 +259,7 @@ class _Answer:
             )
 
     def _keep(self, delta: Delta) -> bool:
-        """Note what is said; say whether it is for the end, or to be checked first."""
+        """Note a delta; return whether it is kept for the end, or to be checked first."""
         match delta:
             case TextGrew() | AnnotationAdded():
                 self._said.note(delta)
@@ -280,7 +280,7 @@ class _Answer:
         return True
 
     def _keep_call(self, delta: CallOpened | CallMade) -> bool:
-        """Note a call that will be handed on; say whether it is one that was before.
+        """Note a call that is forwarded; return whether the run before has forwarded it.
 
         Without an alias it is of no tool at all.
         """
@@ -295,7 +295,7 @@ class _Answer:
         return False
 
     def _was_made(self, call: CallMade) -> bool:
-        """Say whether the run before has made this very call, and it was handed on."""
+        """Return whether the run before has forwarded the same call."""
         made = self._made_before
         return bool(made) and mark_of(call.alias, call.said) in made
 

@@ -24,14 +24,14 @@ class ReaderGone(ConnectionError):
 
 
 class EventSink(Protocol):
-    """Whoever is shown the events of a turn, in their order."""
+    """Takes the events of a turn, in their order."""
 
     def show(self, events: list[Event]) -> bool:
         """Take these events; return whether more may follow at once."""
         ...
 
     async def drained(self) -> None:
-        """Wait until more may follow. Raise ConnectionError if the reader has gone."""
+        """Wait until more may follow. Raise ConnectionError if the reader has left."""
         ...
 
 
@@ -50,7 +50,7 @@ async def show_all(sink: EventSink, events: list[Event]) -> None:
     """Show a batch and wait until the reader has room for the next.
 
     The last events of a long answer repeat all of it, each of them: they go one by one, so that
-    one of them is in memory at a time. Raise ReaderGone if nobody reads.
+    one of them is in memory at a time. Raise ReaderGone if the client has disconnected.
     """
     for piece in [[event] for event in events] if _is_long_end(events) else [events]:
         sink.show(piece)
@@ -58,7 +58,7 @@ async def show_all(sink: EventSink, events: list[Event]) -> None:
 
 
 async def catch_up(sink: EventSink) -> None:
-    """Wait until the reader has room. Raise ReaderGone if nobody reads."""
+    """Wait until the reader has room. Raise ReaderGone if the client has disconnected."""
     try:
         await sink.drained()
     except ConnectionError as error:

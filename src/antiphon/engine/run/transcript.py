@@ -1,4 +1,4 @@
-"""What has an answer said, as items to put before the model that is asked again?
+"""The output of an answer, as items to show to the model when it is asked again.
 
 The text, the thoughts, and the calls with a word on each: those that were handed on are not to
 be made again, those that were not are to be made right. All calls come before all words on
@@ -33,13 +33,13 @@ _NO_ID: Final = "call"
 _TAKEN: Final = "This call is taken care of. Do not make it again."
 
 Mark = tuple[str | None, bytes]
-"""What two calls have in common that are the same: the alias of the tool, and what is said."""
+"""What two equal calls have in common: the alias of the tool, and the arguments."""
 
 _Call = tuple[CallMade | CallOpened, list[str]]
 
 
 def mark_of(alias: str | None, said: str) -> Mark:
-    """Return what tells a call from others, however its JSON is written."""
+    """Return what identifies a call, however its JSON is written."""
     try:
         return alias, msgspec.json.encode(msgspec.json.decode(said), order="sorted")
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
@@ -47,7 +47,7 @@ def mark_of(alias: str | None, said: str) -> Mark:
 
 
 class Said:
-    """Notes what is told of one answer."""
+    """Notes what is forwarded of one answer."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -66,7 +66,7 @@ class Said:
         return "".join(self._texts)
 
     def note(self, delta: Delta) -> None:
-        """Take note of what was said."""
+        """Note a delta that was forwarded."""
         match delta:
             case TextGrew():
                 self._texts.append(delta.text)
@@ -83,11 +83,11 @@ class Said:
                 pass
 
     def calls_made(self) -> frozenset[Mark]:
-        """Return the calls that were told."""
+        """Return the calls that were forwarded."""
         return frozenset(mark_of(call.alias, "".join(pieces)) for call, pieces in self._calls)
 
     def items(self, rejected: Sequence[Rejected] = ()) -> list[Item]:
-        """Return what was said, with a word on each call."""
+        """Return the output as items, with a result for each call."""
         ids = CallIds()
         calls: list[Item] = []
         words: list[Item] = []
@@ -116,7 +116,7 @@ class Said:
 def _call(
     kind: Kind, name: str, namespace: str | None, call_id: str, said: str
 ) -> tuple[Item, bool]:
-    """Return a call as an item, and whether what it says could be put there."""
+    """Return a call as an item, and whether its arguments could be put there."""
     call = call_item(
         kind,
         id=f"again_{call_id}",

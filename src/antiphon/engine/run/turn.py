@@ -71,7 +71,7 @@ _CANCELLED: Final = "the response was cancelled"
 
 
 class TurnCancelled(AntiphonError):
-    """Somebody asked to cancel the turn: it ends as cancelled, with what there is."""
+    """The turn was cancelled on request: it ends as cancelled, with the output so far."""
 
     code = "cancelled"
 
@@ -94,7 +94,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     may_shorten: bool = False
     size: ContextSize
     remember: Callable[[Response], None] = lambda response: None
-    """Told of the response when it has ended and is durable."""
+    """Called with the response when it has ended and is durable."""
 
 
 class Turn:
@@ -118,9 +118,9 @@ class Turn:
         self._record = record
         record.show = NO_READER.show
         self.hold: Hold | None = None
-        """The memory that is reserved for it; released by whoever ends the turn."""
+        """The memory that is reserved for it; released by the code that ends the turn."""
         self.interruption: AntiphonError | None = None
-        """Why the turn was told to end, if it was."""
+        """Why the turn was interrupted, if it was."""
         self._store_error: StoreUnavailable | None = None
         self._gate = gate_for(parts.plan)
         self._opening: list[Event] = []
@@ -128,7 +128,7 @@ class Turn:
         self._output = 0  # how many characters the model has produced
         self._reserved = _SMALL_OUTPUT  # and for how many there is memory
         self.tells_limits = False
-        """Whether a rate limit of the upstream's is told as a failed response."""
+        """Whether a rate limit of the upstream is reported as a failed response."""
         self.on_end: Callable[[Response], Awaitable[None]] | None = None
         """Awaited with the response as it ended, before the last events are shown."""
         self._sink = NO_READER
@@ -145,11 +145,11 @@ class Turn:
 
     @property
     def size(self) -> ContextSize:
-        """The size of its context, which says where to work on it."""
+        """The size of its context, which decides in which thread to work on it."""
         return self._parts.size
 
     def transcript(self) -> list[Item]:
-        """Return the whole context and what was said: what the next turn begins with."""
+        """Return the whole context and the output: what the next turn begins with."""
         return [*self._parts.context, *self._builder.output]
 
     async def run(self, sink: EventSink) -> None:
@@ -199,7 +199,7 @@ class Turn:
     def interrupt(self, task: asyncio.Task[object], error: AntiphonError) -> None:
         """End the turn now, run by `task`, as failed: its reader still gets a last event.
 
-        One that is about to end anyway is let be.
+        One that is about to end anyway is not interrupted.
         """
         if self.interruption is None and not self._is_ending:
             self.interruption = error
@@ -287,7 +287,7 @@ class Turn:
         """
         if self._parts.is_strict and not is_said:
             refuse_degraded(notes)
-        for what in list(dict.fromkeys(notes))[: MOST_NOTES + 1]:  # the builder keeps no more
+        for what in list(dict.fromkeys(notes))[: MOST_NOTES + 1]:  # the builder keeps only so many
             self._builder.feed(Degraded(what))
 
     def _feed(self, batch: Sequence[Delta]) -> list[Event]:
@@ -321,7 +321,7 @@ class Turn:
     # Where they go, and how it ends.
 
     async def _run(self, work: Coroutine[object, object, None]) -> None:
-        """Do the work of the turn, then store and show its end, whatever that is."""
+        """Do the work of the turn, then store and show its end."""
         trouble: AntiphonError | None = None
         self._record.alarm = partial(self._hear, asyncio.current_task())
         try:
@@ -337,7 +337,7 @@ class Turn:
             trouble = await self._fault_to_tell(self._own_up())
         finally:
             await self._let_go()
-        # From here on the turn has ended, whoever leaves or interrupts while that is stored.
+        # From here on the turn has ended, even if it is interrupted while that is stored.
         self._is_ending = True
         last = self._opening + await asyncio.shield(self._conclude(trouble))
         if self.on_end is not None and self.ended is not None:
@@ -354,7 +354,7 @@ class Turn:
             await asyncio.shield(record.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
-        """End a turn that cannot be remembered: its model may have nothing to say for long."""
+        """End a turn that cannot be stored: its model may be silent for long."""
         assert task is not None
         fault = trouble if isinstance(trouble, AntiphonError) else OurFault(_BROKEN)
         self.interrupt(task, fault)
@@ -362,7 +362,7 @@ class Turn:
     async def _cut_off(self, error: asyncio.CancelledError) -> AntiphonError:
         """Return the interruption to report.
 
-        Re-raise the cancellation if the reader has gone or nothing was sent yet.
+        Re-raise the cancellation if the reader has left or nothing was sent yet.
         """
         if self.interruption is not None and self._record.has_begun:
             return self.interruption
@@ -370,7 +370,7 @@ class Turn:
         raise self.interruption or error from None
 
     async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
-        """Return what ends the stream; raise it instead while nothing was said."""
+        """Return the fault that ends the stream; raise it if nothing was sent yet."""
         if self._record.has_begun:
             return fault.with_traceback(None)  # which holds the frame that holds the fault
         if self._record.is_in_doubt:
@@ -391,7 +391,7 @@ class Turn:
         return fault
 
     def _is_told_as_stream(self, fault: AntiphonError) -> bool:
-        """Say whether a fault before the first word is a stream of its own, that failed.
+        """Return whether a fault before the first output is reported as a failed stream.
 
         Codex knows an overflow only so, and where there is no HTTP status, on a WebSocket, also
         that it should come again later.
@@ -401,7 +401,7 @@ class Turn:
         return self.tells_limits and getattr(fault, "status", 0) == _TOO_MANY
 
     async def _leave(self) -> None:
-        """Keep what there is of a turn whose reader has gone."""
+        """Store the output so far of a turn whose reader has left."""
         self._record.alarm = None
         reason = self.interruption or TurnCancelled("the client left")
         if self._record.has_begun:
@@ -410,7 +410,7 @@ class Turn:
             self._owe_failure(reason)
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
-        """Return the last events, once what they say is durable."""
+        """Return the last events, once they are durable."""
         if self._beginning is not None:  # it was cut off between its opening and its first output
             self._record.post(self._beginning[1])
         try:
@@ -436,9 +436,9 @@ class Turn:
         return await self._end(events + self._builder.finish(self._engine.now()))
 
     def _output_problem(self) -> BackendError | None:
-        """Hold the text against `text.format`; a miss that binds nobody is only noted.
+        """Hold the text against `text.format`; a miss is only noted if the format is not binding.
 
-        What is said beside a call is not the answer: that comes when the call has been run.
+        Text beside a call is not the answer: that comes when the call has been run.
         """
         form = self._parts.form
         if form is None:
@@ -456,7 +456,7 @@ class Turn:
         return None
 
     async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
-        """Return the last events of a failure, with everything the model had said."""
+        """Return the last events of a failure, with everything the model has produced."""
         events = [*events, *self._builder.close("incomplete")]
         await self._count()
         if isinstance(error, TurnCancelled):
@@ -464,7 +464,7 @@ class Turn:
         return await self._end(events + self._builder.fail(_failure(error), error.type))
 
     async def _end(self, events: list[Event]) -> list[Event]:
-        """Make the terminal response durable, or say instead that it could not be."""
+        """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
         notices = self._engine.notify(self.owner, response)
         try:
@@ -482,10 +482,10 @@ class Turn:
     def _take_back(
         self, events: list[Event], error: StoreUnavailable
     ) -> tuple[list[Event], Response]:
-        """Return the end as a failure of the store, which will hear of it when it can."""
+        """Return the end as a failure of the store, and queue it to be stored later."""
         unshown, response = self._record.unshown(), cast(TerminalEvent, events[-1]).response
         if isinstance(error, TurnLost) and self.interruption is not None:
-            return unshown + events, response  # it was told to end, and says so
+            return unshown + events, response  # it was interrupted, and reports that
         events = unshown + _before_the_end(events) + self._builder.retract(_failure(error))
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):

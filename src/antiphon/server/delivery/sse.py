@@ -146,7 +146,7 @@ class SseSink:
     def _forget_beat(self, task: asyncio.Task[None]) -> None:
         self._beats.discard(task)
         if not task.cancelled():
-            task.exception()  # a client that has gone is noticed by its handler
+            task.exception()  # a client that has left is noticed by its handler
 
 
 def _write_chunk(transport: asyncio.Transport, data: bytes) -> None:
@@ -158,6 +158,6 @@ def _write_chunk(transport: asyncio.Transport, data: bytes) -> None:
 
 
 def _counts_only_events(request: web.BaseRequest, dialect: Dialect) -> bool:
-    """Say whether only parsed events reset this client's idle timer, as in Codex."""
+    """Return whether only parsed events reset this client's idle timer, as in Codex."""
     agent = request.headers.get("User-Agent", "").lower()
     return dialect == "openai" and agent.startswith("codex")

@@ -106,7 +106,7 @@ class _Wire(web.WebSocketResponse):
     async def close(
         self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True
     ) -> bool:
-        """Close the socket; say first what is wrong with a frame that is too large."""
+        """Close the socket; first report a frame that is too large."""
         if code == WSCloseCode.MESSAGE_TOO_BIG and not self.closed:
             error = BodyTooLarge(f"the frame is larger than {self._max_frame} bytes")
             with suppress(ConnectionError):
@@ -200,7 +200,7 @@ class _Socket:
             await self._wire.ping()
 
     def end(self, error: AntiphonError, code: int) -> asyncio.Task[None]:
-        """Take no more requests; close with this code once those that run have ended."""
+        """Refuse new requests; close with this code once those that run have ended."""
         if self._closing is None:
             self._end = error
             self._closing = asyncio.create_task(self._close(error, code))
@@ -237,7 +237,7 @@ class _Socket:
             self._transport.abort()
 
     async def _take(self, data: bytes) -> None:
-        """Put a frame into its lane, or say why not."""
+        """Put a frame into its lane, or report why not."""
         stream_id: str | None = None
         try:
             envelope = await open_frame(data, self._app.limits.parse_on_loop_bytes)
@@ -261,7 +261,7 @@ class _Socket:
             raise
 
     async def _answer(self, lane: Lane, data: bytes, hold: Hold) -> None:
-        """Run the turn that a frame asks for; say what is wrong if there can be none."""
+        """Run the turn that a frame asks for; report what is wrong if that is impossible."""
         previous: object = None
         entry = start_entry(self._request_id, "WEBSOCKET", _PATH)
         try:
@@ -306,7 +306,7 @@ class _Socket:
             elif recall is not None and response.status in _CAN_GO_ON:
                 await recall.keep(response.id, response.status, turn.transcript(), turn.size)
 
-        turn.on_end = note_end  # what the last event says must be true when it is sent
+        turn.on_end = note_end  # the cache must be right when the last event is sent
         await turn.run(_LaneSink(self, lane.stream_id, entry))
 
     def write(self, events: list[Event], stream_id: str | None) -> bool:
@@ -324,7 +324,7 @@ class _Socket:
         return not self._request.protocol.writing_paused
 
     async def drained(self) -> None:
-        """Wait while the client is behind. Raise ConnectionError if it has gone."""
+        """Wait while the client is behind. Raise ConnectionError if it has left."""
         if self._request.protocol.writing_paused:
             # Lanes wait together: one that is cancelled must not end the wait of the others.
             await asyncio.shield(self._request.writer.drain())
@@ -357,7 +357,7 @@ class _Socket:
             self._shelf.forget(response_id)
 
     def _rest(self) -> None:
-        """Nothing runs: whatever is left to write is now watched at once."""
+        """Nothing runs: what is left to write is now watched at once."""
         self._buffer_at_most(0)
 
     def _buffer_at_most(self, size: int) -> None:
