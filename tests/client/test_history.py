@@ -15,8 +15,8 @@ from antiphon.client.history import (
     answer_calls,
     complete_history,
     is_model_made,
-    mend,
     new_items,
+    repair_text,
     trim_to_new,
     unanswered_calls,
 )
@@ -395,16 +395,16 @@ def test_a_thought_at_the_end_is_known_by_its_id_however_it_is_rendered() -> Non
     ],
 )
 def test_half_a_character_is_mended(text: str, mended: str) -> None:
-    assert mend([answer(text), {text: None}]) == [answer(mended), {mended: None}]
+    assert repair_text([answer(text), {text: None}]) == [answer(mended), {mended: None}]
 
 
 @given(st.text(st.characters(codec=None)))
 def test_whatever_is_mended_can_be_written(text: str) -> None:
-    assert mend(mend(text)) == mend(text)
-    mend(text).encode()
+    assert repair_text(repair_text(text)) == repair_text(text)
+    repair_text(text).encode()
 
 
 def test_mending_gives_a_copy() -> None:
     item = answer("a")
-    assert mend(item) == item
-    assert mend(item)["content"] is not item["content"]
+    assert repair_text(item) == item
+    assert repair_text(item)["content"] is not item["content"]

@@ -42,15 +42,15 @@ __all__ = ["ChatCall", "ChatWire", "legacy_profile", "read_call"]
 _T = TypeVar("_T")
 _ID_BYTES: Final = 24
 _KEPT: Final = ("previous_response_id", "conversation", "prompt", "background")
-# Of the Responses API and of the chat API alike; a server that knows them not says so itself.
+# In both APIs; a server that does not know them refuses them itself.
 _SHARED: Final = ("user", "safety_identifier", "prompt_cache_key")
 
 
 def legacy_profile(which: str | None = None) -> Profile:
-    """Return how to speak to the server of a name or base URL as chat programs always have.
+    """Return the profile of a server, by name or base URL, as chat programs use it.
 
-    System text stays under the role `system`, which every model takes, and a caller may ask
-    for several choices. Raise KeyError for a name that there is no profile of.
+    System text keeps the role `system`, which every model accepts, and a caller may ask for
+    several choices. Raise KeyError for a name without a profile.
     """
     profile = profile_for(which)
     return msgspec.structs.replace(
@@ -62,12 +62,12 @@ def legacy_profile(which: str | None = None) -> Profile:
 
 
 def _mint(prefix: str) -> str:
-    """Return an id whose mark tells that no server made it, so none can be asked for it."""
+    """Return an id that is marked as made by the client: no server can be asked for it."""
     return f"{prefix}_client-{secrets.token_hex(_ID_BYTES)}"
 
 
 class ChatCall(msgspec.Struct, frozen=True):
-    """What is asked: the request, what of it can be done, and the plan of that."""
+    """A request, how far a chat server supports it, and the plan for it."""
 
     request: CreateResponse
     checked: Checked
@@ -93,7 +93,7 @@ def read_call(body: dict[str, Any]) -> ChatCall:
 
 
 def _refuse_kept(request: CreateResponse) -> None:
-    """Refuse whatever a server would have to remember."""
+    """Refuse everything that a server would have to store."""
     for name in _KEPT:
         if getattr(request, name):
             raise BadCall(
@@ -168,7 +168,7 @@ class ChatWire:
         return self._read(self._exchange.feed, data)
 
     def end(self, error: BackendError | None = None) -> list[Event]:
-        """Return the last events; `error` says how the stream broke, if it did."""
+        """Return the last events; `error` is how the stream broke, if it did."""
         return self._read(self._exchange.end, error)
 
     def whole(self, body: bytes) -> list[Event]:

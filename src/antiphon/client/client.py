@@ -154,7 +154,7 @@ class AsyncClient:
     async def create(
         self, *, wire_api: WireApi | None = None, **params: Unpack[Params]
     ) -> Response:
-        """Ask, and return the response when it is whole. Its `status` says how it ended."""
+        """Ask, and return the response when it is whole. Its `status` is how it ended."""
         async with self._ask(params, wire_api, is_streamed=False) as answer:
             return await answer.final_response()
 
@@ -207,7 +207,7 @@ class AsyncClient:
         limit: int | None = None,
         order: str | None = None,
     ) -> ItemPage:
-        """Return a page of what a response was asked with, newest first unless told otherwise."""
+        """Return a page of what a response was asked with, newest first by default."""
         path = f"{_response_path(response_id)}/input_items"
         path = with_query(path, after=after, limit=limit, order=order)
         return read_page(await self._sender.fetch("GET", path))
@@ -252,7 +252,7 @@ class AsyncClient:
         )
 
     async def _run(self, turn: SessionTurn, is_streamed: bool) -> OpenAnswer:
-        """Run a turn; if the thread cannot be continued, once more with the full history."""
+        """Run a turn; if the thread cannot be continued, run it again with the full history."""
         turn.begin()
         try:
             return await self._sender.retrying(lambda: self._open(turn, is_streamed))

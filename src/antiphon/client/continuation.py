@@ -1,7 +1,7 @@
 """How does this call continue what came before it?
 
-The server that keeps threads is told where to go on and sent what is new; the server that
-lost the thread, or keeps none, is sent everything.
+A server that keeps threads gets the place to continue from and the new items. A server that
+lost the thread, or keeps none, gets everything.
 
     asked by name, with messages    what follows the model's last item; everything as fallback
     asked by name, with input       as it is: only the server knows what came before
@@ -11,20 +11,19 @@ lost the thread, or keeps none, is sent everything.
     a session, with input           the input; the thread's items and the input as fallback
     nothing of these                as it is
 
-"By name" is `previous_response_id` or `conversation` in the call. The fallback is for the one
-time that the server says the thread is gone, or that a call has no output; there is none where
-we do not hold all of the conversation, because half of it would be answered as if it were the
-whole.
+"By name" is `previous_response_id` or `conversation` in the call. The fallback is sent once, if
+the server reports that the thread is gone or that a call has no output. There is none where we do
+not have the whole conversation, because a part of it would be answered as if it were the whole.
 
-A thread is never continued without the outputs of its last calls. If the caller has gone on
-without them, an output that says so is sent with what is new (see `history`), and with the
+A thread is never continued without the outputs of its last calls. If the caller continues
+without them, an output that states this is sent with the new items (see `history`), and with the
 fallback. A call that no text can answer makes a session send everything, as it is.
 
 With `store=False` the server keeps nothing to continue from, so a session sends everything.
 Reasoning goes back where it holds the model's thought, sealed or open. Otherwise it is an id
 that the server has forgotten, or a summary for people; then it is left out, and with it the
 ids of messages and calls, by which a server would look for the reasoning that belongs to them.
-What a model said is remembered as JSON can hold it: half a character becomes U+FFFD.
+Output is remembered as JSON can hold it: half a character becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from antiphon.client.history import (
     answer_calls,
     complete_history,
     is_model_made,
-    mend,
     new_items,
+    repair_text,
     trim_to_new,
     unanswered_calls,
 )
@@ -69,7 +68,7 @@ class Continuation(msgspec.Struct, frozen=True):
     thread: Thread | None = None
     """Where the session stood when the request was made."""
     note: str = ""
-    """What a log says about the choice."""
+    """A log line about the choice."""
 
 
 def continue_from(
@@ -133,15 +132,15 @@ def next_thread(
         response_id=kept_id(response, was_asked=continuation.is_kept),
         conversation=_conversation_id(continuation.body),
         # A copy: what a caller does to the response must not change what we remember.
-        items=(*continuation.items, *mend(response.output)),
+        items=(*continuation.items, *repair_text(response.output)),
         is_whole=continuation.is_whole and response.status in ("completed", "incomplete"),
     )
 
 
 def kept_id(response: Response, *, was_asked: bool) -> str | None:
-    """Return what to name to go on from a response, or None if the server kept nothing.
+    """Return the id to continue from a response with, or None if the server stored nothing.
 
-    `was_asked` says whether it was asked to keep it; the server has the last word.
+    `was_asked` is whether it was asked to store it; the server decides.
     """
     return (response.id or None) if was_asked and response.store is not False else None
 
@@ -182,7 +181,7 @@ def _continue_named(request: Request, thread: Thread | None, is_kept: bool) -> C
             body = _with_outputs(body, thread, request)
         return Continuation(body, None, items, is_whole, is_kept)
     new = trim_to_new(request.items)
-    # Messages without one of the model's are only the new ones, whatever they were meant to be.
+    # Without a message of the model, the messages can only be the new ones.
     is_whole = any(is_model_made(item) for item in request.items)
     fallback = None
     if parent and is_whole:
@@ -243,7 +242,7 @@ def _continue_input(
 
 
 def _trimmed(new: Sequence[Item], items: Sequence[Item]) -> str:
-    """Return how a log says that something was left out; nothing if nothing was."""
+    """Return a log line about items that were left out; empty if none were."""
     count = len(items) - len(new)
     return f"trimmed {count} of {len(items)} items that the server has" if count > 0 else ""
 
@@ -260,5 +259,5 @@ def _conversation_id(body: Mapping[str, Any]) -> str | None:
 
 def _estimate(continuation: Continuation, response: Response) -> int:
     read = [continuation.body.get(name) for name in ("instructions", "tools")]
-    size = len(msgspec.json.encode(mend([*read, continuation.items, response.output])))
+    size = len(msgspec.json.encode(repair_text([*read, continuation.items, response.output])))
     return size // _BYTES_PER_TOKEN

@@ -1,8 +1,8 @@
-"""What do we remember of a conversation between two calls?
+"""What the client remembers of a conversation between two calls.
 
 A `Thread` is where a conversation stands: what the server calls it, its items, and what it has
-cost. `ConversationCache` keeps the threads used last, by session and model; a thread that
-nobody has used for `ttl` seconds is forgotten. Tokens are the server's figures; an estimate
+cost. `ConversationCache` keeps the threads used last, by session and model; a thread that was
+not used for `ttl` seconds is forgotten. Tokens are the server's figures; an estimate
 stands in only where the server gave none. The cache may be shared by threads of a program.
 """
 
@@ -113,7 +113,7 @@ class ConversationCache:
     ) -> None:
         """Put what `change` makes of a thread in its place, in one step; None forgets it.
 
-        So turns that end at the same time, in whatever thread, do not lose each other's cost.
+        So turns that end at the same time in several threads do not lose each other's cost.
         """
         with self._lock:
             self._forget_expired()
@@ -158,7 +158,7 @@ class ConversationCache:
 
 
 def _turn_tokens(response: Response, estimate: int) -> tuple[int, bool]:
-    """Return what a turn cost, and whether nobody counted it."""
+    """Return what a turn cost, and whether that is an estimate."""
     usage = response.usage
     if usage is None:
         return estimate, True

@@ -209,7 +209,7 @@ class ServerRefused(ClientError, CallerError):
 
 
 class ValidationFailed(ServerRefused):
-    """The request cannot be used; `param` names what, if the server says."""
+    """The request cannot be used; `param` names what, if the server does."""
 
 
 class ContextTooLong(ValidationFailed):
@@ -217,7 +217,7 @@ class ContextTooLong(ValidationFailed):
 
 
 class OutputMissing(ValidationFailed):
-    """A call in the context has no output. Give one, or go on with a message after it.
+    """A call in the context has no output. Give one, or continue with a message after it.
 
     Where the whole history is known it is sent once, with an output for each such call that
     says that there is none.
@@ -324,11 +324,11 @@ def error_from_answer(
     thread: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> ClientError:
-    """Return what an HTTP answer that is no 2xx amounts to.
+    """Return the error of an HTTP answer that is not a 2xx.
 
     `thread` is the response or conversation that the request continued, if it did: only then
-    can a 404 mean that the thread is gone. `redact` takes the key out of what the server said,
-    before it is cut to size, so that no half of a key stays.
+    can a 404 mean that the thread is gone. `redact` removes the key from the server's message
+    before it is shortened, so that no part of a key stays.
     """
     verb = "refused" if status < 500 else "failed"
     return _error(
@@ -347,10 +347,10 @@ def error_from_body(
     thread: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> ClientError | None:
-    """Return the error that the body of a 2xx is, or None if it is none.
+    """Return the error in the body of a 2xx, or None if there is no error in it.
 
     Its status is the one it names, by number or by type; without one the server has failed. A
-    response that failed is no error: it is an answer.
+    response that failed is an answer, not an error.
     """
     fields = _json(body)
     if not has_error(fields) or "output" in fields or fields.get("object") == "response":
@@ -395,7 +395,7 @@ def error_from_transport(error: BackendError) -> ClientError:
 
 
 def unreadable(status: int, headers: Mapping[str, str], why: str) -> InvalidAnswer:
-    """Return the error for an answer that cannot be read, of which no event arrived."""
+    """Return the error for an answer that cannot be read and had no event."""
     return InvalidAnswer(
         f"{why}; check the base URL",
         status=status,
@@ -473,7 +473,7 @@ def _named_status(fields: dict[str, Any]) -> int:
     return named or _server_status(fault_from_json(fields))
 
 
-def _json(body: bytes) -> Any:  # Any: whatever JSON there is, None if it is none
+def _json(body: bytes) -> Any:  # Any: any JSON value, None if it is not JSON
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -512,7 +512,7 @@ def _without_input(message: str) -> str:
 
 
 def _problem(entry: dict[str, Any]) -> str:
-    """Return a problem as FastAPI tells it, without the input that it repeats."""
+    """Return a problem in FastAPI's form, without the input that it repeats."""
     place = entry.get("loc")
     where = ".".join(str(step) for step in place) if isinstance(place, list) else ""
     why = _string(entry, "msg") or _string(entry, "message")

@@ -1,24 +1,24 @@
-"""What of a conversation is new to the server?
+"""Which items of a conversation are new to the server?
 
-A caller's rendering of what the model said differs from the model's own: it has no ids, no
-reasoning, other spacing in the arguments, one text where there were two. So histories are
-compared by what they mean:
+A caller's copy of the model's output differs from the original: it has no ids, no reasoning,
+other spacing in the arguments, one text where there were two. So histories are compared by
+meaning:
 
 - reasoning, calls that the server ran itself and empty assistant messages do not count;
-- assistant texts in a row are one text, whatever messages and parts they are cut into;
+- consecutive assistant texts are one text, however they are split into messages and parts;
 - a call is its call_id, its name and its arguments as JSON; an output its call_id and content;
 - anything else is its fields, without id, status, annotations and logprobs; a content that is
   a string is one text part.
 
 A history that does not begin with what is known is never cut.
 
-A user may go on without the result of a call ("never mind"). Servers refuse a call without an
-output, so it gets one that says so (`NO_OUTPUT`) in what is sent, and nowhere else: what the
-caller holds and what we remember stay as they were. A turn of which some calls have an output
-and others have none looks like a mistake, and is not sent to a thread.
+A user may continue without the result of a call ("never mind"). Servers refuse a call without an
+output, so the request gets one that states this (`NO_OUTPUT`). The caller's history and the
+remembered one stay as they were. A turn in which some calls have an output and others have none
+looks like a mistake, and is not sent to a thread.
 
 Half a surrogate pair, which a model may leave where its output was cut, cannot be sent back:
-`mend` puts U+FFFD in its place.
+`repair_text` puts U+FFFD in its place.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
     "answer_calls",
     "complete_history",
     "is_model_made",
-    "mend",
     "new_items",
+    "repair_text",
     "trim_to_new",
     "unanswered_calls",
 ]
@@ -51,7 +51,7 @@ _OUTPUTS: Final = {
 }
 
 
-# What a server runs by itself: a chat-shaped history has no way to tell of it.
+# Calls that the server runs itself: a chat-shaped history cannot hold them.
 _HOSTED: Final = frozenset(
     {
         "code_interpreter_call",
@@ -98,7 +98,7 @@ def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None
 def trim_to_new(items: Sequence[Item]) -> list[Item]:
     """Return what follows the last item that the model made: the next turn's input.
 
-    Calls that the caller has gone on without get an output that says so. Raise MissingInput if
+    Calls that the caller did not answer get an output that states this. Raise MissingInput if
     nothing follows, and BadCall if the rest is half of a turn's outputs.
     """
     made = [index for index, item in enumerate(items) if is_model_made(item)]
@@ -128,7 +128,7 @@ def unanswered_calls(before: Sequence[Item], after: Sequence[Item]) -> list[str]
 def answer_calls(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:
     """Return `after`, with an output for each call of the turn before, if it has none of them.
 
-    Only where a message follows: then the caller has gone on without them.
+    Only where a message follows: then the caller continued without them.
     """
     turn = _last_turn(before)
     done = {item.get("call_id") for item in turn if _is_output(item)}
@@ -139,7 +139,7 @@ def answer_calls(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:
 
 
 def complete_history(items: Sequence[Item]) -> list[Item]:
-    """Return the items, with an output for each call that has none and is gone on from."""
+    """Return the items, with an output for each call that has none before a later message."""
     answered = {item.get("call_id") for item in items if _is_output(item)}
     complete: list[Item] = []
     missing: list[Item] = []
@@ -184,12 +184,12 @@ def is_model_made(item: Item) -> bool:
     return kind.endswith("_call") or kind in _MODEL_MADE
 
 
-def mend(value: Any) -> Any:
+def repair_text(value: Any) -> Any:
     """Return a copy of what a JSON decoder gave, as it can be written again."""
     if isinstance(value, dict):
-        return {mend(name): mend(inner) for name, inner in value.items()}
+        return {repair_text(name): repair_text(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [mend(inner) for inner in value]
+        return [repair_text(inner) for inner in value]
     if isinstance(value, str) and not value.isascii():
         # By way of UTF-16, where two halves that belong together are one character.
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -204,7 +204,7 @@ class _HistoryReader:
         self.place = 0
 
     def take(self, key: _Key) -> bool:
-        """Read what the key stands for. Say whether it was there."""
+        """Read the item of this key. Return whether it was there."""
         if key[0] == "said":
             return self._take_text(key[1])
         item = self._next()
@@ -262,12 +262,12 @@ def _uncounted_ending(items: Sequence[Item]) -> list[Item]:
 
 
 def _is_same(item: Item, known: Item) -> bool:
-    """Say whether two items that do not count are one: by the id, however it is rendered."""
+    """Return whether two items that do not count are the same one, by their id."""
     return item == known or (item.get("id") is not None and item["id"] == known.get("id"))
 
 
 def _text(item: Item) -> str | None:
-    """Return what an assistant message says, or None for anything that is more than text."""
+    """Return the text of an assistant message, or None for anything more than text."""
     if item_type(item) != "message" or item.get("role") != "assistant":
         return None
     content = item.get("content")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from antiphon.client.errors import InvalidArguments
-from antiphon.client.history import mend
+from antiphon.client.history import repair_text
 from antiphon.client.request import plain_json
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.response import Response
@@ -209,7 +209,7 @@ def _text(fields: Item, name: str) -> str:
 
 def _output(call: _CallView, kind: str, value: object) -> Item:
     if isinstance(value, str):
-        text = mend(value)
+        text = repair_text(value)
     else:
         text = msgspec.json.encode(plain_json(value, f"what {call.name} returned")).decode()
     return {"type": kind, "call_id": call.call_id, "output": text}

@@ -3,9 +3,9 @@
 A dict with a `type` is an item already and passes as it is, so both may be mixed. What an
 assistant message holds becomes, in this order: a reasoning item (`reasoning_content`, as its
 summary, which is the one form that every Responses server takes back), a message, and the
-calls. An assistant message with nothing in it vanishes. What has no form in the Responses API
-is refused by its place in the list; `annotations`, and the `name` of a tool message, say
-nothing that the items do not say, and are left out.
+calls. An empty assistant message is left out. What has no form in the Responses API
+is refused, with its place in the list. `annotations` and the `name` of a tool message add
+nothing to the items and are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_FORM: Final = {
 
 
 def items_from_input(given: str | Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Return an `input` as items: a string is what the user said."""
+    """Return an `input` as items: a string is a message of the user."""
     if isinstance(given, str):
         return [_message("user", [{"type": "input_text", "text": given}])] if given else []
     return [_item(entry, f"input[{index}]") for index, entry in enumerate(_list(given, "input"))]
@@ -175,7 +175,7 @@ def _function_call(call_id: str, call: Mapping[str, Any], where: str) -> Item:
 
 
 def _parts(content: Any, text_type: str, where: str) -> list[Part]:
-    """Return a content field as Responses parts; text gets the type of who says it."""
+    """Return a content field as Responses parts; text gets the type that fits its role."""
     if isinstance(content, str):
         return [{"type": text_type, "text": content}]
     if not isinstance(content, Sequence):

@@ -61,7 +61,7 @@ class Request(msgspec.Struct, frozen=True):
 def build_request(
     params: Mapping[str, Any], limits: ToolLimits = _LIMITS, wire: WireApi = "responses"
 ) -> Request:
-    """Return the request that the keywords make. Raise a BadCall that says what is wrong."""
+    """Return the request that the keywords make. Raise a BadCall that names the problem."""
     params = plain_params(params)
     body = _place(params, limits, wire)
     items = _put_input(body, params)
@@ -168,7 +168,7 @@ def _session(given: Any) -> str | None:
 
 
 class _Unwritable(Exception):
-    """Says what JSON cannot hold. `steps` lead there, the last one first."""
+    """A value that JSON cannot hold. `steps` is the path to it, last step first."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -241,7 +241,7 @@ def _finite(value: float) -> float:
 
 
 def _likeness(value: Any) -> Any:
-    """Return the JSON of what is none by its type but can be read as such."""
+    """Return the JSON value of an object of another type that can be read as one."""
     if isinstance(value, enum.Enum):
         return _plain(value.value)
     if isinstance(value, str):
@@ -257,7 +257,7 @@ def _likeness(value: Any) -> Any:
 
 
 def _number(value: Any) -> bool | int | float | None:
-    """Return what a scalar counts, whatever library it is of; None if it is no scalar."""
+    """Return the value of a scalar of any library; None if it is not a scalar."""
     if type(value).__name__ in _BOOLS:
         return bool(value)
     try:

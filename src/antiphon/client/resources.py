@@ -1,4 +1,4 @@
-"""What a server answers besides responses.
+"""The answers of a server other than responses.
 
 Fields we do not know are kept in `fields`: a list of models differs between servers.
 """
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """What became of something that was to be deleted."""
+    """The result of a deletion."""
 
     id: str
     deleted: bool
@@ -49,7 +49,7 @@ class ItemPage(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A model that the server offers; `fields` is all that it says about it."""
+    """A model that the server offers; `fields` has everything the server sends about it."""
 
     id: str
     owned_by: str
@@ -90,7 +90,7 @@ def read_deleted(body: bytes, name: str) -> Deleted:
 
 
 def read_conversation(body: bytes) -> Conversation:
-    """Return a conversation. Raise InvalidAnswer if it is none."""
+    """Return a conversation. Raise InvalidAnswer for anything else."""
     fields = _object(body)
     name, created, metadata = (fields.get(key) for key in ("id", "created_at", "metadata"))
     if not isinstance(name, str):
@@ -104,12 +104,12 @@ def read_conversation(body: bytes) -> Conversation:
 
 
 def read_item(body: bytes) -> Item:
-    """Return one item. Raise InvalidAnswer if it is none."""
+    """Return one item. Raise InvalidAnswer for anything else."""
     return _object(body)
 
 
 def read_input_tokens(body: bytes) -> InputTokens:
-    """Return a count of tokens. Raise InvalidAnswer if it is none."""
+    """Return a count of tokens. Raise InvalidAnswer for anything else."""
     fields = _object(body)
     count = fields.get("input_tokens")
     if not isinstance(count, int):
@@ -118,7 +118,7 @@ def read_input_tokens(body: bytes) -> InputTokens:
 
 
 def read_compaction(body: bytes) -> Compaction:
-    """Return a compaction. Raise InvalidAnswer if it is none."""
+    """Return a compaction. Raise InvalidAnswer for anything else."""
     fields = _object(body)
     try:
         usage = msgspec.convert(fields.get("usage"), Usage | None)
@@ -149,7 +149,7 @@ async def iterate_pages(
 
 
 def read_page(body: bytes) -> ItemPage:
-    """Return a page of items. Raise InvalidAnswer if it is none."""
+    """Return a page of items. Raise InvalidAnswer for anything else."""
     fields = _object(body)
     items = [item for item in _list(fields, "data") if isinstance(item, dict)]
     first, last = fields.get("first_id"), fields.get("last_id")
@@ -162,7 +162,7 @@ def read_page(body: bytes) -> ItemPage:
 
 
 def read_models(body: bytes) -> list[Model]:
-    """Return the models of a list. Raise InvalidAnswer if it is none."""
+    """Return the models of a list. Raise InvalidAnswer for anything else."""
     value = _json(body)
     entries = value if isinstance(value, list) else _list(_object(body), "data")
     return [

@@ -1,7 +1,7 @@
 """JSON Schema as servers want it for strict functions.
 
 There an object lists all its properties as required and allows no others, and has no defaults. A
-value that may be missing is one that may be null, which a type says by itself (`int | None`).
+value that may be missing is one that may be null, as in the type `int | None`.
 """
 
 from __future__ import annotations

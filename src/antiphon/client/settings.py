@@ -69,7 +69,7 @@ def read_settings(
     project: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ClientSettings:
-    """Return the settings: what is given, else what the environment says. Raise BadCall."""
+    """Return the settings: what is given, else the environment. Raise BadCall."""
     url = base_url or environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_BASE_URL
     _check_url(url)
     sent = {
@@ -78,7 +78,7 @@ def read_settings(
     }
     return ClientSettings(
         base_url=url.rstrip("/"),
-        # Whoever sends credentials of their own does not send OpenAI's along.
+        # With a header for credentials of its own, a request does not carry OpenAI's key.
         key=None if _has_credentials(headers) and api_key is None else _read_key(api_key, environ),
         headers={name: value for name, value in sent.items() if value} | dict(headers or {}),
     )

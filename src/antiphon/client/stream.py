@@ -5,9 +5,9 @@
             ...
         response = await stream.final_response()
 
-Every event is told once, in the server's order; who stops in the middle and goes on later
-misses nothing. A stream that breaks tells what arrived and then raises, with the part that
-arrived in `partial`, as often as it is asked. Leaving early closes the connection, and that
+Every event is returned once, in the server's order; a caller that stops in the middle and goes on
+later misses nothing. A stream that breaks returns what arrived and then raises, with the part
+that arrived in `partial`, on every further call. Leaving early closes the connection, and that
 stops the model.
 """
 
@@ -200,7 +200,7 @@ class Outbox:
 class AsyncStream:
     """The events of one response. Enter it once, to begin.
 
-    `is_whole` says whether they begin with the first event of the response.
+    `is_whole` is whether they begin with the first event of the response.
     """
 
     def __init__(
@@ -260,11 +260,11 @@ class AsyncStream:
                 yield piece
 
     async def next_batch(self) -> list[Event]:
-        """Return the next events; none when all have been told. Raise if the stream breaks."""
+        """Return the next events; none at the end. Raise if the stream breaks."""
         return list(self._outbox.rest) or self._outbox.put_out(await self._read())
 
     async def final_response(self) -> Response:
-        """Read to the end and return the response, whatever its status."""
+        """Read to the end and return the response, with any status."""
         while await self.next_batch():
             pass
         if self._final is None:
@@ -292,14 +292,14 @@ class AsyncStream:
         return self._source.skipped_choices if self._source else 0
 
     async def close(self) -> None:
-        """Hang up, and let the model stop. Closing twice does nothing."""
+        """Close the connection, which stops the model. Closing twice does nothing."""
         self._is_over = True
         self._outbox.drop()
         if self._source is not None:
             self._source.close()
 
     async def _read(self) -> list[Event]:
-        """Read the wire once, and keep account of what it tells."""
+        """Read the next events and add them to the response."""
         source = self._source
         if source is None:
             raise RuntimeError(_NOT_ENTERED)
@@ -361,7 +361,7 @@ class TextReader:
             piece, self._half = split_half(self._half + event.delta)
             piece = join_halves(piece)
         elif isinstance(event, TERMINAL) and self._is_whole:
-            # What no delta told: all of it, if the server answered in one piece.
+            # The text that had no delta: all of it, if the server answered in one piece.
             whole, said = self._accumulator.finish().output_text, "".join(self._said)
             piece = whole[len(said) :] if whole.startswith(said) else ""
         self._said.append(piece)
@@ -374,7 +374,7 @@ def text_reader(stream: AsyncStream) -> TextReader:
 
 
 def has_more_waiting(stream: AsyncStream) -> bool:
-    """Say whether more of the stream is here already than has been read."""
+    """Return whether more of the stream has arrived than has been read."""
     return stream._source is not None and stream._source.is_behind
 
 

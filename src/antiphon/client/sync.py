@@ -55,7 +55,7 @@ class _Portal:
     """An event loop in a thread of its own, and the way into it.
 
     `clean_up` runs in the loop when the thread ends. The thread does not keep the client
-    alive: whoever drops a client without closing it lets it end as well.
+    alive: a client that is dropped without being closed ends it too.
     """
 
     def __init__(self, clean_up: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -69,11 +69,11 @@ class _Portal:
 
     @property
     def is_closed(self) -> bool:
-        """Say whether the thread ends or has ended."""
+        """Whether the thread is ending or has ended."""
         return self._is_closing
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run it there and return what it returns. Who is interrupted cancels it."""
+        """Run a coroutine in the loop and return its result; an interrupted call cancels it."""
         if self._is_closing:
             work.close()
             raise RuntimeError(_CLOSED)
@@ -104,7 +104,7 @@ class _Portal:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def close(self) -> None:
-        """End the thread and wait for that; whoever waits for an answer is told."""
+        """End the thread and wait for its end; calls that wait for an answer are ended."""
         self.stop()
         self._thread.join()
 
@@ -128,7 +128,7 @@ _PORTALS: Final[weakref.WeakSet[_Portal]] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Close at the end of the program what nobody closed, before its threads are ended."""
+    """Close the clients that are still open when the program ends."""
     for portal in list(_PORTALS):
         portal.close()
 
@@ -177,7 +177,7 @@ class Stream:
                 yield piece
 
     def next_batch(self) -> list[Event]:
-        """Return the next events; none when all have been told. Raise if the stream breaks."""
+        """Return the next events; none at the end. Raise if the stream breaks."""
         return list(self._outbox.rest) or self._outbox.put_out(self._portal.run(self._gather()))
 
     async def _gather(self) -> list[Event]:
@@ -188,13 +188,13 @@ class Stream:
             try:
                 batch = await self._stream.next_batch()
             except ClientError:
-                # Those before it first; the stream will say it again.
+                # Return the events before it first; the stream raises it again.
                 break
             events = events + batch
         return events
 
     def final_response(self) -> Response:
-        """Read to the end and return the response, whatever its status."""
+        """Read to the end and return the response, with any status."""
         self._outbox.drop()
         self._is_read_out = True
         return self._portal.run(self._stream.final_response())
@@ -256,7 +256,7 @@ class Client:
 
     @property
     def wire_api(self) -> WireApi:
-        """Which API the server speaks, unless a call says otherwise."""
+        """Which API the server speaks, unless a call names another."""
         return self._client.wire_api
 
     @property
@@ -271,7 +271,7 @@ class Client:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the client is closed; nothing can be run any more."""
+        """Whether the client is closed; it accepts no more calls."""
         return self._portal.is_closed
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -283,7 +283,7 @@ class Client:
         self._portal.close()
 
     def create(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> Response:
-        """Ask, and return the response when it is whole. Its `status` says how it ended."""
+        """Ask, and return the response when it is whole. Its `status` is how it ended."""
         return self._portal.run(self._client.create(wire_api=wire_api, **params))
 
     def stream(self, *, wire_api: WireApi | None = None, **params: Unpack[Params]) -> Stream:
@@ -327,7 +327,7 @@ class Client:
         limit: int | None = None,
         order: str | None = None,
     ) -> ItemPage:
-        """Return a page of what a response was asked with, newest first unless told otherwise."""
+        """Return a page of what a response was asked with, newest first by default."""
         return self._portal.run(
             self._client.input_items(response_id, after=after, limit=limit, order=order)
         )

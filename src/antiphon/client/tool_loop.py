@@ -1,4 +1,4 @@
-"""Running tools, for those who ask for it.
+"""Run tools in a loop, for programs that ask for it.
 
 A client hands every call to its caller and waits; it never runs a tool by itself. `run_tools`
 is the caller that most programs would write: it runs the functions it was given, hands their
@@ -21,7 +21,7 @@ from antiphon.client.client import AsyncClient
 from antiphon.client.continuation import full_history, kept_id
 from antiphon.client.errors import BadTool, InvalidArguments
 from antiphon.client.function_tools import FunctionTool, function_tool
-from antiphon.client.history import is_model_made, mend
+from antiphon.client.history import is_model_made, repair_text
 from antiphon.client.items import FunctionCallItem
 from antiphon.client.parameters import Params, place_parameters
 from antiphon.client.request import plain_params, read_items
@@ -150,7 +150,7 @@ class _Loop:
         self._deviations: list[str] = []
         self._asked = read_items(given)
         self._made: list[Item] = []
-        """All since then: what the model said, and what the tools gave back."""
+        """All items since then: the output of the model and of the tools."""
         self._template = given.get("prompt") if isinstance(given.get("prompt"), dict) else None
         # Messages with some of the model's are the whole; see `continuation`.
         is_history = "messages" in given and any(is_model_made(item) for item in self._asked)
@@ -171,7 +171,7 @@ class _Loop:
         return calls if is_ours else []
 
     def _once(self, calls: Sequence[Item]) -> list[Item]:
-        """Return the calls with each call_id once: its output could not say which it is of."""
+        """Return the calls with each call_id once: an output is matched by its call_id."""
         first: dict[str, Item] = {}
         for call in calls:
             kept = first.setdefault(call["call_id"], call)
@@ -209,7 +209,7 @@ class _Loop:
         if parent and (self._begun_at or self._template):
             return {"previous_response_id": parent, "input": outputs}
         # What the caller gave goes back as it came; it was taken once.
-        items = [*self._asked, *full_history(mend(self._made))]
+        items = [*self._asked, *full_history(repair_text(self._made))]
         if parent:
             # The whole of it is at hand, in case the server loses the thread.
             return {"previous_response_id": parent, "messages": items}
