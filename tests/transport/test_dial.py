@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -309,6 +310,27 @@ async def test_an_unknown_authority_is_refused(client: HttpClient, authority: Au
     assert server.requests == []
 
 
+async def test_a_burst_reads_the_certificates_once(
+    client: HttpClient, trusted: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ssl.SSLContext] = []
+    real = ssl.create_default_context
+
+    def make() -> ssl.SSLContext:
+        made.append(real())
+        time.sleep(0.05)  # as long as all certificates of a system take
+        return made[-1]
+
+    own = tmp_path / "certificates.pem"
+    own.write_bytes(trusted.path.read_bytes())
+    tls = trusted.server_context("127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    monkeypatch.setattr(ssl, "create_default_context", make)
+    async with raw_server(say_ok, tls=tls) as server:
+        await asyncio.gather(*(fetch(client, server.url) for _ in range(5)))
+    assert len(made) == 1
+
+
 async def test_a_peer_without_tls_is_unreachable(client: HttpClient) -> None:
     async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -414,6 +436,25 @@ async def test_cancelling_in_the_handshake_closes_the_socket(client: HttpClient)
     await cancelled(asking)
     await asyncio.wait_for(gone.wait(), 60)
     server.close()
+
+
+async def test_cancelling_at_any_moment_disturbs_no_other_request(
+    client: HttpClient, trusted: Authority
+) -> None:
+    async with raw_server(say_ok, tls=trusted.server_context("127.0.0.1")) as server:
+        await fetch(client, server.url)  # the certificates are read now
+        for turns in range(25):
+            await client.close()
+            client = HttpClient(limits=Limits(connect=60))
+            given_up = [asyncio.create_task(fetch(client, server.url)) for _ in range(3)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for asking in given_up:
+                asking.cancel()
+            others = [asyncio.create_task(fetch(client, server.url)) for _ in range(3)]
+            assert [(await asking).body for asking in others] == [b"{}"] * 3
+            await asyncio.wait(given_up)
+        await client.close()
 
 
 WHEN: dict[str, Callable[[raw.Connection], object]] = {

@@ -12,7 +12,9 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
+from threading import Lock
 from typing import Final
 
 from aiohappyeyeballs import start_connection
@@ -34,6 +36,7 @@ _MAX_NAMES: Final = 256
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 # By the variables that name the certificates.
 _contexts: Final[dict[tuple[str | None, str | None], ssl.SSLContext]] = {}
+_making: Final = Lock()
 
 
 class Dialler:
@@ -55,9 +58,13 @@ class Dialler:
             loop=self._loop,
             socket_factory=self._open_socket,
         )
-        try:
-            if key.proxy is not None and key.is_secure:
+        if key.proxy is not None and key.is_secure:
+            try:
                 await open_tunnel(opened, key.proxy, key.host, key.port)
+            except BaseException:
+                opened.close()
+                raise
+        try:
             _, connection = await self._loop.create_connection(
                 make,
                 sock=opened,
@@ -65,7 +72,10 @@ class Dialler:
                 server_hostname=key.host.rstrip(".") if context else None,
             )
         except BaseException:
-            opened.close()
+            # Not `close`: the event loop may still watch the descriptor, which the next socket
+            # would get. The loop closes the socket when it sees this.
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
             raise
         return connection
 
@@ -116,12 +126,18 @@ async def _tls_context() -> ssl.SSLContext:
     sources = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     context = _contexts.get(sources)
     if context is None:
-        context = _contexts[sources] = await asyncio.to_thread(_make_context)
+        context = await asyncio.to_thread(_make_context, sources)
     return context
 
 
-def _make_context() -> ssl.SSLContext:
-    """Return a context with the certificates of the system, or of the two variables."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+def _make_context(sources: tuple[str | None, str | None]) -> ssl.SSLContext:
+    """Return a context with the certificates of the system, or of the two variables.
+
+    The requests of a burst make one together: each would take the others' time to connect.
+    """
+    with _making:
+        if sources not in _contexts:
+            context = ssl.create_default_context()
+            context.set_alpn_protocols(["http/1.1"])
+            _contexts[sources] = context
+        return _contexts[sources]
