@@ -399,6 +399,44 @@ async def test_a_peer_that_does_not_read_cannot_hold_a_cancelled_request() -> No
         await client.close()
 
 
+@pytest.mark.parametrize(
+    ("sent", "result"),
+    [
+        (b"", "it hung up"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome", "its answer is cut off"),
+        (b"HTTP/1.1 200 OK\r\n\r\nall", "all"),
+    ],
+)
+async def test_a_peer_that_ends_its_half_and_does_not_read_cannot_hold_the_connection(
+    sent: bytes, result: str
+) -> None:
+    over = asyncio.Event()
+    size: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def end_half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined] # it reads as well
+        writer.write(sent)
+        writer.write_eof()
+        await over.wait()
+        writer.transport.resume_reading()  # type: ignore[attr-defined] # it reads as well
+        read = 0
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                read += len(data)
+        size.set_result(read)
+
+    client = HttpClient(limits=Limits(idle=60), open_socket=open_small)
+    async with serving(end_half) as url:
+        try:
+            found = (await client.fetch("POST", url, body=b"x" * 8 * MIB)).body.decode()
+        except BackendError as error:
+            found = error.message.rpartition(": ")[2]
+        assert found == result
+        over.set()
+        assert await asyncio.wait_for(size, 60) < 8 * MIB
+        await client.close()
+
+
 @pytest.mark.parametrize("size", [0, 1, 16 * 1024, 16 * 1024 + 1, 256 * 1024 + 1, 3 * MIB + 7])
 async def test_a_body_arrives_whole_whatever_its_length(size: int) -> None:
     async def answer(_: Request, connection: raw.Connection) -> None:

@@ -145,11 +145,15 @@ class Connection(asyncio.Protocol):
             self._end(exchange)
 
     def eof_received(self) -> None:
-        """Note the end of a body that has no other end. Then the transport closes itself."""
-        exchange = self._exchange
-        if exchange is not None and self._answer.ends_with_connection:
-            self._exchange = None
-            exchange.end(None)
+        """End the answer: nothing more comes. The connection is closed at once.
+
+        The transport would first send what is unsent, and a peer that does not read it could
+        keep the connection by that.
+        """
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.end(None if self._answer.ends_with_connection else self._loss(None))
+        self.hang_up()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Report to the task that waits, and break the reference cycles."""
