@@ -179,6 +179,14 @@ async def test_a_client_that_is_closed_twice_is_closed() -> None:
         await client.close()
 
 
+async def test_a_client_can_be_closed_by_two_tasks_at_once() -> None:
+    client, peer = HttpClient(), Peer()
+    peer.go.set()
+    async with raw_server(peer) as server:
+        await ask(client, server.url)
+        await asyncio.wait_for(asyncio.gather(client.close(), client.close()), 60)
+
+
 def test_a_client_whose_event_loop_is_gone_can_be_closed() -> None:
     client = HttpClient()
 

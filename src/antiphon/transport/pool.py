@@ -31,7 +31,7 @@ class Pool:
         self._idle: dict[Key, dict[Connection, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._emptied: asyncio.Future[None] | None = None
+        self._emptied = asyncio.Event()
 
     def make(self, key: Key) -> Connection:
         """Return a connection that comes back to the pool when it is idle. It is not open yet."""
@@ -62,8 +62,7 @@ class Pool:
         for connection in list(self._live):
             connection.hang_up()
         if self._live:
-            self._emptied = self._loop.create_future()
-            await self._emptied
+            await self._emptied.wait()
 
     def _give_back(self, key: Key, connection: Connection) -> None:
         if self._is_closed:
@@ -80,8 +79,8 @@ class Pool:
             idle.pop(connection, None)
             if not idle:
                 del self._idle[key]
-        if self._emptied is not None and not self._live and not self._emptied.done():
-            self._emptied.set_result(None)
+        if self._is_closed and not self._live:
+            self._emptied.set()
 
     def _close_old(self) -> None:
         """Close what was idle for too long, and look again when the next one may be too old."""
