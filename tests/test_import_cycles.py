@@ -22,7 +22,6 @@ KNOWN: Final = {
     ("antiphon.engine.keep.recovery", "antiphon.engine.engine"),
     ("antiphon.engine.run.background", "antiphon.engine.engine"),
     ("antiphon.engine.run.turn", "antiphon.engine.engine"),
-    ("antiphon.transport.http", "antiphon"),
 }
 """Imports that still close a cycle. Remove an entry with its import; add none."""
 

@@ -9,6 +9,8 @@ fakes.
 
 from __future__ import annotations
 
+from antiphon.version import __version__
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from antiphon.client import AsyncClient, Client
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from antiphon.protocol.errors import AntiphonError
 
 __all__ = ["AntiphonError", "AsyncClient", "Client", "Provider", "SyncProvider", "__version__"]
-
-__version__ = "0.1.0"
 
 _ROOMS = {
     "AntiphonError": "protocol.errors",

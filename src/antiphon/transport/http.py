@@ -25,7 +25,6 @@ from typing import Final
 
 import msgspec
 
-from antiphon import __version__
 from antiphon.protocol.errors import AntiphonError, BackendError, OutOfFiles
 from antiphon.transport.connection import Connection, reason
 from antiphon.transport.dial import Dialler, OpenSocket
@@ -34,6 +33,7 @@ from antiphon.transport.pool import Pool
 from antiphon.transport.proxy import BadUrl, ProxyFault
 from antiphon.transport.secret import Secret
 from antiphon.transport.target import Key, Targets
+from antiphon.version import __version__
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
 
