@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import click
 
-from antiphon import __version__
 from antiphon.cli.errors import CliError, translate
 from antiphon.gateway.errors import BadSettings, Unavailable
 from antiphon.protocol.errors import AntiphonError
+from antiphon.version import __version__
 
 __all__ = ["main"]
 

@@ -9,7 +9,7 @@ here, before anything was remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Final
 
@@ -43,6 +43,7 @@ from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.retry import retries_of
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Parts, Turn
+from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Checked, check_request
 from antiphon.plans.plan import make_plan
 from antiphon.protocol.call_ids import taken_in
@@ -56,19 +57,13 @@ from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
 from antiphon.routing.candidates import Candidate
 from antiphon.routing.catalog import Catalog
-from antiphon.store.base import Notice, Size, Store
+from antiphon.store.base import Size, Store
 
-__all__ = ["Engine", "Observer"]
+__all__ = ["Engine"]
 
 _NO_LIMIT: Final = 1 << 62
 # How long no beginning is written down in advance, after one had to be undone.
-_CAUTION_SECONDS: Final = 60
-
-Observer = Callable[[Response], None]
-"""Called with every response that ended, however it ended."""
-
-Notifier = Callable[[str, Response], Sequence[Notice]]
-"""Returns the notices, to be stored, that this owner's response has ended."""
+_SUSPEND_SECONDS: Final = 60
 
 
 class Engine:
@@ -82,7 +77,7 @@ class Engine:
         catalog: Catalog,
         store: Store,
         *,
-        now: Callable[[], int],
+        now: Clock,
         mint: Mint,
         reasoning_as: ReasoningAs = "content",
         sealer: Sealer | None = None,
@@ -105,10 +100,12 @@ class Engine:
         self.budget = Budget(memory_bytes)
         self.live = Live()
         self.threads = Threads()
-        self.recovery = Recovery(self)
         self.debts = Debts(now)
-        self._cautious_until = 0
-        self.background = Background(self, at_once=background_turns, waiting=background_queue)
+        self._no_early_begin_until = 0
+        self.background = Background(
+            store, self.live, at_once=background_turns, waiting=background_queue
+        )
+        self.recovery = Recovery(store, self.live, self, self.revive, self.background.take_over)
 
     async def begin(
         self,
@@ -143,7 +140,7 @@ class Engine:
             strict,
             recall,
             size,
-            is_unheard=self._may_open(response_id),
+            may_roll_back=self._may_begin_early(response_id),
             has_error_event=not over_socket,
         )
         turn.tells_limits = over_socket
@@ -153,9 +150,9 @@ class Engine:
     def _size(self, request: CreateResponse, hold: Hold, body_bytes: int) -> ContextSize:
         return ContextSize(self.context_limits, hold, Size(len(request.items), body_bytes))
 
-    def be_cautious(self) -> None:
-        """Write down no beginnings in advance for a while: one had to be undone."""
-        self._cautious_until = self.now() + _CAUTION_SECONDS
+    def suspend_early_begin(self) -> None:
+        """Store no beginnings in advance for a while: one had to be undone."""
+        self._no_early_begin_until = self.now() + _SUSPEND_SECONDS
 
     async def revive(
         self,
@@ -208,12 +205,12 @@ class Engine:
         self.live.close(owner, response_id)
         return True
 
-    def _may_open(self, response_id: str | None) -> bool:
+    def _may_begin_early(self, response_id: str | None) -> bool:
         """Return whether a turn may begin in the store before its model has answered.
 
         Not if others know its id, and not if it might well come to nothing.
         """
-        return response_id is None and self.now() >= self._cautious_until
+        return response_id is None and self.now() >= self._no_early_begin_until
 
     async def _make(
         self,
@@ -225,7 +222,7 @@ class Engine:
         recall: Recall | None,
         size: ContextSize,
         *,
-        is_unheard: bool = False,
+        may_roll_back: bool = False,
         has_error_event: bool = True,
         is_queued: bool = False,
     ) -> Turn:
@@ -247,7 +244,7 @@ class Engine:
             principal,
             context,
             response,
-            is_unheard=is_unheard,
+            may_roll_back=may_roll_back,
             has_error_event=has_error_event,
         )
         try:
@@ -334,7 +331,7 @@ class Engine:
         context: Context,
         response: Response,
         *,
-        is_unheard: bool,
+        may_roll_back: bool,
         has_error_event: bool,
     ) -> Record:
         is_stored = request.store is not False
@@ -343,7 +340,7 @@ class Engine:
             items=context.own,
             is_stored=is_stored,
             is_logged=is_stored and bool(request.stream or request.background),
-            is_unheard=is_unheard and not request.background,
+            may_roll_back=may_roll_back and not request.background,
             conversation=conversation_of(request),
             has_error_event=has_error_event,
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon import __version__
+from antiphon.version import __version__
 
 __all__ = ["banner", "curl"]
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon import __version__
 from antiphon.cli.bench.run import BenchPlan, MeasuredMode, MeasuredTurn
+from antiphon.version import __version__
 
 __all__ = ["as_json", "base_of", "table"]
 

@@ -51,7 +51,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[Item]
     is_stored: bool
     is_logged: bool
-    is_unheard: bool = False
+    may_roll_back: bool = False
     """No client knows of the turn before its first event is shown."""
     conversation: str | None = None
     has_error_event: bool = True
@@ -129,7 +129,7 @@ class Record:
     def may_open(self) -> bool:
         """Whether the beginning may be written down before there is anything to show."""
         terms = self._terms
-        return terms.is_unheard and terms.is_logged and not (self.has_begun or self.is_open)
+        return terms.may_roll_back and terms.is_logged and not (self.has_begun or self.is_open)
 
     @property
     def is_open(self) -> bool:

@@ -1,20 +1,24 @@
-"""What becomes of turns whose process died?
+"""What happens to turns whose process died?
 
-Whoever claims one is its only writer from then on. What was queued is run; what had begun is
-ended as failed, or as cancelled if that was asked for, with everything that is in its log: the
-builder is brought back to where the log breaks off, and closes what is open there.
+The process that claims one is its only writer from then on. A queued turn is run. A turn that had
+begun ends as failed, or as cancelled if that was asked for, with everything that is in its log:
+the builder is rebuilt from the log and closes what is open there.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.follow import events_of
+from antiphon.engine.keep.live import Live
+from antiphon.engine.run.turn import Turn
+from antiphon.engine.services import TurnServices
 from antiphon.plans.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.body import decode_body
 from antiphon.protocol.errors import (
@@ -28,12 +32,9 @@ from antiphon.protocol.events import Event, TerminalEvent, sequence_of
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.log import has_error_event, pack_events
 from antiphon.protocol.machines.rebuild import rebuild
-from antiphon.protocol.request import read_request
+from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Failure, OutputDetails, Response, Usage
-from antiphon.store.base import Batch, Log, Orphan
-
-if TYPE_CHECKING:
-    from antiphon.engine.engine import Engine
+from antiphon.store.base import Batch, Log, Orphan, Store
 
 __all__ = ["Recovery", "keep_request"]
 
@@ -54,11 +55,39 @@ def keep_request(body: bytes, *, is_strict: bool) -> bytes:
     return msgspec.json.encode(_Kept(msgspec.Raw(body), is_strict))
 
 
-class Recovery:
-    """Looks for what the dead left. What was claimed and could not be settled is tried again."""
+class Revive(Protocol):
+    """Makes the turn of a queued response again, in this process."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    async def __call__(
+        self,
+        request: CreateResponse,
+        principal: Principal,
+        response: Response,
+        *,
+        strict: bool,
+        body_bytes: int = 0,
+        has_error_event: bool = True,
+    ) -> Turn:
+        """Return a turn that is ready to run, or raise what is wrong."""
+        ...
+
+
+class Recovery:
+    """Claims turns of dead processes; those that could not be ended are tried again."""
+
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        services: TurnServices,
+        revive: Revive,
+        take_over: Callable[[Turn], None],
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._services = services
+        self._revive = revive
+        self._take_over = take_over
         self._orphans: deque[Orphan] = deque()
 
     async def run(self) -> int:
@@ -74,9 +103,9 @@ class Recovery:
         for _ in range(len(self._orphans)):
             orphan = self._orphans.popleft()
             try:
-                await _settle(self._engine, orphan)
+                await self._settle(orphan)
             except TurnLost:
-                continue  # it was deleted meanwhile
+                continue  # it was deleted in the meantime
             except StoreUnavailable as error:
                 trouble = error
                 self._orphans.append(orphan)
@@ -91,47 +120,112 @@ class Recovery:
         """End what cannot be understood, with nothing but its error."""
         response = msgspec.structs.replace(orphan.response, status="failed", error=_RESTARTED)
         try:
-            await self._engine.store.finish(orphan.owner, response)
+            await self._store.finish(orphan.owner, response)
         except TurnLost:
             return
         except StoreUnavailable:
             self._orphans.append(orphan)
 
     async def _claim(self) -> int:
-        orphans = await self._engine.store.claim_orphans(_AT_ONCE)
+        orphans = await self._store.claim_orphans(_AT_ONCE)
         self._orphans += orphans
         return len(orphans)
 
+    async def _settle(self, orphan: Orphan) -> None:
+        if self._live.find(orphan.owner, orphan.response.id) is not None:
+            return  # it runs here: this process was taken for dead
+        is_queued = orphan.response.status == "queued" and not orphan.is_cancelled
+        if not is_queued or orphan.request is None:
+            await self._end(orphan, _RESTARTED)
+            return
+        try:
+            kept = msgspec.json.decode(orphan.request, type=_Kept)
+            request = read_request(decode_body(bytes(kept.body)))
+            own = await self._store.input_items(orphan.owner, orphan.response.id)
+            request.input = own or []
+            turn = await self._revive(
+                request,
+                Principal(orphan.owner),
+                orphan.response,
+                strict=kept.is_strict,
+                body_bytes=len(kept.body),
+                has_error_event=_has_error_event(orphan),
+            )
+        except StoreUnavailable:
+            raise
+        except Overloaded as error:
+            raise StoreUnavailable(f"a queued turn cannot be run yet: {error.message}") from None
+        except (AntiphonError, msgspec.DecodeError) as error:
+            _log.warning("response %s cannot be run here: %s", orphan.response.id, error)
+            await self._end(orphan, _failure(error))
+        else:
+            self._take_over(turn)
 
-async def _settle(engine: Engine, orphan: Orphan) -> None:
-    if engine.live.find(orphan.owner, orphan.response.id) is not None:
-        return  # it never left us: we were taken for dead, and so was who took it over
-    is_queued = orphan.response.status == "queued" and not orphan.is_cancelled
-    if not is_queued or orphan.request is None:
-        await _end(engine, orphan, _RESTARTED)
-        return
-    try:
-        kept = msgspec.json.decode(orphan.request, type=_Kept)
-        request = read_request(decode_body(bytes(kept.body)))
-        own = await engine.store.input_items(orphan.owner, orphan.response.id)
-        request.input = own or []
-        turn = await engine.revive(
-            request,
-            Principal(orphan.owner),
+    async def _end(self, orphan: Orphan, failure: Failure) -> None:
+        """End the log where it breaks off."""
+        try:
+            events = await self._last_events(orphan, failure)
+        except BrokenStream as error:
+            _log.error("the log of response %s cannot be read: %s", orphan.response.id, error)
+            events = await self._bare_end(orphan, failure)
+        terminal = events[-1]
+        assert isinstance(terminal, TerminalEvent)
+        response = terminal.response
+        at = max(0, int(self._services.now() - response.created_at)) * 1000
+        body = pack_events(events, at=at)
+        batch = Batch(sequence_of(events[0]), sequence_of(events[-1]), body)
+        await self._store.finish(
+            orphan.owner,
+            response,
+            batch=batch if orphan.batches else None,
+            notices=self._services.notify(orphan.owner, response),
+        )
+        self._services.observe(response)
+
+    async def _last_events(self, orphan: Orphan, failure: Failure) -> list[Event]:
+        log = Log(orphan.response, orphan.batches, bool(orphan.batches))
+        builder = rebuild(
             orphan.response,
-            strict=kept.is_strict,
-            body_bytes=len(kept.body),
+            events_of(log),
+            self._services.mint,
             has_error_event=_has_error_event(orphan),
         )
-    except StoreUnavailable:
-        raise
-    except Overloaded as error:
-        raise StoreUnavailable(f"a queued turn cannot be run yet: {error.message}") from None
-    except (AntiphonError, msgspec.DecodeError) as error:
-        _log.warning("response %s cannot be run here: %s", orphan.response.id, error)
-        await _end(engine, orphan, _failure(error))
-    else:
-        engine.background.take_over(turn)
+        events = builder.close("incomplete")
+        if builder.usage is None:
+            builder.note_estimate(await self._estimate(orphan, builder.output))
+        return events + (builder.cancel() if orphan.is_cancelled else builder.fail(failure))
+
+    async def _bare_end(self, orphan: Orphan, failure: Failure) -> list[Event]:
+        """Return an end for a log that cannot be continued: its events stay as they are."""
+        builder = ResponseBuilder(
+            msgspec.structs.replace(orphan.response, output=[]),
+            self._services.mint,
+            has_error_event=_may_have_error_event(orphan),
+            first=orphan.batches[-1].last + 1,
+        )
+        builder.note_estimate(await self._estimate(orphan, []))
+        return builder.fail(failure)
+
+    async def _estimate(self, orphan: Orphan, output: list[dict[str, object]]) -> Usage:
+        """Return what the turn cost, as far as it can be estimated from what is left."""
+        response = orphan.response
+        history = await self._store.history(orphan.owner, response.id)
+        items = history.items if history else []
+        conversation = response.conversation
+        if conversation:
+            earlier = await self._store.conversations.items(orphan.owner, str(conversation["id"]))
+            items = [*(earlier or ()), *items]
+        sent = estimate_tokens([_instructions(response), *items]) + estimate_tools(
+            response.tools or []
+        )
+        said = estimate_tokens(output)
+        thought = estimate_tokens([item for item in output if item.get("type") == "reasoning"])
+        return Usage(
+            input_tokens=sent,
+            output_tokens=said,
+            output_tokens_details=OutputDetails(reasoning_tokens=thought),
+            total_tokens=sent + said,
+        )
 
 
 def _failure(error: Exception) -> Failure:
@@ -140,85 +234,17 @@ def _failure(error: Exception) -> Failure:
     return _RESTARTED
 
 
-async def _end(engine: Engine, orphan: Orphan, failure: Failure) -> None:
-    """End the log where it breaks off."""
-    try:
-        events = await _last_events(engine, orphan, failure)
-    except BrokenStream as error:
-        _log.error("the log of response %s cannot be read: %s", orphan.response.id, error)
-        events = await _bare_end(engine, orphan, failure)
-    terminal = events[-1]
-    assert isinstance(terminal, TerminalEvent)
-    response = terminal.response
-    at = max(0, int(engine.now() - response.created_at)) * 1000
-    body = pack_events(events, at=at)
-    batch = Batch(sequence_of(events[0]), sequence_of(events[-1]), body)
-    await engine.store.finish(
-        orphan.owner,
-        response,
-        batch=batch if orphan.batches else None,
-        notices=engine.notify(orphan.owner, response),
-    )
-    engine.observe(response)
-
-
-async def _last_events(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
-    log = Log(orphan.response, orphan.batches, bool(orphan.batches))
-    builder = rebuild(
-        orphan.response,
-        events_of(log),
-        engine.mint,
-        has_error_event=_has_error_event(orphan),
-    )
-    events = builder.close("incomplete")
-    if builder.usage is None:
-        builder.note_estimate(await _estimate(engine, orphan, builder.output))
-    return events + (builder.cancel() if orphan.is_cancelled else builder.fail(failure))
-
-
-async def _bare_end(engine: Engine, orphan: Orphan, failure: Failure) -> list[Event]:
-    """Return an end for a log that cannot be gone on from: what it says stays as it is."""
-    builder = ResponseBuilder(
-        msgspec.structs.replace(orphan.response, output=[]),
-        engine.mint,
-        has_error_event=_may_have_error_event(orphan),
-        first=orphan.batches[-1].last + 1,
-    )
-    builder.note_estimate(await _estimate(engine, orphan, []))
-    return builder.fail(failure)
-
-
 def _has_error_event(orphan: Orphan) -> bool:
-    """Say whether a failure has an `error` event. Raise BrokenStream if the log is damaged."""
+    """Return whether a failure has an `error` event. Raise BrokenStream if the log is damaged."""
     return not orphan.batches or has_error_event(orphan.batches[0].body)
 
 
 def _may_have_error_event(orphan: Orphan) -> bool:
-    """Say the same of a log that cannot be read to its end, and perhaps not at all."""
+    """Return the same for a log that may not be readable."""
     try:
         return _has_error_event(orphan)
     except BrokenStream:
         return True
-
-
-async def _estimate(engine: Engine, orphan: Orphan, output: list[dict[str, object]]) -> Usage:
-    """Return what the turn cost, as far as can be told from what is left of it."""
-    response = orphan.response
-    history = await engine.store.history(orphan.owner, response.id)
-    items = history.items if history else []
-    conversation = response.conversation
-    if conversation:
-        earlier = await engine.store.conversations.items(orphan.owner, str(conversation["id"]))
-        items = [*(earlier or ()), *items]
-    sent = estimate_tokens([_instructions(response), *items]) + estimate_tools(response.tools or [])
-    said = estimate_tokens(output)
-    thought = estimate_tokens([item for item in output if item.get("type") == "reasoning"])
-    return Usage(
-        input_tokens=sent,
-        output_tokens=said,
-        output_tokens_details=OutputDetails(reasoning_tokens=thought),
-        total_tokens=sent + said,
-    )
 
 
 def _instructions(response: Response) -> str:

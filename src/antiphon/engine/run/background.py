@@ -12,8 +12,10 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from antiphon.engine.keep.follow import follow
+from antiphon.engine.keep.live import Live
 from antiphon.engine.run.turn import Turn, TurnCancelled
 from antiphon.protocol.errors import (
     AntiphonError,
@@ -23,9 +25,7 @@ from antiphon.protocol.errors import (
     no_response,
 )
 from antiphon.protocol.response import DONE_STATUSES, Response
-
-if TYPE_CHECKING:
-    from antiphon.engine.engine import Engine
+from antiphon.store.base import Store
 
 __all__ = ["Background"]
 
@@ -39,8 +39,9 @@ _log = logging.getLogger(__name__)
 class Background:
     """The background turns of this process: `at_once` run, `waiting` more may wait."""
 
-    def __init__(self, engine: Engine, *, at_once: int, waiting: int) -> None:
-        self._engine = engine
+    def __init__(self, store: Store, live: Live, *, at_once: int, waiting: int) -> None:
+        self._store = store
+        self._live = live
         self._most = at_once + waiting
         self._room = asyncio.Semaphore(at_once)
         self._tasks: dict[tuple[str, str], tuple[asyncio.Task[None], Turn]] = {}
@@ -85,7 +86,7 @@ class Background:
 
         One that has ended already is returned as it is.
         """
-        store = self._engine.store
+        store = self._store
         response = await store.get(owner, response_id)
         if response is None:
             raise no_response(response_id)
@@ -168,13 +169,13 @@ class Background:
         try:
             async with (
                 asyncio.timeout(_CANCEL_SECONDS),
-                aclosing(self._engine.follow(owner, response_id, _BEYOND)) as batches,
+                aclosing(follow(self._store, self._live, owner, response_id, _BEYOND)) as batches,
             ):
                 async for _ in batches:
                     pass
         except TimeoutError:
             _log.warning("response %s takes long to cancel", response_id)
-        response = await self._engine.store.get(owner, response_id)
+        response = await self._store.get(owner, response_id)
         if response is None:
             raise no_response(response_id)
         return response

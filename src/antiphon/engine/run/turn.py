@@ -22,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -36,6 +36,7 @@ from antiphon.engine.prepare.validate import refuse_degraded
 from antiphon.engine.run.rounds import Policy, Rounds
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, catch_up, show_all
 from antiphon.engine.run.truncate import Truncate
+from antiphon.engine.services import TurnServices
 from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.plans.tool_gate import gate_for
@@ -56,9 +57,6 @@ from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.response import MOST_NOTES, Failure, Response
-
-if TYPE_CHECKING:
-    from antiphon.engine.engine import Engine
 
 __all__ = ["Parts", "Turn", "TurnCancelled"]
 
@@ -101,7 +99,7 @@ class Turn:
     """One run of a model for one request."""
 
     def __init__(
-        self, engine: Engine, parts: Parts, builder: ResponseBuilder, record: Record
+        self, services: TurnServices, parts: Parts, builder: ResponseBuilder, record: Record
     ) -> None:
         self.response_id = parts.response.id
         self.principal = parts.principal
@@ -111,7 +109,7 @@ class Turn:
         self.ended: Response | None = None
         """The response as it ended, once it has."""
         self.plan = parts.plan
-        self._engine = engine
+        self._services = services
         self._parts = parts
         self._response = parts.response
         self._builder = builder
@@ -350,7 +348,7 @@ class Turn:
         record.alarm = None
         if not record.has_begun:
             if record.is_open:
-                self._engine.be_cautious()
+                self._services.suspend_early_begin()
             await asyncio.shield(record.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
@@ -433,7 +431,7 @@ class Turn:
         if problem is not None:
             return await self._fail(problem, events)
         await self._count()
-        return await self._end(events + self._builder.finish(self._engine.now()))
+        return await self._end(events + self._builder.finish(self._services.now()))
 
     def _output_problem(self) -> BackendError | None:
         """Hold the text against `text.format`; a miss is only noted if the format is not binding.
@@ -466,7 +464,7 @@ class Turn:
     async def _end(self, events: list[Event]) -> list[Event]:
         """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
-        notices = self._engine.notify(self.owner, response)
+        notices = self._services.notify(self.owner, response)
         try:
             events = await self._record.end(events, response, notices)
         except StoreUnavailable as error:
@@ -476,7 +474,7 @@ class Turn:
         else:
             self._parts.remember(response)
         self.ended = response
-        self._engine.observe(response)
+        self._services.observe(response)
         return events
 
     def _take_back(
@@ -489,7 +487,7 @@ class Turn:
         events = unshown + _before_the_end(events) + self._builder.retract(_failure(error))
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):
-            notices = self._engine.notify(self.owner, response)
+            notices = self._services.notify(self.owner, response)
             self._record.owe_end(events, response, notices)
         return events, response
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon import __version__
+from antiphon.version import __version__
 
 __all__ = ["front_facts", "front_page"]
 

@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from antiphon import __version__
 from antiphon.protocol.errors import Forbidden, NotFound, Overloaded, PeerFault
 from antiphon.server.api.front_page import front_facts, front_page
 from antiphon.server.api.openapi import describe
 from antiphon.server.app import App, Call, Route
 from antiphon.server.errors import error_response
+from antiphon.version import __version__
 
 __all__ = ["ROUTES"]
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon import __version__
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.version import __version__
 
 __all__ = ["describe"]
 
