@@ -39,6 +39,13 @@ PARTS: Final = {
             "is_terminal",
         ],
     ),
+    "antiphon.protocol.deltas": (
+        "What a script of `ScriptedBackend` consists of.",
+        [
+            *("TextGrew", "ReasoningGrew", "RefusalGrew", "CallOpened", "CallGrew", "CallClosed"),
+            *("UsageKnown", "Stopped"),
+        ],
+    ),
     "antiphon.protocol.response": ("A response and its token counts.", ["Response", "Usage"]),
     "antiphon.protocol.errors": (
         "The base of all errors, its three branches, and those without a better place.",

@@ -12,8 +12,6 @@ import pytest
 from tests.public_api import MODULES, PAGE, PARTS, page, public_names
 
 DOCS = sorted(PAGE.parents[1].rglob("*.md"))
-# Used by an example, and not stable: an upstream of another kind is built by configuration.
-UNSTABLE = {("antiphon.backends.chat", "ChatBackend")}
 
 
 def test_page_lists_exactly_the_exported_names() -> None:
@@ -41,4 +39,4 @@ def _imported(program: str) -> set[tuple[str, str]]:
 def test_examples_import_public_names_only(path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
     public = {(module, name) for module in [*MODULES, *PARTS] for name in public_names(module)}
-    assert set().union(*map(_imported, programs)) - public <= UNSTABLE
+    assert set().union(*map(_imported, programs)) - public == set()

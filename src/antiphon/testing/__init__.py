@@ -2,12 +2,13 @@
 
 `ScriptedUpstream` is a real chat-completions server on loopback that plays a `Script`: what it
 answers, and which fault it injects. antiphon is tested with the same faults. `serve_gateway` runs
-a whole gateway on a free port; `ScriptedBackend` is its model where no upstream is needed.
+a whole gateway on a free port, with a `ScriptedBackend`, or a `ChatBackend` before an upstream.
 `judge_stream` checks the events of a stream against the grammar of the protocol.
 """
 
 from __future__ import annotations
 
+from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.machines.referee import Violation, judge_stream
 from antiphon.testing.faults import (
@@ -43,6 +44,7 @@ __all__ = [
     "BadUtf8",
     "Bom",
     "Call",
+    "ChatBackend",
     "Close",
     "Comments",
     "ContentType",
