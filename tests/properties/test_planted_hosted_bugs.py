@@ -28,7 +28,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event, OutputItemDone, PartialImage, event_type
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines import accumulator, log, partial_items, rebuild, referee
+from antiphon.protocol.machines import accumulator, grammar, log, partial_items, rebuild, referee
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.referee import judge_stream
@@ -156,7 +156,7 @@ REFEREE_BUGS: Final[dict[str, tuple[str, str]]] = {
     "any order will do": ("self._require(stage,", "self._require(True,"),
     "a stage stays": ("item.stage = stage or item.stage", "pass"),
     "text may come at any time": (
-        'is_due = item.kind not in _HOSTED_TEXTS or item.stage == "in_progress"',
+        'is_due = item.kind not in HOSTED_TEXTS or item.stage == "in_progress"',
         "is_due = True",
     ),
     "previews may have any index": (
@@ -179,7 +179,7 @@ REFEREE_BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a request may change": ("self._require(told == item.added,", "self._require(True,"),
     "a status in between is an end": (
-        'elif kind in _STAGES and kind != "mcp_list_tools":',
+        'elif kind in STAGES and kind != "mcp_list_tools":',
         "elif False:",
     ),
     "an item may open with its output": ('"output": None, "error": None}', "}"),
@@ -374,7 +374,7 @@ _Case = tuple[tuple[types.ModuleType, ...], Callable[[Any], list[str]], dict[str
 _CASES: Final[dict[str, _Case]] = {
     "builder": (BUILDER, _objections_to_builder, BUILDER_BUGS),
     "accumulator": ((partial_items, accumulator), _objections_to_accumulator, ACCUMULATOR_BUGS),
-    "referee": ((referee,), _objections_to_referee, REFEREE_BUGS),
+    "referee": ((grammar, referee), _objections_to_referee, REFEREE_BUGS),
     "log": ((log,), _objections_to_log, LOG_BUGS),
     "rebuild": ((rebuild,), _objections_to_rebuild, REBUILD_BUGS),
     "recalled items": ((*BUILDER, rebuild), _objections_to_rebuild, RECALL_BUGS),

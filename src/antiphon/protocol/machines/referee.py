@@ -1,9 +1,7 @@
-"""The grammar of an event stream, and a referee who forgives nothing.
+"""A referee of event streams who forgives nothing.
 
-`RULES` is the grammar in words; the tables below it are the grammar in data: which state
-event may follow which, what an item looks like when it opens, which event speaks in which
-part, and what may happen to a part when. The referee keeps going after a violation and takes
-the stream as it is from there, so that one mistake is one violation.
+The rules are in `grammar`. The referee keeps going after a violation and takes the stream as it is
+from there, so that one mistake is one violation.
 
 It keeps copies, never the event's own objects: a producer that changes an item after it was
 emitted is caught. It does not check fields that the rules do not name.
@@ -12,7 +10,7 @@ emitted is caught. It does not check fields that the rules do not name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -21,31 +19,16 @@ from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
-    CodeCompleted,
     CodeDelta,
     CodeDone,
-    CodeInProgress,
-    CodeInterpreting,
     ContentPartAdded,
     ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
     Event,
-    FileSearchCompleted,
-    FileSearchInProgress,
-    FileSearchSearching,
-    ImageCompleted,
-    ImageGenerating,
-    ImageInProgress,
     McpArgumentsDelta,
     McpArgumentsDone,
-    McpCallCompleted,
-    McpCallFailed,
-    McpCallInProgress,
-    McpListCompleted,
-    McpListFailed,
-    McpListInProgress,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -67,52 +50,28 @@ from antiphon.protocol.events import (
     SummaryTextDelta,
     SummaryTextDone,
     UnknownEvent,
-    WebSearchCompleted,
-    WebSearchInProgress,
-    WebSearchSearching,
     event_type,
 )
 from antiphon.protocol.items import Item, Part
+from antiphon.protocol.machines.grammar import (
+    BEFORE,
+    CALLS,
+    ENDS_AS,
+    HOMES,
+    HOSTED_TEXTS,
+    INPUT,
+    LISTS,
+    OPENS_WITH,
+    PART_STEPS,
+    PROSE,
+    RULES,
+    STAGES,
+    TEXTS,
+    VOICES,
+    WRITTEN,
+)
 
 __all__ = ["RULES", "Referee", "Violation", "judge_stream"]
-
-RULES: Final[dict[str, str]] = {
-    "first": "The first event is response.created.",
-    "lifecycle": "created, then queued at most once, then in_progress at most once, then items.",
-    "sequence": "sequence_number counts 0, 1, 2, … over all events.",
-    "response_id": "The id of the response never changes.",
-    "begin_state": "created and in_progress have status in_progress, queued has queued; no output.",
-    "queued_next": "created has status queued only if response.queued is next.",
-    "item_index": "A new item's output_index is the number of items before it.",
-    "item_id": "Every item has an id of its own.",
-    "item_begin": "An item opens empty, unsealed, in progress; a call with its name and call_id.",
-    "call_id": "Every call has a call_id of its own.",
-    "item_open": "An event inside an item names one that is open, by its id and output_index.",
-    "item_same": "An item is done under the id, type and call_id with which it was added.",
-    "item_end": "A done item is not in progress.",
-    "item_equal": "A done item holds exactly the parts, arguments or code that were streamed.",
-    "prose_alone": "A message or reasoning item is never open beside another item.",
-    "close_order": "Items are done in the order of their indexes.",
-    "part_index": "A new part's index is the number of parts before it in its item.",
-    "part_begin": "A part opens empty.",
-    "part_open": "An event inside a part names one that has been added.",
-    "part_kind": "A part is of a kind that its item has, and events are of the part's kind.",
-    "part_order": "added, deltas, text done, part done, one part after the other, then item done.",
-    "part_equal": "A done part holds exactly the text and annotations that were streamed.",
-    "text_equal": "A done text is the concatenation of its deltas.",
-    "hosted_order": "A hosted item has the stages of its type, and completes with the last.",
-    "preview_index": "partial_image_index counts 0, 1, 2, … in each image.",
-    "annotation_index": "annotation_index counts 0, 1, 2, … in each part.",
-    "items_done": "Every item is done before the terminal event.",
-    "incomplete_item": "Only the last items of an incomplete response, or any of a failed one.",
-    "terminal_state": "Status, completed_at, error and incomplete_details fit the terminal event.",
-    "terminal_usage": "The terminal event has the usage.",
-    "terminal_output": "The terminal response holds exactly the items that were done.",
-    "terminal_once": "Nothing follows the terminal event.",
-    "terminal_missing": "Every stream has a terminal event.",
-    "error_failed": "An error event is followed by response.failed at once.",
-    "error_equal": "The nested error of an error event has its message, and may add to it.",
-}
 
 _Begin = ResponseCreated | ResponseQueued | ResponseInProgress
 _Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
@@ -124,141 +83,6 @@ _PartAdded = ContentPartAdded | SummaryPartAdded
 _PartDone = ContentPartDone | SummaryPartDone
 _InPart = _Grow | _Say | _PartAdded | _PartDone | AnnotationEvent
 _InItem = _InPart | _CallGrow | _CallSay | StageEvent
-
-_BEFORE: Final[dict[tuple[str, type[Any]], str]] = {
-    ("new", ResponseCreated): "created",
-    ("created", ResponseQueued): "queued",
-    ("created", ResponseInProgress): "running",
-    ("queued", ResponseInProgress): "running",
-}
-
-_OPENS_WITH: Final[dict[str, Item]] = {
-    "message": {"role": "assistant", "status": "in_progress", "content": []},
-    "reasoning": {"summary": [], "encrypted_content": None},
-    "function_call": {"status": "in_progress", "arguments": ""},
-    "image_generation_call": {"status": "in_progress", "result": None},
-    "web_search_call": {"status": "in_progress"},
-    "file_search_call": {"status": "in_progress", "results": None},
-    "code_interpreter_call": {"status": "in_progress", "code": "", "outputs": None},
-    "mcp_call": {"status": "in_progress", "arguments": "", "output": None, "error": None},
-    "mcp_list_tools": {"tools": [], "error": None},
-}
-_STAGES: Final[dict[str, dict[tuple[str, type[Any]], str]]] = {
-    "web_search_call": {
-        ("added", WebSearchInProgress): "in_progress",
-        ("in_progress", WebSearchSearching): "searching",
-        ("searching", WebSearchCompleted): "completed",
-    },
-    "file_search_call": {
-        ("added", FileSearchInProgress): "in_progress",
-        ("in_progress", FileSearchSearching): "searching",
-        ("searching", FileSearchCompleted): "completed",
-    },
-    "code_interpreter_call": {
-        ("added", CodeInProgress): "in_progress",
-        ("in_progress", CodeInterpreting): "interpreting",
-        ("interpreting", CodeCompleted): "completed",
-    },
-    "image_generation_call": {
-        ("added", ImageInProgress): "in_progress",
-        ("in_progress", ImageGenerating): "generating",
-        ("generating", PartialImage): "generating",
-        ("generating", ImageCompleted): "completed",
-    },
-    "mcp_call": {
-        ("added", McpCallInProgress): "in_progress",
-        ("in_progress", McpCallCompleted): "completed",
-        ("in_progress", McpCallFailed): "failed",
-    },
-    "mcp_list_tools": {
-        ("added", McpListInProgress): "in_progress",
-        ("in_progress", McpListCompleted): "completed",
-        ("in_progress", McpListFailed): "failed",
-    },
-}
-# The text of a hosted item, which is streamed while it is in progress.
-_HOSTED_TEXTS: Final = {"code_interpreter_call": "code", "mcp_call": "arguments"}
-# Items that the model itself writes. Hosted and foreign ones are incomplete on their own account.
-_WRITTEN: Final = frozenset(
-    {
-        "message",
-        "reasoning",
-        "function_call",
-        "custom_tool_call",
-        "shell_call",
-        "local_shell_call",
-        "apply_patch_call",
-        "tool_search_call",
-    }
-)
-_ENDS_AS: Final[dict[str, frozenset[str]]] = {
-    "completed": frozenset({"completed"}),
-    # There is no event for a cancelled response but this one.
-    "incomplete": frozenset({"incomplete", "cancelled"}),
-    "failed": frozenset({"failed"}),
-}
-_PROSE: Final = frozenset({"message", "reasoning"})
-_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-_TEXTS: Final = ("arguments", "input", "code")
-_LISTS: Final[dict[str, tuple[str, ...]]] = {
-    "message": ("content",),
-    "reasoning": ("summary", "content"),
-}
-
-
-class _Voice(NamedTuple):
-    """Where an event speaks: list and kind of part, field of the part's text, and its index."""
-
-    list: str
-    kind: str
-    text: str
-    place: str
-
-
-_TEXT: Final = _Voice("content", "output_text", "text", "content_index")
-_REFUSAL: Final = _Voice("content", "refusal", "refusal", "content_index")
-_REASONING: Final = _Voice("content", "reasoning_text", "text", "content_index")
-_SUMMARY: Final = _Voice("summary", "summary_text", "text", "summary_index")
-_ARGUMENTS: Final = _Voice("arguments", "arguments", "arguments", "")
-_INPUT: Final = _Voice("input", "input", "input", "")
-_CODE: Final = _Voice("code", "code_interpreter_call", "code", "")
-_MCP: Final = _Voice("arguments", "mcp_call", "arguments", "")
-
-_VOICES: Final[dict[type[Any], _Voice]] = {
-    OutputTextDelta: _TEXT,
-    OutputTextDone: _TEXT,
-    AnnotationEvent: _TEXT,
-    RefusalDelta: _REFUSAL,
-    RefusalDone: _REFUSAL,
-    ReasoningTextDelta: _REASONING,
-    ReasoningTextDone: _REASONING,
-    SummaryTextDelta: _SUMMARY,
-    SummaryTextDone: _SUMMARY,
-    SummaryPartAdded: _SUMMARY,
-    SummaryPartDone: _SUMMARY,
-    ContentPartAdded: _TEXT,
-    ContentPartDone: _TEXT,
-    ArgumentsDelta: _ARGUMENTS,
-    ArgumentsDone: _ARGUMENTS,
-    CustomInputDelta: _INPUT,
-    CustomInputDone: _INPUT,
-    CodeDelta: _CODE,
-    CodeDone: _CODE,
-    McpArgumentsDelta: _MCP,
-    McpArgumentsDone: _MCP,
-}
-_HOMES: Final = {
-    "output_text": ("message", "content"),
-    "refusal": ("message", "content"),
-    "reasoning_text": ("reasoning", "content"),
-    "summary_text": ("reasoning", "summary"),
-}
-_PART_STEPS: Final[dict[tuple[str, str], str]] = {
-    ("open", "grow"): "open",
-    ("open", "note"): "open",
-    ("open", "say"): "said",
-    ("said", "close"): "closed",
-}
 
 _copy: Final[Callable[[Any], Any]] = msgspec.to_builtins
 
@@ -299,8 +123,8 @@ class _JudgedItem:
         self.lists: dict[str, list[_JudgedPart]] = {"content": [], "summary": []}
         if self.kind == "function_call":
             self.lists["arguments"] = [_JudgedPart("arguments")]
-        elif self.kind in _HOSTED_TEXTS:
-            self.lists[_HOSTED_TEXTS[self.kind]] = [_JudgedPart(self.kind)]
+        elif self.kind in HOSTED_TEXTS:
+            self.lists[HOSTED_TEXTS[self.kind]] = [_JudgedPart(self.kind)]
 
 
 class Referee:
@@ -389,7 +213,7 @@ class Referee:
         self._require(agrees, "error_equal", "the nested error has another message")
 
     def _begin(self, event: _Begin) -> None:
-        phase = _BEFORE.get((self._phase, type(event)))
+        phase = BEFORE.get((self._phase, type(event)))
         self._require(phase, "lifecycle", f"came while the stream was {self._phase}")
         self._phase = phase or self._phase
         self._check_response_id(event.response.id)
@@ -416,7 +240,7 @@ class Referee:
         self._check_new_ids(item)
         self._check_opening(event.item)
         beside = [other.kind for other in self._open.values()]
-        if beside and (item.kind in _PROSE or not _PROSE.isdisjoint(beside)):
+        if beside and (item.kind in PROSE or not PROSE.isdisjoint(beside)):
             self._object("prose_alone", f"{item.kind} opened beside {', '.join(map(str, beside))}")
         self._count += 1
         self._open[str(item.id)] = item
@@ -425,7 +249,7 @@ class Referee:
         is_new = _is_name(item.id) and item.id not in self._ids
         self._require(is_new, "item_id", f"{item.id!r} is missing or taken")
         self._ids.add(str(item.id))
-        if item.kind in _CALLS and _is_name(item.call_id):
+        if item.kind in CALLS and _is_name(item.call_id):
             is_new = item.call_id not in self._call_ids
             self._require(is_new, "call_id", f"{item.call_id!r} is taken")
             self._call_ids.add(str(item.call_id))
@@ -433,10 +257,10 @@ class Referee:
     def _check_opening(self, item: Item) -> None:
         kind = item.get("type")
         self._require(_is_name(kind), "item_begin", "the item has no type")
-        for field, value in _OPENS_WITH.get(str(kind), {}).items():
+        for field, value in OPENS_WITH.get(str(kind), {}).items():
             told = item.get(field)
             self._require(told == value, "item_begin", f"{field} is {told!r}, not {value!r}")
-        if kind in _CALLS:
+        if kind in CALLS:
             is_named = _is_name(item.get("name")) and _is_name(item.get("call_id"))
             self._require(is_named, "item_begin", "the call lacks its name or call_id")
         if kind == "reasoning":
@@ -472,7 +296,7 @@ class Referee:
             is_final = status in ("completed", "incomplete")
         elif kind == "image_generation_call":
             is_final = status in ("completed", "failed")
-        elif kind in _STAGES and kind != "mcp_list_tools":
+        elif kind in STAGES and kind != "mcp_list_tools":
             is_final = status in ("completed", "incomplete", "failed")
         else:
             is_final = status != "in_progress"
@@ -482,7 +306,7 @@ class Referee:
         item = self._item_of(event)
         if item is None:
             return
-        stage = _STAGES.get(str(item.kind), {}).get((item.stage, type(event)))
+        stage = STAGES.get(str(item.kind), {}).get((item.stage, type(event)))
         self._require(stage, "hosted_order", f"came while the {item.kind} was {item.stage}")
         item.stage = stage or item.stage
         if isinstance(event, PartialImage):
@@ -497,7 +321,7 @@ class Referee:
         """
         if item.kind == "mcp_approval_request":
             self._require(told == item.added, "item_equal", "the request is not what was streamed")
-        if item.kind not in _STAGES:
+        if item.kind not in STAGES:
             return
         if item.kind == "image_generation_call":
             self._require(isinstance(told.get("result"), str), "item_end", "it has no result")
@@ -523,14 +347,14 @@ class Referee:
 
     def _check_whole(self, item: _JudgedItem, told: Item) -> None:
         for name, parts in item.lists.items():
-            closed = "said" if name in _TEXTS else "closed"
+            closed = "said" if name in TEXTS else "closed"
             for part in parts:
                 self._require(part.state == closed, "part_order", f"a part of {name} is open")
-        for name in _LISTS.get(str(item.kind), ()):
+        for name in LISTS.get(str(item.kind), ()):
             parts_told = [part.whole for part in item.lists[name] if part.state == "closed"]
             is_equal = (told.get(name) or []) == parts_told
             self._require(is_equal, "item_equal", f"{name} is not what was streamed")
-        for name in _TEXTS:
+        for name in TEXTS:
             for part in item.lists.get(name, ()):
                 is_equal = part.state != "said" or told.get(name) == part.text
                 self._require(is_equal, "item_equal", f"{name} is not what was streamed")
@@ -548,10 +372,10 @@ class Referee:
         item = self._item_of(event)
         if item is None:
             return
-        voice = _VOICES[type(event)]
+        voice = VOICES[type(event)]
         parts, index = item.lists[voice.list], getattr(event, voice.place)
         kind = str(event.part.get("type"))
-        home = _HOMES.get(kind, (item.kind, voice.list))
+        home = HOMES.get(kind, (item.kind, voice.list))
         self._require(
             home == (item.kind, voice.list), "part_kind", f"{kind} in {voice.list} of {item.kind}"
         )
@@ -571,9 +395,9 @@ class Referee:
         if part is None:
             self._object("part_open", f"item {item.id} has no such part")
             return None
-        is_due = item.kind not in _HOSTED_TEXTS or item.stage == "in_progress"
+        is_due = item.kind not in HOSTED_TEXTS or item.stage == "in_progress"
         self._require(is_due, "hosted_order", f"came while the {item.kind} was {item.stage}")
-        state = _PART_STEPS.get((part.state, step))
+        state = PART_STEPS.get((part.state, step))
         if state is None:
             self._object("part_order", f"came while the part was {part.state}")
             return None
@@ -581,8 +405,8 @@ class Referee:
         return part
 
     def _part_at(self, item: _JudgedItem, event: _InItem) -> _JudgedPart | None:
-        voice = _VOICES[type(event)]
-        if voice is _INPUT and item.kind == "custom_tool_call":
+        voice = VOICES[type(event)]
+        if voice is INPUT and item.kind == "custom_tool_call":
             item.lists.setdefault(voice.list, [_JudgedPart(voice.kind)])
         parts = item.lists.get(voice.list, [])
         index = getattr(event, voice.place) if voice.place else 0
@@ -602,7 +426,7 @@ class Referee:
         part = self._part_of(event, "say")
         if part is None:
             return
-        part.text = getattr(event, _VOICES[type(event)].text)
+        part.text = getattr(event, VOICES[type(event)].text)
         is_equal = part.text == "".join(part.pieces)
         self._require(is_equal, "text_equal", "the text is not that of its deltas")
 
@@ -642,7 +466,7 @@ class Referee:
         name = event_type(event).removeprefix("response.")
         details = response.incomplete_details
         fits = {
-            "status": response.status in _ENDS_AS[name],
+            "status": response.status in ENDS_AS[name],
             "completed_at": (response.completed_at is not None) == (name == "completed"),
             "incomplete_details": (details is not None) == (response.status == "incomplete"),
             "error": (response.error is not None) == (name == "failed"),
@@ -651,13 +475,13 @@ class Referee:
             self._require(does_fit, "terminal_state", f"{field} does not fit")
 
     def _check_incomplete(self, status: str) -> None:
-        written = sorted(n for n, item in self._done.items() if item.get("type") in _WRITTEN)
+        written = sorted(n for n, item in self._done.items() if item.get("type") in WRITTEN)
         cut = [n for n in written if self._done[n].get("status") == "incomplete"]
         if not cut or status == "failed":
             return
         # The specification speaks of one; several calls may have been open together.
         is_last = cut == written[-len(cut) :]
-        may_be_cut = status in _ENDS_AS["incomplete"]
+        may_be_cut = status in ENDS_AS["incomplete"]
         self._require(may_be_cut and is_last, "incomplete_item", f"incomplete items at {cut}")
 
 
