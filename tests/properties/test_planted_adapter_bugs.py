@@ -382,7 +382,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "the prefix is forgotten": ("call_id=self._prefix + call.call_id", "call_id=call.call_id"),
     "a call is told again by every later word": (
-        "self._told[key] = _Told(call.call_id, call.name, _said(item), payload)",
+        "self._told[key] = _ReportedCall(call.call_id, call.name, _said(item), payload)",
         "pass",
     ),
     "a call is told once per item id": ("if payload in known:\n            return []", "pass"),
@@ -444,9 +444,9 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "self._show_tail(record, spoken_text(item)) + self._show_notes(item, record)",
         "self._show_tail(record, spoken_text(item))",
     ),
-    "summary and raw are both shown": ('if record.voice not in ("", field):', "if False:"),
+    "summary and raw are both shown": ('if shown.voice not in ("", field):', "if False:"),
     "thoughts are shown as text": (
-        "return [ThinkingPart(delta, record.id)] if delta else []",
+        "return [ThinkingPart(delta, shown.id)] if delta else []",
         "return [TextPart(delta)] if delta else []",
     ),
     "encrypted reasoning comes at every word": (
