@@ -23,7 +23,7 @@ from antiphon.host.data import show_item
 from antiphon.host.errors import HostError
 from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import read_event
-from antiphon.protocol.machines import accumulator, partial_items
+from antiphon.protocol.machines import accumulator, partial_items, sequence_marks
 from tests.host.streams import (
     CITY,
     Fields,
@@ -465,7 +465,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "False",
     ),
     "a call done under a new call_id is another call": (
-        "if named is not None and is_final and _is_renamed(named, index, item):",
+        "if named is not None and is_final and named.is_renamed(index, item):",
         "if False:",
     ),
     "a call_id in place of an id is not understood": (
@@ -553,7 +553,7 @@ def _play(adapter: Any, stream: list[Fields]) -> _Expected:  # Any: the planted 
 
 def _plant(old: str, new: str) -> type[StreamAdapter]:
     """Return the adapter with this change, made in its own module or in one beneath it."""
-    modules = (partial_items, accumulator, outcome, ledger, original)
+    modules = (partial_items, sequence_marks, accumulator, outcome, ledger, original)
     sources = [inspect.getsource(module) for module in modules]
     assert any(old in source for source in sources), "the bug no longer applies: write it anew"
     own: dict[str, Any] = {}

@@ -811,7 +811,7 @@ def test_a_huge_gap_in_the_numbers_costs_no_memory() -> None:
     far = [fields | {"sequence_number": 10**12 + n} for n, fields in enumerate(message())]
     accumulator = collect(created(), *far, end())
     assert accumulator.finish().output == [message_item("hello")]
-    assert len(accumulator._marks) < 100
+    assert len(accumulator._numbers.marks) < 100
 
 
 # What has many names, or none.

@@ -36,7 +36,6 @@ A stream without a terminal event is broken, however much of it arrived.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, get_args
@@ -96,12 +95,12 @@ from antiphon.protocol.machines.partial_items import (
     string_of,
     substance,
 )
+from antiphon.protocol.machines.sequence_marks import SequenceMarks
 from antiphon.protocol.response import DONE_STATUSES, Response, with_total
 
 __all__ = ["MAX_DEVIATIONS", "ResponseAccumulator"]
 
 MAX_DEVIATIONS: Final = 100
-_MAX_GAP: Final = 1000
 
 _Lifecycle = ResponseCreated | ResponseQueued | ResponseInProgress
 _Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
@@ -156,9 +155,7 @@ class ResponseAccumulator:
         """The item that the latest event inside an item was about."""
         self.settled: list[tuple[Item, Draft | None]] = []
         """At the end: each item of the output, and the streamed one that it was."""
-        self.has_gap = False
-        """Whether sequence numbers are missing: events may have been lost."""
-        self._marks = array("q")
+        self._numbers = SequenceMarks(self._deviate)
         self._begun: Response | None = None
         self._ended: Response | None = None
         self._error: ErrorEvent | None = None
@@ -173,8 +170,6 @@ class ResponseAccumulator:
         """The ids that stand for several items."""
         self._undone: dict[str, dict[Draft, None]] = {}
         """By kind, the items that are not done, in the order in which they were opened."""
-        self._first_number = 0
-        self._is_numbered = True
         self._handlers: dict[type[Any], Callable[[Any], bool | None]] = {
             **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
             **dict.fromkeys((ResponseCompleted, ResponseIncomplete, ResponseFailed), self._end),
@@ -196,6 +191,11 @@ class ResponseAccumulator:
         }
 
     @property
+    def has_gap(self) -> bool:
+        """Whether sequence numbers are missing: events may have been lost."""
+        return self._numbers.has_gap
+
+    @property
     def response(self) -> Response | None:
         """The response so far, a fresh one each time; None until an event has named it."""
         if self._ended is not None:
@@ -214,7 +214,7 @@ class ResponseAccumulator:
         if self._ended is not None:
             self._deviate(f"{event_type(event)} after the terminal event")
             return False
-        if self._is_repeat(event):
+        if self._numbers.is_repeat(event):
             return False
         handler = self._handlers.get(type(event))
         return handler is not None and handler(event) is not False
@@ -328,9 +328,9 @@ class ResponseAccumulator:
         call = call_key(item)
         draft = self._by_call.get(call) if call else None
         if draft is not None:
-            is_same = _is_told_again(draft, index, item, is_final=is_final)
+            is_same = draft.is_told_again(index, item, is_final=is_final)
             return draft if is_same else None
-        if named is not None and is_final and _is_renamed(named, index, item):
+        if named is not None and is_final and named.is_renamed(index, item):
             return named
         return self._find_in_place(index, item, is_final=is_final)
 
@@ -342,7 +342,7 @@ class ResponseAccumulator:
         if draft is None or draft.done:
             return None
         is_vacant = index >= 0 and draft.fits(item) and not (draft.added and item_id)
-        if not is_vacant and not (is_final and _is_told_in(draft, index, item)):
+        if not is_vacant and not (is_final and draft.is_told_in(index, item)):
             return None
         if item_id != draft.id:
             self._deviate(f"item {draft.id} goes on as {item_id}")
@@ -575,7 +575,7 @@ class ResponseAccumulator:
     def _feed_run(self, last: OutputTextDelta, events: Sequence[Event], start: int) -> int:
         """Take the next pieces of the same text, in their due places; return how many."""
         item_id, content, output = last.item_id, last.content_index, last.output_index
-        due = len(self._marks)
+        due = len(self._numbers.marks)
         pieces: list[str] = []
         for event in islice(events, start, None):
             if (
@@ -590,66 +590,12 @@ class ResponseAccumulator:
             pieces.append(event.delta)
         if pieces:
             owner = hash(item_id)
-            self._marks.extend([owner ^ hash(piece) for piece in pieces])
+            self._numbers.marks.extend([owner ^ hash(piece) for piece in pieces])
             self._text_for(last).grow("".join(pieces))
         return len(pieces)
-
-    def _is_repeat(self, event: Event) -> bool:
-        """Return whether this delta was counted before, under the same sequence number.
-
-        The number alone proves nothing: some servers start again in mid-stream, or give
-        every event the same one. So two numbers must have gone up first, and from the moment
-        that a number stands for two things, none is proof of a repetition.
-        """
-        number, due = event.sequence_number, len(self._marks)
-        delta = getattr(event, "delta", None)
-        mark = 0 if delta is None else hash(getattr(event, "item_id", None)) ^ hash(delta)
-        if number == due:
-            self._marks.append(mark)
-            return False
-        if number is None or number < 0:
-            self._deviate("events without a sequence number")
-            return False
-        self._deviate(f"sequence number {number} where {due} was due")
-        if number > due:
-            self.has_gap = True
-            if number - due <= _MAX_GAP:
-                self._first_number = self._first_number if due else number
-                self._marks.extend([0] * (number - due) + [mark])
-            return False
-        known = self._marks[number]
-        has_counted = due > self._first_number + 1
-        if known not in (0, mark):
-            self._is_numbered = False
-        return self._is_numbered and has_counted and mark != 0 and known == mark
 
 
 def _channel_of_part(event: _PartEvent) -> TextChannel:
     if isinstance(event, SummaryPartAdded | SummaryPartDone):
         return _SUMMARY
     return _PART_CHANNELS.get(string_of(event.part, "type"), _TEXT)
-
-
-def _is_told_in(draft: Draft, index: int, item: Item) -> bool:
-    """Return whether a done item with another id, and maybe no place, is the draft's item."""
-    if draft.fits(item) and draft.is_begin_of(item):
-        return index >= 0 or draft.has_said()
-    return draft.has_said() and draft.is_same_call(item)
-
-
-def _is_renamed(draft: Draft, index: int, item: Item) -> bool:
-    """Return whether an item with the draft's id and another call_id is the draft's item."""
-    is_near = index == draft.index or (draft.has_said() and not draft.done)
-    return is_near and draft.is_same_call(item)
-
-
-def _is_told_again(draft: Draft, index: int, item: Item, *, is_final: bool) -> bool:
-    """Return whether an item with the draft's call_id and another id is the draft's item.
-
-    An item that opens beside an announced one is another: its payload decides what it is.
-    """
-    if not is_final:
-        return not draft.added
-    if draft.done:
-        return call_payload(draft.done) == call_payload(item)
-    return index == draft.index or draft.is_begin_of(item)

@@ -198,6 +198,28 @@ class Draft:
             return False
         return payload == other_payload or said_in_call(item).startswith(said_in_call(known))
 
+    def is_told_in(self, index: int, item: Item) -> bool:
+        """Return whether a done item with another id, and maybe no place, is this draft's item."""
+        if self.fits(item) and self.is_begin_of(item):
+            return index >= 0 or self.has_said()
+        return self.has_said() and self.is_same_call(item)
+
+    def is_renamed(self, index: int, item: Item) -> bool:
+        """Return whether an item with this draft's id and another call_id is this draft's item."""
+        is_near = index == self.index or (self.has_said() and not self.done)
+        return is_near and self.is_same_call(item)
+
+    def is_told_again(self, index: int, item: Item, *, is_final: bool) -> bool:
+        """Return whether an item with this draft's call_id and another id is this draft's item.
+
+        An item that opens beside an announced one is another: its payload decides what it is.
+        """
+        if not is_final:
+            return not self.added
+        if self.done:
+            return call_payload(self.done) == call_payload(item)
+        return index == self.index or self.is_begin_of(item)
+
     def is_begin_of(self, item: Item) -> bool:
         """Return whether all that was streamed stands in the item too."""
         streamed = self.streamed()
