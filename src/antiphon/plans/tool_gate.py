@@ -28,7 +28,10 @@ _WATCHED: Final = frozenset({CallOpened, CallMade, CallGrew, CallClosed, Stopped
 
 
 class ToolGate:
-    """Lets through what the policy allows. `parallel` False allows one call an answer."""
+    """Lets through what the policy allows. `parallel` False allows one call an answer.
+
+    An answer is what a model writes in one round: each round has a gate of its own, for its plan.
+    """
 
     def __init__(self, policy: ToolPolicy, *, parallel: bool, names: frozenset[str]) -> None:
         self._policy = policy
