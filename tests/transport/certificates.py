@@ -16,6 +16,17 @@ __all__ = ["Authority"]
 
 _NOW = datetime.datetime.now(datetime.UTC)
 _DAY = datetime.timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -68,9 +79,19 @@ class Authority:
             .not_valid_before(end - 9 * _DAY)
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=not hosts, path_length=None), critical=True)
+            # Python 3.13 and later accept no chain without these two and the use of the key.
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
         if hosts:
             built = built.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        else:
+            built = built.add_extension(_SIGNS_CERTIFICATES, critical=True)
         return built.sign(self._key, hashes.SHA256())
 
 
