@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator
 
 import pytest
@@ -118,7 +119,34 @@ def test_requests_to_one_place_share_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://", "http://:80/", "http://a:99999/", "http://[::1/", "http://a:x/", "http:///a"]
+    "url",
+    [
+        "http://127.0.0.1:1?key=sesame",
+        "http://127.0.0.1:1#sesame",
+        "http://127.0.0.1:x?key=sesame",
+        "http://me:sesame\u20ac@127.0.0.1:1/",
+        "http://me:sesame@127.0.0.1:99999/",
+        "http://me:sesame@127.0.0.1 1/",
+    ],
+)
+async def test_a_failed_request_names_the_host_and_no_key(url: str, client: HttpClient) -> None:
+    with pytest.raises(BackendError, match=r"127\.0\.0\.1.* cannot be reached") as caught:
+        await client.fetch("POST", url, body=b"{}")
+    assert caught.value.code == "upstream_unreachable"
+    assert "sesame" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http://:80/",
+        "http://a:99999/",
+        "http://[::1/",
+        "http://a:x/",
+        "http:///a",
+        "http://a b/",
+    ],
 )
 async def test_a_url_without_a_host_or_port_is_unreachable(url: str, client: HttpClient) -> None:
     with pytest.raises(BadUrl):

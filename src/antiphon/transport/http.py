@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import ssl
 from collections import deque
@@ -32,7 +33,7 @@ from antiphon.transport.exchange import PIECE, Exchange, Head, StaleConnection
 from antiphon.transport.pool import Pool
 from antiphon.transport.proxy import BadUrl, ProxyFault
 from antiphon.transport.secret import Secret
-from antiphon.transport.target import Key, Targets
+from antiphon.transport.target import Target, Targets
 from antiphon.version import __version__
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
@@ -172,7 +173,7 @@ class HttpClient:
         try:
             target = self._targets.find(url)
         except BadUrl as error:
-            raise _unreachable(url, error) from error
+            raise _unreachable(_place(url), error) from error
         head = target.head(method, headers, None if body is None else len(body))
         pool = self._check_use()
         connection = pool.take(target.key)
@@ -183,19 +184,20 @@ class HttpClient:
             except StaleConnection:
                 connection = None
         if connection is None:
-            connection = await self._connect(pool, target.key, url)
+            connection = await self._connect(pool, target)
             exchange = connection.ask(head, body)
             await exchange.begin()
         return exchange
 
-    async def _connect(self, pool: Pool, key: Key, url: str) -> Connection:
+    async def _connect(self, pool: Pool, target: Target) -> Connection:
         assert self._dialler is not None
         self._check_use()
+        key = target.key
         try:
             async with asyncio.timeout(self.limits.connect):
                 connection = await self._dialler.dial(key, partial(pool.make, key))
         except (OSError, RuntimeError, UnicodeError) as error:
-            raise _unreachable(url, error, has_proxy=key.proxy is not None) from error
+            raise _unreachable(target.place, error, has_proxy=key.proxy is not None) from error
         pool.add(connection)
         if self._is_closed:
             connection.hang_up()
@@ -252,13 +254,17 @@ def _check_encoding(exchange: Exchange) -> None:
     )
 
 
-def _unreachable(url: str, error: Exception, *, has_proxy: bool = False) -> AntiphonError:
+def _place(url: str) -> str:
+    """Return where a URL that cannot be parsed seems to lead, without keys in it."""
+    return re.split(r"[?#\\]", "/".join(url.split("/", 3)[:3]).rpartition("@")[2])[0]
+
+
+def _unreachable(place: str, error: Exception, *, has_proxy: bool = False) -> AntiphonError:
     if _is_out_of_files(error):
         return OutOfFiles()
-    host = "/".join(url.split("/", 3)[:3]).rpartition("@")[2]
     way = " through the proxy" if has_proxy else ""
     return BackendError(
-        f"the upstream at {host} cannot be reached{way}: {_reason(error)}",
+        f"the upstream at {place} cannot be reached{way}: {_reason(error)}",
         code="upstream_unreachable",
     )
 

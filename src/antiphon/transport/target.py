@@ -39,17 +39,21 @@ class Target:
     With `proxies` it may go through a proxy that the environment names.
     """
 
-    __slots__ = ("_has_user", "_lines", "_lines_with_body", "_path", "key")
+    __slots__ = ("_has_user", "_lines", "_lines_with_body", "_path", "key", "place")
 
     def __init__(self, url: str, headers: Mapping[str, str], *, proxies: bool = False) -> None:
         parsed = _parse(url)
         host, port, is_secure = parsed.raw_host, parsed.port, parsed.scheme == "https"
         if not host or port is None:
             raise BadUrl("the URL has no host")
+        if " " in host:
+            raise BadUrl("the URL cannot be read")
         proxy = find_proxy(is_secure=is_secure, host=host, port=port) if proxies else None
         self.key: Final = Key(is_secure, host, port, proxy)
         self._has_user: Final = bool(parsed.user or parsed.password)
         own = {"Host": parsed.host_port_subcomponent or "", "Accept": "*/*"}
+        self.place: Final = f"{parsed.scheme}://{own['Host']}"
+        """The beginning of the URL, for messages."""
         path = parsed.raw_path_qs
         if proxy is not None and not is_secure:  # there is no tunnel: the proxy reads this
             path = f"http://{own['Host']}{path}"
@@ -107,8 +111,11 @@ def _parse(url: str) -> URL:
 
 
 def _sign_in(user: str, password: str) -> dict[str, str]:
-    encoded = base64.b64encode(f"{user}:{password}".encode("latin-1")).decode()
-    return _lines({"Authorization": f"Basic {encoded}"})
+    try:
+        pair = f"{user}:{password}".encode("latin-1")
+    except UnicodeEncodeError:  # which would carry the password
+        raise BadUrl("the name and the password in the URL must be Latin-1") from None
+    return _lines({"Authorization": f"Basic {base64.b64encode(pair).decode()}"})
 
 
 def _lines(headers: Mapping[str, str]) -> dict[str, str]:
