@@ -288,6 +288,20 @@ async def test_a_stale_secure_connection_is_replaced(
     assert (len(server.requests), server.connections) == (3, 2)
 
 
+@pytest.mark.parametrize(("status", "count"), [("200 OK", 1), ("413 Too Long", 2)])
+async def test_a_secure_connection_that_refused_a_long_request_is_not_used_again(
+    status: str, count: int, client: HttpClient, trusted: Authority
+) -> None:
+    async def answer(_: Request, connection: raw.Connection) -> None:
+        await connection.write(reply(b"{}", status=status))
+
+    async with raw_server(answer, tls=trusted.server_context("127.0.0.1")) as server:
+        await client.fetch("POST", server.url, body=b"x" * 200_000)
+        await fetch(client, server.url)
+        await fetch(client, server.url)
+    assert server.connections == count
+
+
 async def test_a_certificate_for_another_name_is_refused(
     client: HttpClient, trusted: Authority
 ) -> None:

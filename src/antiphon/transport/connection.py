@@ -34,6 +34,7 @@ _SHORT: Final = 16 * 1024
 _PART: Final = 256 * 1024
 _OUR_END: Final = Fault("the connection was closed on our side", "upstream_closed")
 _SWITCHING: Final = 101
+_FIRST_ERROR: Final = 400
 _NOT_HTTP: Final = Fault("the upstream's answer is not HTTP", "upstream_invalid_response")
 _CODINGS: Final = frozenset({"", "chunked", "identity"})
 
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
         "_has_bytes",
         "_is_asked",
         "_is_full",
+        "_is_sent_unknown",
         "_loop",
         "_needs_head",
         "_on_idle",
@@ -74,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent = memoryview(b"")
         self._is_full = False  # the transport accepts nothing for now
+        self._is_sent_unknown = False
         self._first: Exchange | None = None
         self._exchange: Exchange | None = None
         self._needs_head = True
@@ -93,6 +96,7 @@ class Connection(asyncio.Protocol):
             exchange = self._exchange = Exchange(self._loop, self)
             self._needs_head, self._has_bytes = True, False
         self._is_asked = True
+        self._is_sent_unknown = False
         # A peer that has closed already may have written why: that can still be read.
         if self._transport is not None and not self._transport.is_closing():
             self._write(self._transport, head, body or b"")
@@ -178,7 +182,10 @@ class Connection(asyncio.Protocol):
     def _write(self, transport: asyncio.Transport, head: bytes, body: bytes) -> None:
         if len(body) <= _SHORT:
             transport.write(head + body)
-        elif len(body) <= _PART:
+            return
+        # A transport with TLS does not count what waits below it.
+        self._is_sent_unknown = transport.get_extra_info("sslcontext") is not None
+        if len(body) <= _PART:
             transport.writelines((head, body))
         else:
             transport.write(head)
@@ -199,6 +206,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if (
             answer.is_last
+            or (self._is_sent_unknown and answer.is_refusal)
             or not self._is_asked
             or transport is None
             or transport.is_closing()
@@ -306,6 +314,11 @@ class _Answer:
         headers = self.head.headers
         is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         return "content-length" not in headers and not is_chunked
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the peer may have answered without reading the whole request."""
+        return self.head is not None and self.head.status >= _FIRST_ERROR
 
     def on_message_begin(self) -> None:
         """Begin an answer, or refuse one that follows the answer to our request."""
