@@ -52,6 +52,8 @@ async def show_all(sink: EventSink, events: list[Event]) -> None:
     The last events of a long answer repeat all of it, each of them: they go one by one, so that
     one of them is in memory at a time. Raise ReaderGone if the client has disconnected.
     """
+    if sink is NO_READER:
+        return  # whether the end is long need not be found out
     for piece in [[event] for event in events] if _is_long_end(events) else [events]:
         sink.show(piece)
         await catch_up(sink)
