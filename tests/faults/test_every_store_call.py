@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.engine.keep import record
+from antiphon.engine.keep import turn_log
 from antiphon.gateway import upkeep
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
@@ -394,7 +394,7 @@ async def test_a_fault_at_any_call_loses_nothing_and_leaves_nothing_stuck(
 async def test_a_fault_while_the_end_of_a_long_answer_is_stored_loses_nothing(
     name: str, kind: str, fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "_LONG", 1)  # every answer is long
+    monkeypatch.setattr(turn_log, "_LONG", 1)  # every answer is long
     await _sweep(SCENARIOS[name], kind, fault, tmp_path)
 
 

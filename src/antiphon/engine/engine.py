@@ -20,8 +20,8 @@ from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.follow import follow
 from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.pending_writes import Debts
-from antiphon.engine.keep.record import Record, Terms
 from antiphon.engine.keep.recovery import Recovery
+from antiphon.engine.keep.turn_log import StoragePolicy, TurnLog
 from antiphon.engine.prepare.checks import Checks, make_checks
 from antiphon.engine.prepare.context_size import ContextLimits, ContextSize
 from antiphon.engine.prepare.format import FormatCheck
@@ -239,7 +239,7 @@ class Engine:
             recall=recall,
             keeps_lock=is_queued,
         )
-        record = self._record(
+        log = self._turn_log(
             request,
             principal,
             context,
@@ -253,7 +253,7 @@ class Engine:
             )
         except BaseException:
             if not is_queued:
-                await asyncio.shield(record.abandon())
+                await asyncio.shield(log.abandon())
             raise
         builder = ResponseBuilder(
             response,
@@ -263,7 +263,7 @@ class Engine:
             has_error_event=has_error_event,
             is_taken=taken_in(parts.context),
         )
-        return Turn(self, parts, builder, record)
+        return Turn(self, parts, builder, log)
 
     async def _parts(
         self,
@@ -324,7 +324,7 @@ class Engine:
             return _forget
         return partial(self.threads.keep, owner, context.past, whole)
 
-    def _record(
+    def _turn_log(
         self,
         request: CreateResponse,
         principal: Principal,
@@ -333,9 +333,9 @@ class Engine:
         *,
         may_roll_back: bool,
         has_error_event: bool,
-    ) -> Record:
+    ) -> TurnLog:
         is_stored = request.store is not False
-        terms = Terms(
+        policy = StoragePolicy(
             principal=principal,
             items=context.own,
             is_stored=is_stored,
@@ -344,7 +344,7 @@ class Engine:
             conversation=conversation_of(request),
             has_error_event=has_error_event,
         )
-        return Record(self.store, self.live, terms, response, self.debts.owe)
+        return TurnLog(self.store, self.live, policy, response, self.debts.owe)
 
     def _policies(
         self, request: CreateResponse, route: Candidate, owner: str, checks: Checks | None

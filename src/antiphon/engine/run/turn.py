@@ -1,6 +1,6 @@
 """One turn, from a plan to its last event.
 
-    rounds (backend, policies) -> gate -> builder -> record (store) -> sink
+    rounds (backend, policies) -> gate -> builder -> log (store) -> sink
 
 Guarantees for callers of `Turn.run`:
 
@@ -29,7 +29,7 @@ import msgspec
 from antiphon.accounts.principal import Principal
 from antiphon.backends.base import Backend
 from antiphon.engine.budget import COPIES, Hold
-from antiphon.engine.keep.record import Record
+from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.validate import refuse_degraded
@@ -65,6 +65,7 @@ _TOO_MANY: Final = 429
 # So many characters of output need no memory of their own; for more it is reserved in such steps.
 _SMALL_OUTPUT: Final = 64 * 1024
 _BROKEN: Final = "the gateway broke; this is our fault"
+_OPEN: Final = Phase.OPEN
 _CANCELLED: Final = "the response was cancelled"
 
 
@@ -99,7 +100,7 @@ class Turn:
     """One run of a model for one request."""
 
     def __init__(
-        self, services: TurnServices, parts: Parts, builder: ResponseBuilder, record: Record
+        self, services: TurnServices, parts: Parts, builder: ResponseBuilder, log: TurnLog
     ) -> None:
         self.response_id = parts.response.id
         self.principal = parts.principal
@@ -113,8 +114,8 @@ class Turn:
         self._parts = parts
         self._response = parts.response
         self._builder = builder
-        self._record = record
-        record.show = NO_READER.show
+        self._turn_log = log
+        log.show = NO_READER.show
         self.hold: Hold | None = None
         """The memory that is reserved for it; released by the code that ends the turn."""
         self.interruption: AntiphonError | None = None
@@ -153,14 +154,14 @@ class Turn:
     async def run(self, sink: EventSink) -> None:
         """Run the turn; show its events to the sink. `ended` is the response afterwards."""
         self._sink = sink
-        self._record.show = sink.show
+        self._turn_log.show = sink.show
         try:
             await self._run(self._foreground())
         finally:
             # What the caller gave us may refer to the turn: only the garbage collector would
             # find both.
             self._sink, self.on_end = NO_READER, None
-            self._record.show = NO_READER.show
+            self._turn_log.show = NO_READER.show
 
     async def respond(self) -> Response:
         """Run the turn without a reader; return the response it ends in.
@@ -177,17 +178,17 @@ class Turn:
     async def queue(self, request: bytes) -> Response:
         """Put the turn into the store as queued; return the response as it now is."""
         try:
-            await self._record.queue(self._builder.start(is_queued=True), request)
+            await self._turn_log.queue(self._builder.start(is_queued=True), request)
         except StoreUnavailable as error:
             self._owe_failure(error)
-            await self._record.abandon()
+            await self._turn_log.abandon()
             raise
         return msgspec.structs.replace(self._response, status="queued")
 
     def take_over(self) -> None:
         """Be the one who runs a turn that another process has queued."""
         self._builder.start(is_queued=True)
-        self._record.take_over()
+        self._turn_log.take_over()
 
     async def run_queued(self) -> None:
         """Run a turn that was queued, without a reader. Nothing is raised."""
@@ -220,14 +221,14 @@ class Turn:
 
     async def _foreground(self) -> None:
         await self._ask()
-        if not self._record.has_begun:  # the model produced nothing at all
+        if not self._turn_log.has_begun:  # the model produced nothing at all
             self.push(())
             await self.drained()
 
     async def _background(self) -> None:
         if self.interruption is not None:
             raise self.interruption
-        self._record.post(self._builder.go_on())
+        self._turn_log.post(self._builder.go_on())
         await self.drained()  # a turn that others run now, or that was cancelled, ends here
         await self._ask()
 
@@ -237,7 +238,7 @@ class Turn:
         if parts.may_shorten:
             policies.insert(0, Truncate(self.plan, self._shorten))
         await Rounds(parts.backend, self.plan, policies, self).run()
-        if self._record.is_cancelled:
+        if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
     def _shorten(self, plan: Plan, note: str) -> None:
@@ -246,37 +247,37 @@ class Turn:
 
     def push(self, batch: Sequence[Delta]) -> bool:
         """Take what the model has produced; return whether more may follow before `drained`."""
-        record = self._record
-        if not record.has_begun:
+        log = self._turn_log
+        if log.phase is not _OPEN:
             self._beginning = self._builder.start(), self._feed(batch)
             return False
-        record.post(self._feed(batch))
-        return record.keeps_up
+        log.post(self._feed(batch))
+        return log.keeps_up
 
     async def drained(self) -> None:
         """Wait until what was pushed is durable and the reader has room for more."""
         if self._beginning is not None:
             await self._begin(*self._beginning)
         else:
-            await self._record.settle()
+            await self._turn_log.settle()
             await catch_up(self._sink)
-        if self._record.is_cancelled:
+        if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
     async def _begin(self, opening: list[Event], said: list[Event]) -> None:
         """Store the beginning and show it. What was stored early is shown on its own."""
-        record = self._record
-        if not record.is_open:
+        log = self._turn_log
+        if log.phase is not Phase.OPENING:
             opening, said = opening + said, []
         self._beginning = opening, said
-        await show_all(self._sink, await record.begin(opening))
+        await show_all(self._sink, await log.begin(opening))
         self._beginning = None
-        record.post(said)
+        log.post(said)
 
     def note_asked(self) -> None:
         """Begin to store the beginning while the model is asked."""
-        if self._record.may_open:
-            self._record.open(self._builder.start())
+        if self._turn_log.may_begin_early:
+            self._turn_log.begin_early(self._builder.start())
 
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         """Note what cannot be honoured; refuse it when the caller is strict.
@@ -321,7 +322,7 @@ class Turn:
     async def _run(self, work: Coroutine[object, object, None]) -> None:
         """Do the work of the turn, then store and show its end."""
         trouble: AntiphonError | None = None
-        self._record.alarm = partial(self._hear, asyncio.current_task())
+        self._turn_log.alarm = partial(self._hear, asyncio.current_task())
         try:
             await work
         except AntiphonError as fault:
@@ -344,12 +345,12 @@ class Turn:
 
     async def _let_go(self) -> None:
         """Undo what was prepared if the turn has not begun."""
-        record = self._record
-        record.alarm = None
-        if not record.has_begun:
-            if record.is_open:
+        log = self._turn_log
+        log.alarm = None
+        if not log.has_begun:
+            if log.phase is Phase.OPENING:
                 self._services.suspend_early_begin()
-            await asyncio.shield(record.abandon())
+            await asyncio.shield(log.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
         """End a turn that cannot be stored: its model may be silent for long."""
@@ -362,16 +363,16 @@ class Turn:
 
         Re-raise the cancellation if the reader has left or nothing was sent yet.
         """
-        if self.interruption is not None and self._record.has_begun:
+        if self.interruption is not None and self._turn_log.has_begun:
             return self.interruption
         await self._leave()
         raise self.interruption or error from None
 
     async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
         """Return the fault that ends the stream; raise it if nothing was sent yet."""
-        if self._record.has_begun:
+        if self._turn_log.has_begun:
             return fault.with_traceback(None)  # which holds the frame that holds the fault
-        if self._record.is_in_doubt:
+        if self._turn_log.phase is Phase.LOST:
             self._owe_failure(fault)
         if not self._is_told_as_stream(fault):
             try:
@@ -379,7 +380,7 @@ class Turn:
             finally:
                 del fault  # its traceback holds this frame, and so the turn
         try:
-            self._opening = await self._record.begin(self._builder.start())
+            self._opening = await self._turn_log.begin(self._builder.start())
         except asyncio.CancelledError:
             await self._leave()
             raise
@@ -400,19 +401,19 @@ class Turn:
 
     async def _leave(self) -> None:
         """Store the output so far of a turn whose reader has left."""
-        self._record.alarm = None
+        self._turn_log.alarm = None
         reason = self.interruption or TurnCancelled("the client left")
-        if self._record.has_begun:
+        if self._turn_log.has_begun:
             await asyncio.shield(self._conclude(reason))
-        elif self._record.is_in_doubt:
+        elif self._turn_log.phase is Phase.LOST:
             self._owe_failure(reason)
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once they are durable."""
         if self._beginning is not None:  # it was cut off between its opening and its first output
-            self._record.post(self._beginning[1])
+            self._turn_log.post(self._beginning[1])
         try:
-            await self._record.stop()
+            await self._turn_log.stop()
             return await (self._finish() if error is None else self._fail(error))
         except BackendError as fault:
             return await self._fail(fault)
@@ -466,7 +467,7 @@ class Turn:
         response = cast(TerminalEvent, events[-1]).response
         notices = self._services.notify(self.owner, response)
         try:
-            events = await self._record.end(events, response, notices)
+            events = await self._turn_log.end(events, response, notices)
         except StoreUnavailable as error:
             if self.interruption is None:
                 self._store_error = error.with_traceback(None)
@@ -481,22 +482,22 @@ class Turn:
         self, events: list[Event], error: StoreUnavailable
     ) -> tuple[list[Event], Response]:
         """Return the end as a failure of the store, and queue it to be stored later."""
-        unshown, response = self._record.unshown(), cast(TerminalEvent, events[-1]).response
+        unshown, response = self._turn_log.unshown(), cast(TerminalEvent, events[-1]).response
         if isinstance(error, TurnLost) and self.interruption is not None:
             return unshown + events, response  # it was interrupted, and reports that
         events = unshown + _before_the_end(events) + self._builder.retract(_failure(error))
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):
             notices = self._services.notify(self.owner, response)
-            self._record.owe_end(events, response, notices)
+            self._turn_log.owe_end(events, response, notices)
         return events, response
 
     def _owe_failure(self, fault: AntiphonError) -> None:
         """Queue the failure of a turn that may have begun after all, to be stored later."""
         if self._builder.usage is None:
             self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
-        events = self._record.unshown() + self._builder.fail(_failure(fault), fault.type)
-        self._record.owe_end(events, cast(TerminalEvent, events[-1]).response)
+        events = self._turn_log.unshown() + self._builder.fail(_failure(fault), fault.type)
+        self._turn_log.owe_end(events, cast(TerminalEvent, events[-1]).response)
 
     async def _count(self) -> None:
         if self._builder.usage is None:

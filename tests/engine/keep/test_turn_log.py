@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Live
-from antiphon.engine.keep.record import Record, Terms
+from antiphon.engine.keep.turn_log import StoragePolicy, TurnLog
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.events import (
     ContentPartDone,
@@ -75,17 +75,19 @@ def delta(number: int) -> Event:
     )
 
 
-async def begun(store: MemoryStore, reader: Reader | None = None, *, stored: bool = True) -> Record:
-    terms = Terms(principal=Principal(OWNER), items=[], is_stored=stored, is_logged=stored)
-    record = Record(store, Live(), terms, RESPONSE, lambda pay, *, is_in_doubt=False: None)
-    await record.begin([ResponseCreated(sequence_number=0, response=RESPONSE)])
-    record.show = (reader or Reader()).show
-    return record
+async def begun(
+    store: MemoryStore, reader: Reader | None = None, *, stored: bool = True
+) -> TurnLog:
+    policy = StoragePolicy(principal=Principal(OWNER), items=[], is_stored=stored, is_logged=stored)
+    log = TurnLog(store, Live(), policy, RESPONSE, lambda pay, *, is_in_doubt=False: None)
+    await log.begin([ResponseCreated(sequence_number=0, response=RESPONSE)])
+    log.show = (reader or Reader()).show
+    return log
 
 
-def keeps_up(record: Record) -> bool:
+def keeps_up(log: TurnLog) -> bool:
     """Ask, and do not think that it stays so."""
-    return record.keeps_up
+    return log.keeps_up
 
 
 async def logged(store: MemoryStore) -> list[int]:
@@ -97,10 +99,10 @@ async def logged(store: MemoryStore) -> list[int]:
 
 async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
+    log = await begun(store, reader)
 
-    record.post([delta(1)])
-    assert record.keeps_up
+    log.post([delta(1)])
+    assert log.keeps_up
     assert reader.seen == []
     await store.write()
 
@@ -110,10 +112,10 @@ async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
 
 async def test_what_comes_while_the_log_is_written_is_written_together_and_in_order() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
+    log = await begun(store, reader)
 
     for number in range(1, 5):
-        record.post([delta(number)])
+        log.post([delta(number)])
     assert [batch.last for batch, _ in store.waiting] == [1]
     await store.write()
     assert (reader.seen, [(b.first, b.last) for b, _ in store.waiting]) == ([1], [(2, 4)])
@@ -125,12 +127,12 @@ async def test_what_comes_while_the_log_is_written_is_written_together_and_in_or
 
 async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
-    record.post([delta(1)])
-    record.post([delta(2)])
+    log = await begun(store, reader)
+    log.post([delta(1)])
+    log.post([delta(2)])
     done = Response(id=RESPONSE.id, model="m", status="completed")
 
-    ending = asyncio.create_task(record.end([delta(3)], done))
+    ending = asyncio.create_task(log.end([delta(3)], done))
     await asyncio.sleep(0)
     assert not ending.done()
     await store.write()
@@ -142,26 +144,26 @@ async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -
 
 async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
-    record.post([delta(1)])
+    log = await begun(store, reader)
+    log.post([delta(1)])
     await store.write(StoreUnavailable("no room"))
 
-    assert not record.keeps_up
-    record.post([delta(2)])
+    assert not log.keeps_up
+    log.post([delta(2)])
     with pytest.raises(StoreUnavailable, match="no room"):
-        await record.settle()
-    assert [sequence_of(event) for event in record.unshown()] == [1, 2]
+        await log.settle()
+    assert [sequence_of(event) for event in log.unshown()] == [1, 2]
     assert reader.seen == []
 
 
 async def test_an_end_that_can_be_written_makes_up_for_a_log_that_could_not() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
-    record.post([delta(1)])
+    log = await begun(store, reader)
+    log.post([delta(1)])
     await store.write(StoreUnavailable("no room"))
 
     done = Response(id=RESPONSE.id, model="m", status="completed")
-    assert [sequence_of(event) for event in await record.end([delta(2)], done)] == [1, 2]
+    assert [sequence_of(event) for event in await log.end([delta(2)], done)] == [1, 2]
     assert await logged(store) == [0, 1, 2]
 
 
@@ -170,50 +172,50 @@ async def test_a_reader_that_falls_behind_holds_the_turn_back_until_it_settles(
     stored: bool,
 ) -> None:
     store, reader = MemoryStore(), Reader()
-    record = await begun(store, reader, stored=stored)
+    log = await begun(store, reader, stored=stored)
     reader.keeps_up = False
 
-    record.post([delta(1)])
+    log.post([delta(1)])
     await reader.has_seen.wait()
-    assert not keeps_up(record)
+    assert not keeps_up(log)
     reader.keeps_up = True
-    await record.settle()
+    await log.settle()
 
-    assert keeps_up(record)
-    record.post([delta(2)])
-    await record.settle()
-    assert keeps_up(record)
+    assert keeps_up(log)
+    log.post([delta(2)])
+    await log.settle()
+    assert keeps_up(log)
     assert reader.seen == [1, 2]
 
 
 async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
+    log = await begun(store, reader)
 
     posted = 0
-    while keeps_up(record):
+    while keeps_up(log):
         posted += 1
-        record.post([delta(posted)])
+        log.post([delta(posted)])
 
     assert 10 < posted < 1000
-    settling = asyncio.create_task(record.settle())
+    settling = asyncio.create_task(log.settle())
     await store.write()
     await store.write()
     await settling
-    assert keeps_up(record)
+    assert keeps_up(log)
     assert reader.seen == list(range(1, posted + 1))
 
 
 async def test_a_turn_that_is_to_be_cancelled_takes_no_more() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
-    record.post([delta(1)])
+    log = await begun(store, reader)
+    log.post([delta(1)])
 
     await store.ask_cancel(OWNER, RESPONSE.id)
     await store.write()
 
-    assert record.is_cancelled
-    assert not record.keeps_up
+    assert log.is_cancelled
+    assert not log.keeps_up
 
 
 async def test_a_promise_is_kept_like_a_future() -> None:
@@ -224,8 +226,8 @@ async def test_a_promise_is_kept_like_a_future() -> None:
             return promise
 
     reader = Reader()
-    record = await begun(Promising(), reader)
-    record.post([delta(1)])
+    log = await begun(Promising(), reader)
+    log.post([delta(1)])
     assert reader.seen == []
     promise.answer(False)
 
@@ -234,41 +236,41 @@ async def test_a_promise_is_kept_like_a_future() -> None:
 
 async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
     store = HeldStore()
-    record = await begun(store)
+    log = await begun(store)
 
     def show(events: list[Event]) -> bool:
         raise ZeroDivisionError
 
-    record.show = show
-    record.post([delta(1)])
+    log.show = show
+    log.post([delta(1)])
     await store.write()
     with pytest.raises(ZeroDivisionError):
-        await record.settle()
+        await log.settle()
 
 
 async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
-    record.post([delta(1)])
+    log = await begun(store, reader)
+    log.post([delta(1)])
     await store.write(ZeroDivisionError())
 
     with pytest.raises(ZeroDivisionError):
-        await record.stop()
+        await log.stop()
     failed = Response(id=RESPONSE.id, model="m", status="failed")
-    assert [sequence_of(event) for event in await record.end([delta(2)], failed)] == [1, 2]
+    assert [sequence_of(event) for event in await log.end([delta(2)], failed)] == [1, 2]
     assert await logged(store) == [0, 1, 2]
 
 
 async def test_a_log_whose_writing_was_cancelled_is_not_shown_as_written() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
-    record.post([delta(1)])
+    log = await begun(store, reader)
+    log.post([delta(1)])
 
     store.waiting[0][1].cancel()
     with pytest.raises(StoreUnavailable):
-        await record.settle()
+        await log.settle()
     assert reader.seen == []
-    assert [sequence_of(event) for event in record.unshown()] == [1]
+    assert [sequence_of(event) for event in log.unshown()] == [1]
 
 
 async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sleeps() -> None:
@@ -277,27 +279,27 @@ async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sle
             raise StoreUnavailable("too much is waiting")
 
     heard: list[Exception] = []
-    record = await begun(Full())
-    record.alarm = heard.append
-    record.post([delta(1)])
+    log = await begun(Full())
+    log.alarm = heard.append
+    log.post([delta(1)])
     await asyncio.sleep(0)
 
     assert [str(error) for error in heard] == ["too much is waiting"]
-    assert not record.keeps_up
+    assert not log.keeps_up
 
 
 async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind() -> None:
     store, reader = HeldStore(), Reader()
-    record = await begun(store, reader)
+    log = await begun(store, reader)
 
     async def post_until_held_back() -> int:
         first = count = sum(len(range(b.first, b.last + 1)) for b, _ in store.waiting)
-        while keeps_up(record):
+        while keeps_up(log):
             count += 1
-            record.post([delta(count)])
+            log.post([delta(count)])
         while store.waiting:
             await store.write()
-        await record.settle()
+        await log.settle()
         return count - first
 
     counts = [await post_until_held_back() for _ in range(20)]
@@ -305,16 +307,16 @@ async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind
     assert counts[-1] > 4 * counts[0]
     reader.keeps_up = False
     for _ in range(8):
-        record.post([delta(1)])
+        log.post([delta(1)])
         await store.write()
-        await record.settle()
+        await log.settle()
     reader.keeps_up = True
     assert await post_until_held_back() <= counts[0]
 
 
 async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> None:
     store, text = MemoryStore(), "word " * 300_000
-    record = await begun(store)
+    log = await begun(store)
     part = {"type": "output_text", "text": text}
     place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
     done = Response(id=RESPONSE.id, model="m", status="completed")
@@ -325,28 +327,33 @@ async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> 
         ResponseCompleted(sequence_number=4, response=done),
     ]
 
-    shown = await record.end(events, done)
+    shown = await log.end(events, done)
 
-    log = await store.read_log(OWNER, RESPONSE.id)
-    assert log is not None
-    assert [(b.first, b.last) for b in log.batches] == [(n, n) for n in range(5)]
+    stored = await store.read_log(OWNER, RESPONSE.id)
+    assert stored is not None
+    assert [(b.first, b.last) for b in stored.batches] == [(n, n) for n in range(5)]
     assert await logged(store) == [0, 1, 2, 3, 4]
     assert shown == events
 
 
 async def test_each_batch_of_the_log_has_its_time_since_the_response_began() -> None:
     store, times = MemoryStore(), iter((100.25, 100.5, 101.75, 99.0))
-    terms = Terms(principal=Principal(OWNER), items=[], is_stored=True, is_logged=True)
+    policy = StoragePolicy(principal=Principal(OWNER), items=[], is_stored=True, is_logged=True)
     response = msgspec.structs.replace(RESPONSE, created_at=100)
-    record = Record(
-        store, Live(), terms, response, lambda pay, *, is_in_doubt=False: None, clock=times.__next__
+    log = TurnLog(
+        store,
+        Live(),
+        policy,
+        response,
+        lambda pay, *, is_in_doubt=False: None,
+        clock=times.__next__,
     )
-    await record.begin([ResponseCreated(sequence_number=0, response=response)])
+    await log.begin([ResponseCreated(sequence_number=0, response=response)])
     for number in (1, 2, 3):
-        record.post([delta(number)])
-        await record.settle()
+        log.post([delta(number)])
+        await log.settle()
 
-    log = await store.read_log(OWNER, RESPONSE.id)
-    assert log is not None
+    stored = await store.read_log(OWNER, RESPONSE.id)
+    assert stored is not None
     # A clock may be set back while a turn runs.
-    assert [packed_at(batch.body) for batch in log.batches] == [0, 250, 1500, 0]
+    assert [packed_at(batch.body) for batch in stored.batches] == [0, 250, 1500, 0]

@@ -1,8 +1,13 @@
 """Stores one turn while it runs.
 
-Events are in the log before anybody sees them. A turn that is not streamed has no log, only its
-beginning and its end. The order in the store is always: beginning (`queue`, or `begin`, perhaps
-after `open`), log (`post`), end (`end`), which is written once.
+Events are in the log before any client sees them. A turn that is not streamed has no log, only
+its beginning and its end, which is written once. A turn goes through these phases:
+
+    NEW ── begin_early ──> OPENING ── begin ──> OPEN ── post … ──> OPEN ── stop ──> ENDING
+     │                        │                  ^                                     │
+     │                        └── abandon ──> NEW│                             finish ─┴──> ENDED
+     ├── queue, take_over, begin ────────────────┘
+     └── begin, which the store refused ──> LOST (the store may have taken it all the same)
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from functools import partial
 from typing import Final
 
@@ -26,7 +32,7 @@ from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Notice, Store
 from antiphon.store.promise import Promise
 
-__all__ = ["Record", "Show", "Terms"]
+__all__ = ["Phase", "Show", "StoragePolicy", "TurnLog"]
 
 Show = Callable[[list[Event]], bool]
 """Shows events to the reader at once; returns whether the reader keeps up."""
@@ -41,7 +47,24 @@ _MOST_EVENTS: Final = 2048
 _LONG: Final = 1024 * 1024
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class Phase(Enum):
+    """How far the turn is in the store."""
+
+    NEW = auto()
+    OPENING = auto()
+    """The beginning is being stored early; `begin` must confirm it."""
+    OPEN = auto()
+    ENDING = auto()
+    ENDED = auto()
+    LOST = auto()
+    """Storing the beginning failed; the store may have taken it all the same."""
+
+
+_OPEN: Final = Phase.OPEN
+_BEGUN: Final = frozenset({Phase.OPEN, Phase.ENDING, Phase.ENDED})
+
+
+class StoragePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be remembered of a turn.
 
     `conversation` is the one that the turn has locked and adds to when it has answered.
@@ -62,7 +85,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return self.principal.owner
 
 
-class Record:
+class TurnLog:
     """The memory of one turn. `response` is the response as it begins.
 
     `clock` returns seconds since the epoch. Each batch of the log has its time by this clock.
@@ -72,7 +95,7 @@ class Record:
         self,
         store: Store,
         live: Live,
-        terms: Terms,
+        policy: StoragePolicy,
         response: Response,
         owe: Owe,
         *,
@@ -84,7 +107,7 @@ class Record:
         self._began = now if (now := clock()) < response.created_at + 1 else response.created_at
         self._owe = owe
         self._live = live
-        self._terms = terms
+        self._policy = policy
         self._response = response
         self._unshown: list[Event] = []
         self._writing: Promise[bool] | asyncio.Future[bool] | None = None
@@ -93,14 +116,11 @@ class Record:
         self._posts = 0  # how many events came since
         self._most = _FEW_EVENTS  # and how many may come
         self._trouble: Exception | None = None
-        self._is_ending = False
         self._channel: Channel | None = None
         self._opening: asyncio.Future[None] | None = None
         self._opened = Batch(0, 0, b"")
         self._is_queued = False
-        self.has_begun = False
-        self.is_in_doubt = False
-        """Storing its beginning failed; the store may have taken it all the same."""
+        self.phase = Phase.NEW
         self.is_cancelled = False
         """The turn is to be cancelled, perhaps asked for in another process."""
         self._is_read = True  # whether the reader keeps up with what it is shown
@@ -111,32 +131,32 @@ class Record:
 
     async def queue(self, events: list[Event], request: bytes) -> None:
         """Begin a turn that waits to be run, with what is needed to run it elsewhere."""
-        terms = self._terms
+        policy = self._policy
         queued = msgspec.structs.replace(self._response, status="queued")
         self._unshown = events
         await self._store.begin(
-            terms.owner, queued, terms.items, batch=self._pack(events), request=request
+            policy.owner, queued, policy.items, batch=self._pack(events), request=request
         )
         self._unshown = []
         self.take_over()
 
     def take_over(self) -> None:
         """Go on with a turn that is in the store already."""
-        self.has_begun = self._is_queued = True
-        self._channel = self._live.open(self._terms.owner, self._response.id)
+        self.phase, self._is_queued = _OPEN, True
+        self._channel = self._live.open(self._policy.owner, self._response.id)
 
     @property
-    def may_open(self) -> bool:
-        """Whether the beginning may be written down before there is anything to show."""
-        terms = self._terms
-        return terms.may_roll_back and terms.is_logged and not (self.has_begun or self.is_open)
+    def has_begun(self) -> bool:
+        """Whether the turn is in the store, or need not be, so that it must end."""
+        return self.phase in _BEGUN
 
     @property
-    def is_open(self) -> bool:
-        """Whether the beginning is being written down, and was not added yet."""
-        return self._opening is not None
+    def may_begin_early(self) -> bool:
+        """Whether the beginning may be stored before there is anything to show."""
+        policy = self._policy
+        return policy.may_roll_back and policy.is_logged and self.phase is Phase.NEW
 
-    def open(self, events: list[Event]) -> None:
+    def begin_early(self, events: list[Event]) -> None:
         """Store the beginning while the model is asked: it is shown that much earlier.
 
         When there is something to show, `begin` with these events and no others. A turn that is
@@ -144,11 +164,12 @@ class Record:
         """
         self._opened = self._pack(events)
         self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
+        self.phase = Phase.OPENING
 
     async def begin(self, events: list[Event]) -> list[Event]:
         """Store the beginning of the turn; return the events that may be shown now."""
-        if not self._terms.is_stored:
-            self.has_begun = True
+        if not self._policy.is_stored:
+            self.phase = _OPEN
             return events
         self._unshown += events
         await self._begin()
@@ -175,7 +196,7 @@ class Record:
         if not events:
             return
         self._unshown += events
-        if not self._terms.is_logged:
+        if not self._policy.is_logged:
             self._show(len(self._unshown))
         elif self._writing is None:
             self._write_down()
@@ -193,7 +214,7 @@ class Record:
 
         But not what the store could not do: an end that it can write makes up for that.
         """
-        self._is_ending = True
+        self.phase = Phase.ENDING
         await self._quiet()
         if not isinstance(self._trouble, StoreUnavailable):
             self._own_up()
@@ -205,26 +226,28 @@ class Record:
 
         Raise StoreUnavailable if it could not be; `events` are then forgotten.
         """
-        terms = self._terms
+        policy = self._policy
         answered = response.status in ("completed", "incomplete")
-        said = [*terms.items, *response.output] if answered and terms.conversation else []
-        if not terms.is_stored:
+        said = [*policy.items, *response.output] if answered and policy.conversation else []
+        if not policy.is_stored:
             await self._tell_conversation(said)
+            self.phase = Phase.ENDED
             return events
         await self.stop()
         last = self._unshown + events
         try:
-            rest = await self._log_long_end(last) if terms.is_logged else []
+            rest = await self._log_long_end(last) if policy.is_logged else []
             await self._store.finish(
-                terms.owner,
+                policy.owner,
                 response,
                 batch=self._pack(rest) if rest else None,
                 said=said,
                 notices=notices,
             )
         finally:
-            self._live.close(terms.owner, response.id)
+            self._live.close(policy.owner, response.id)
         self._unshown = []
+        self.phase = Phase.ENDED
         return last
 
     async def _log_long_end(self, events: list[Event]) -> list[Event]:
@@ -238,7 +261,7 @@ class Record:
         status = "in_progress" if self._is_queued else None
         for piece in pieces:
             await self._store.append(
-                self._terms.owner, self._response.id, self._pack(piece), status=status
+                self._policy.owner, self._response.id, self._pack(piece), status=status
             )
         return rest
 
@@ -246,22 +269,22 @@ class Record:
         self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
     ) -> None:
         """Queue a retry for a terminal event that was sent but not stored."""
-        terms = self._terms
-        if not terms.is_stored:
+        policy = self._policy
+        if not policy.is_stored:
             return
-        batch = self._pack(events) if terms.is_logged else None
-        pay = partial(self._store.finish, terms.owner, response, batch=batch, notices=notices)
+        batch = self._pack(events) if policy.is_logged else None
+        pay = partial(self._store.finish, policy.owner, response, batch=batch, notices=notices)
         self._owe(pay, is_in_doubt=not self.has_begun)
 
     async def abandon(self) -> None:
         """Give up a turn that never began."""
-        terms = self._terms
+        policy = self._policy
         if self._opening is not None:
             await self._undo()
-        if terms.conversation is None:
+        if policy.conversation is None:
             return
         unlock = partial(
-            self._store.conversations.unlock, terms.owner, terms.conversation, self._response.id
+            self._store.conversations.unlock, policy.owner, policy.conversation, self._response.id
         )
         try:
             await unlock()
@@ -274,33 +297,32 @@ class Record:
         return events
 
     async def _begin(self) -> None:
-        terms = self._terms
-        batch = self._pack(self._unshown) if terms.is_logged else None
+        policy = self._policy
+        batch = self._pack(self._unshown) if policy.is_logged else None
         is_otherwise = self._opening is not None and batch != self._opened
         if is_otherwise and not await self._undo():  # than we had thought that it would begin
             raise StoreUnavailable("what was begun cannot be undone now; try again")
         begin = self._opening or asyncio.ensure_future(self._store_beginning(batch))
-        self._opening = None
+        self._opening, self.phase = None, Phase.NEW
         try:
             await asyncio.shield(begin)
         except StoreUnavailable:
-            self.is_in_doubt = True
+            self.phase = Phase.LOST
             raise
         except asyncio.CancelledError:
             # A turn that is left now has begun, if the store took it, and must end.
             await asyncio.wait({begin})
-            self.has_begun = begin.exception() is None
-            self.is_in_doubt = not self.has_begun
+            self.phase = _OPEN if begin.exception() is None else Phase.LOST
             raise
         finally:
             del begin  # it holds its error, whose traceback holds this frame
-        self.has_begun = True
-        if terms.is_logged:
-            self._channel = self._live.open(terms.owner, self._response.id)
+        self.phase = _OPEN
+        if policy.is_logged:
+            self._channel = self._live.open(policy.owner, self._response.id)
 
     async def _store_beginning(self, batch: Batch | None) -> None:
-        terms = self._terms
-        await self._store.begin(terms.owner, self._response, terms.items, batch=batch)
+        policy = self._policy
+        await self._store.begin(policy.owner, self._response, policy.items, batch=batch)
 
     async def _undo(self) -> bool:
         """Remove a stored beginning that was never shown; return whether it is surely gone.
@@ -311,7 +333,7 @@ class Record:
         assert opening is not None
         await asyncio.wait({opening})
         is_in_doubt = opening.cancelled() or opening.exception() is not None
-        forget = partial(self._store.forget, self._terms.owner, self._response.id)
+        forget = partial(self._store.forget, self._policy.owner, self._response.id)
         is_gone = not is_in_doubt
         try:
             await forget()
@@ -319,7 +341,7 @@ class Record:
             is_gone = False
         if not is_gone:
             self._owe(forget, is_in_doubt=is_in_doubt)
-        self._opening = None
+        self._opening, self.phase = None, Phase.NEW
         return is_gone
 
     def _write_down(self) -> None:
@@ -331,7 +353,7 @@ class Record:
         self._posts = 0
         try:
             appended = self._store.append(
-                self._terms.owner, self._response.id, self._pack(self._unshown), status=status
+                self._policy.owner, self._response.id, self._pack(self._unshown), status=status
             )
         except StoreUnavailable as error:
             self._trouble = error
@@ -350,7 +372,7 @@ class Record:
             self.is_cancelled = done.result()
             self._is_queued = False
             self._show(self._written)
-            if self._unshown and not self._is_ending:
+            if self._unshown and self.phase is _OPEN:
                 self._write_down()
         except asyncio.CancelledError:  # with every other task, when the loop ends
             self._trouble = StoreUnavailable("the gateway ends; the log was not written")
@@ -405,11 +427,11 @@ class Record:
 
     async def _tell_conversation(self, said: list[Item]) -> None:
         """Add to the conversation the output of a response that is not stored."""
-        conversation = self._terms.conversation
+        conversation = self._policy.conversation
         if conversation is None:
             return
         unlock = partial(
-            self._store.conversations.unlock, self._terms.owner, conversation, self._response.id
+            self._store.conversations.unlock, self._policy.owner, conversation, self._response.id
         )
         try:
             is_ours = await unlock(said)
@@ -423,5 +445,5 @@ class Record:
         first = sequence_of(events[0])
         # The same bytes whenever it is packed: the beginning may be written early and compared.
         at = max(0, int((self._clock() - self._began) * 1000)) if first else 0
-        body = pack_events(events, has_error_event=self._terms.has_error_event, at=at)
+        body = pack_events(events, has_error_event=self._policy.has_error_event, at=at)
         return Batch(first, sequence_of(events[-1]), body)
