@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from hypothesis import strategies as st
 
 from antiphon.plans.assess import check_request
-from antiphon.plans.lift import Raiser
+from antiphon.plans.lift import CallLifter
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.plans.tool_gate import gate_for
 from antiphon.protocol.deltas import Delta
@@ -320,11 +320,11 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
 
 def read_back(plan: Plan, pieces: Sequence[bytes]) -> list[Item]:
     """Return the items that become of a chat answer, by the road that every answer takes."""
-    reader, raiser, gate = ChatStream(think_tags=False), Raiser(plan.toolbox), gate_for(plan)
+    reader, lifter, gate = ChatStream(think_tags=False), CallLifter(plan.toolbox), gate_for(plan)
     deltas: list[Delta] = []
     for piece in pieces:
-        deltas += raiser.feed(reader.feed(piece))
-    deltas += raiser.feed(reader.end())
+        deltas += lifter.feed(reader.feed(piece))
+    deltas += lifter.feed(reader.end())
     admitted = [gate.admit(delta) for delta in deltas]
     events = build(delta for delta in admitted if delta is not None)
     items: list[Item] = events[-1].response.output  # type: ignore[union-attr]  # it is the last

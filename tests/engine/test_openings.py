@@ -183,7 +183,7 @@ async def test_a_store_that_cannot_undo_it_is_asked_again_later() -> None:
         assert status == 400
         assert await store.get("local", store.begun[0]) is not None
         store.trouble = None
-        await gateway.app.engine.debts.settle()
+        await gateway.app.engine.pending_writes.settle()
         assert await store.get("local", store.begun[0]) is None
 
 
@@ -262,7 +262,7 @@ async def test_a_beginning_that_cannot_be_undone_is_not_begun_again_under_its_na
         status, told = await streamed(gateway, input=ITEMS, truncation="auto")
         assert (status, b"store_unavailable" in told) == (503, True)
         store.trouble = None
-        await gateway.app.engine.debts.settle()
+        await gateway.app.engine.pending_writes.settle()
         assert await store.get("local", store.begun[0]) is None
     assert len(store.begun) == 1
 
@@ -306,7 +306,7 @@ async def test_a_beginning_that_failed_is_owed_its_end_when_the_model_refuses(
     async with house(Script(faults=[REFUSED]), store) as (gateway, _):
         status, _told = await streamed(gateway)
         gc.collect()
-        await gateway.app.engine.debts.settle()
+        await gateway.app.engine.pending_writes.settle()
     assert status == 400
     assert len(store.forgotten) >= 2  # at once, and again while it is in doubt
     assert "never retrieved" not in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.plans.lift import Raiser
+from antiphon.plans.lift import CallLifter
 from antiphon.plans.toolbox import Toolbox, gather_tools
 from antiphon.protocol.deltas import (
     CallClosed,
@@ -41,10 +41,10 @@ BOX: Toolbox = gather_tools(
 COUNT = UsageKnown(Usage(total_tokens=1))
 
 
-def raised(*deltas: Delta, raiser: Raiser | None = None) -> list[Delta]:
+def raised(*deltas: Delta, lifter: CallLifter | None = None) -> list[Delta]:
     """What is told of these deltas, one by one."""
-    raiser = raiser or Raiser(BOX)
-    return [told for delta in deltas for told in raiser.feed([delta])]
+    lifter = lifter or CallLifter(BOX)
+    return [told for delta in deltas for told in lifter.feed([delta])]
 
 
 def call(key: int, name: str, *pieces: str) -> list[Delta]:
@@ -66,7 +66,7 @@ def function(key: int, name: str, namespace: str | None = None) -> CallOpened:
 
 def test_without_tools_nothing_changes() -> None:
     deltas = [*call(0, "f", "{}"), STOP]
-    assert Raiser(Toolbox()).feed(deltas) is deltas
+    assert CallLifter(Toolbox()).feed(deltas) is deltas
 
 
 def test_a_function_grows_as_it_comes() -> None:
@@ -106,10 +106,10 @@ def test_a_string_that_holds_no_arguments_stays_a_string() -> None:
 
 
 def test_a_string_that_breaks_off_is_told_as_far_as_it_came() -> None:
-    raiser = Raiser(BOX)
-    assert raised(*call(0, "f", '"{'), raiser=raiser) == [function(0, "f")]
-    assert raiser.release() == [CallGrew(0, '"{')]
-    assert raiser.release() == []
+    lifter = CallLifter(BOX)
+    assert raised(*call(0, "f", '"{'), lifter=lifter) == [function(0, "f")]
+    assert lifter.release() == [CallGrew(0, '"{')]
+    assert lifter.release() == []
 
 
 # All others.
@@ -140,17 +140,17 @@ def test_a_string_that_breaks_off_is_told_as_far_as_it_came() -> None:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_any_other_call_is_told_whole(name: str, text: str, expected: CallMade, size: int) -> None:
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    raiser = Raiser(BOX)
-    assert raised(*call(0, name, *pieces), raiser=raiser) == []
-    assert raised(STOP, raiser=raiser) == [expected, STOP]
+    lifter = CallLifter(BOX)
+    assert raised(*call(0, name, *pieces), lifter=lifter) == []
+    assert raised(STOP, lifter=lifter) == [expected, STOP]
 
 
 def test_a_held_call_is_told_when_it_is_closed() -> None:
-    raiser = Raiser(BOX)
-    told = raised(*call(0, "c", '{"input":"a"}'), CallClosed(0), raiser=raiser)
+    lifter = CallLifter(BOX)
+    told = raised(*call(0, "c", '{"input":"a"}'), CallClosed(0), lifter=lifter)
     assert told == [made("c", "a", 0, "custom")]
     # White space behind it, or a second end, is nothing to the builder.
-    assert raised(CallClosed(0), raiser=raiser) == [CallClosed(0)]
+    assert raised(CallClosed(0), lifter=lifter) == [CallClosed(0)]
 
 
 def test_a_call_without_arguments_is_one_of_an_empty_text() -> None:
@@ -159,12 +159,12 @@ def test_a_call_without_arguments_is_one_of_an_empty_text() -> None:
 
 
 def test_what_comes_after_a_held_call_waits_behind_it() -> None:
-    raiser = Raiser(BOX)
+    lifter = CallLifter(BOX)
     first = raised(
-        *call(0, "c", '{"input":'), TextGrew("after"), *call(1, "f", "{}"), raiser=raiser
+        *call(0, "c", '{"input":'), TextGrew("after"), *call(1, "f", "{}"), lifter=lifter
     )
     assert first == []
-    told = raised(CallGrew(0, '"x"}'), STOP, raiser=raiser)
+    told = raised(CallGrew(0, '"x"}'), STOP, lifter=lifter)
     assert told == [
         made("c", "x", 0, "custom"),
         TextGrew("after"),
@@ -205,9 +205,9 @@ def test_a_whole_call_before_the_cut_is_a_call() -> None:
 
 
 def test_a_stream_that_breaks_off_tells_what_was_held() -> None:
-    raiser = Raiser(BOX)
-    raised(*call(0, "c", "{"), *call(1, "shell", "{"), TextGrew("x"), raiser=raiser)
-    assert raiser.release() == [
+    lifter = CallLifter(BOX)
+    raised(*call(0, "c", "{"), *call(1, "shell", "{"), TextGrew("x"), lifter=lifter)
+    assert lifter.release() == [
         CallOpened(0, "c", "call_0", alias="c"),
         CallGrew(0, "{"),
         CallOpened(1, "shell", "call_1", alias="shell"),
@@ -223,16 +223,16 @@ def test_a_call_that_cannot_be_one_is_told_as_what_it_was(text: str) -> None:
 
 
 def test_a_call_that_is_objected_to_is_never_told() -> None:
-    raiser = Raiser(BOX, {"c": lambda text: None if text == "good" else f"{text} is not good"})
+    lifter = CallLifter(BOX, {"c": lambda text: None if text == "good" else f"{text} is not good"})
     told = raised(
         *call(0, "c", '{"input":"bad"}'),
         *call(1, "c", '{"input":"good"}'),
         TextGrew("x"),
         STOP,
-        raiser=raiser,
+        lifter=lifter,
     )
     assert told == [made("c", "good", 1, "custom"), TextGrew("x"), STOP]
-    (rejected,) = raiser.rejected
+    (rejected,) = lifter.rejected
     assert (rejected.call_id, rejected.said) == ("call_0", "bad")
     assert rejected.problem == "bad is not good"
     assert rejected.offer.name == "c"
@@ -240,8 +240,8 @@ def test_a_call_that_is_objected_to_is_never_told() -> None:
 
 def test_a_function_that_is_to_be_checked_is_held_back() -> None:
     seen: list[str] = []
-    raiser = Raiser(BOX, {"n__g": lambda text: seen.append(text)})
-    told = raised(*call(0, "n__g", '"{\\"a\\"', ':1}"'), STOP, raiser=raiser)
+    lifter = CallLifter(BOX, {"n__g": lambda text: seen.append(text)})
+    told = raised(*call(0, "n__g", '"{\\"a\\"', ':1}"'), STOP, lifter=lifter)
     assert told == [made("g", '{"a":1}', 0, "function", "n"), STOP]
     assert seen == ['{"a":1}']
 
@@ -309,11 +309,11 @@ def test_any_interleaving_tells_the_same_calls_in_their_order(
     mixed: tuple[list[str], list[Delta]], size: int
 ) -> None:
     names, deltas = mixed
-    raiser = Raiser(BOX)
+    lifter = CallLifter(BOX)
     told: list[Delta] = []
     for at in range(0, len(deltas), size):
-        told += raiser.feed(deltas[at : at + size])
-    told += raiser.feed([STOP])
+        told += lifter.feed(deltas[at : at + size])
+    told += lifter.feed([STOP])
     expected = [
         (f"call_{key}", name, namespace, kind, said)
         for key, (name, namespace, kind, said) in enumerate(MEANT[name] for name in names)
@@ -333,10 +333,10 @@ def _work(calls: int) -> int:
     opened = [CallOpened(key, "c") for key in range(calls)]
     pieces = ['{"input":"', *"a" * 30, '"}']
     grown = [CallGrew(key, piece) for piece in pieces for key in range(calls)]
-    raiser = Raiser(BOX)
+    lifter = CallLifter(BOX)
     sys.setprofile(note)
     try:
-        told = raiser.feed([*opened, *grown, STOP])
+        told = lifter.feed([*opened, *grown, STOP])
     finally:
         sys.setprofile(None)
     assert len(told) == calls + 1

@@ -19,7 +19,7 @@ from antiphon.accounts.principal import Principal
 from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.follow import follow
 from antiphon.engine.keep.live import Live
-from antiphon.engine.keep.pending_writes import Debts
+from antiphon.engine.keep.pending_writes import PendingWrites
 from antiphon.engine.keep.recovery import Recovery
 from antiphon.engine.keep.turn_log import StoragePolicy, TurnLog
 from antiphon.engine.prepare.checks import Checks, make_checks
@@ -32,7 +32,7 @@ from antiphon.engine.prepare.history import (
     load_context,
     refuse_orphans,
 )
-from antiphon.engine.prepare.history_cache import Threads
+from antiphon.engine.prepare.history_cache import HistoryCache
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
@@ -42,7 +42,7 @@ from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.retry import retries_of
 from antiphon.engine.run.rounds import Policy
-from antiphon.engine.run.turn import Parts, Turn
+from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Checked, check_request
 from antiphon.plans.plan import make_plan
@@ -99,8 +99,8 @@ class Engine:
         self.context_limits = context_limits or ContextLimits()
         self.budget = Budget(memory_bytes)
         self.live = Live()
-        self.threads = Threads()
-        self.debts = Debts(now)
+        self.threads = HistoryCache()
+        self.pending_writes = PendingWrites(now)
         self._no_early_begin_until = 0
         self.background = Background(
             store, self.live, at_once=background_turns, waiting=background_queue
@@ -233,7 +233,7 @@ class Engine:
             request,
             self.mint,
             response_id=response.id,
-            owe=self.debts.owe,
+            defer=self.pending_writes.defer,
             threads=self.threads,
             size=size,
             recall=recall,
@@ -275,7 +275,7 @@ class Engine:
         size: ContextSize,
         form: FormatCheck | None,
         strict: bool,
-    ) -> Parts:
+    ) -> TurnInputs:
         """Return what the turn is made of; note in the response what cannot be honoured."""
         owner = principal.owner
         whole, items, unopened, checked = await size.run(self._assemble, request, owner, context)
@@ -286,7 +286,7 @@ class Engine:
         if strict:
             refuse_degraded(notes)
         _note(response, notes)
-        return Parts(
+        return TurnInputs(
             principal=principal,
             backend=route.backend,
             policies=self._policies(request, route, owner, checks),
@@ -344,7 +344,7 @@ class Engine:
             conversation=conversation_of(request),
             has_error_event=has_error_event,
         )
-        return TurnLog(self.store, self.live, policy, response, self.debts.owe)
+        return TurnLog(self.store, self.live, policy, response, self.pending_writes.defer)
 
     def _policies(
         self, request: CreateResponse, route: Candidate, owner: str, checks: Checks | None

@@ -35,7 +35,11 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> AsyncIterator[None]:
     """Do the maintenance inside this context. On entry, turns of dead processes are taken over."""
-    chores: list[Chore] = [engine.debts.settle, partial(_recover, engine), partial(_cancel, engine)]
+    chores: list[Chore] = [
+        engine.pending_writes.settle,
+        partial(_recover, engine),
+        partial(_cancel, engine),
+    ]
     for chore in chores:
         await _try(chore)
     tasks = [

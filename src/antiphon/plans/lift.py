@@ -43,7 +43,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.families import WHOLE, arguments_of, payload_of
 from antiphon.protocol.unwrap import unwrap_arguments, unwrap_input
 
-__all__ = ["HELD_AT_MOST", "Check", "Raiser", "Rejected"]
+__all__ = ["HELD_AT_MOST", "CallLifter", "Check", "Rejected"]
 
 Check = Callable[[str], str | None]
 """Returns what is wrong with the arguments, or the input, of a call; None if nothing is."""
@@ -106,7 +106,7 @@ class _Held:
         return _is_json(self.text)
 
 
-class Raiser:
+class CallLifter:
     """Raises the calls of one answer. `checks` are by alias.
 
     With `hands_over`, nothing is released before it is complete, and an invalid call of a

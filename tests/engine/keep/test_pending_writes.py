@@ -74,7 +74,7 @@ async def leave_at(held: Held, asking: Awaitable[object]) -> None:
 
 
 async def until(question: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until the answer is yes: the debts are paid once a second."""
+    """Ask until the answer is yes: pending writes are retried once a second."""
     async with asyncio.timeout(30):
         while not await question():  # noqa: ASYNC110 # another task's work, seen from outside
             await asyncio.sleep(0.05)
@@ -246,7 +246,7 @@ async def test_what_is_owed_does_not_hold_up_what_is_not(tmp_path: Path) -> None
         async def never() -> None:
             raise StoreUnavailable("never")
 
-        gateway.app.engine.debts.owe(never)
+        gateway.app.engine.pending_writes.defer(never)
         await leave_running(path, TextGrew("So far"))
         await until(lambda: _is(status_of(gateway, "resp_left"), "failed"))
     await store.close()

@@ -12,7 +12,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import Script, ScriptedBackend
-from antiphon.engine.prepare.history_cache import Past, Threads
+from antiphon.engine.prepare.history_cache import HistoryCache, Past
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
@@ -272,14 +272,14 @@ def ended(
     )
 
 
-def keep(threads: Threads, before: Past, own: list[Item], response: Response) -> Past | None:
+def keep(threads: HistoryCache, before: Past, own: list[Item], response: Response) -> Past | None:
     threads.keep(OWNER, before, before.thread.grow(own), response)
     return threads.find(OWNER, response.id)
 
 
 def test_a_thread_grows_by_what_was_asked_and_answered() -> None:
     before = past(item("a", 20_000), turns=7, removals=3)
-    found = keep(Threads(), before, [item("b")], ended("r", item("c")))
+    found = keep(HistoryCache(), before, [item("b")], ended("r", item("c")))
 
     assert found is not None
     assert [one["id"] for one in found.thread] == ["a", "b", "c"]
@@ -289,7 +289,7 @@ def test_a_thread_grows_by_what_was_asked_and_answered() -> None:
 
 def test_nothing_is_shared_with_the_turn() -> None:
     own, answer = item("b"), item("c")
-    found = keep(Threads(), past(item("a", 20_000)), [own], ended("r", answer))
+    found = keep(HistoryCache(), past(item("a", 20_000)), [own], ended("r", answer))
     own["content"] = answer["content"] = "changed"
 
     assert found is not None
@@ -300,7 +300,7 @@ def test_what_was_learned_of_the_turn_s_items_stays_known() -> None:
     before = past(item("a", 20_000))
     whole = before.thread.grow([item("b")])
     whole.learn("x", 1)
-    threads = Threads()
+    threads = HistoryCache()
     threads.keep(OWNER, before, whole, ended("r"))
 
     found = threads.find(OWNER, "r")
@@ -312,7 +312,7 @@ def test_what_was_learned_of_items_that_the_store_gives_back_otherwise_is_forgot
     before = past(item("a", 20_000))
     whole = before.thread.grow([item("b") | {"n": (1, 2)}])  # a tuple comes back as a list
     whole.learn("x", 1)
-    threads = Threads()
+    threads = HistoryCache()
     threads.keep(OWNER, before, whole, ended("r"))
 
     found = threads.find(OWNER, "r")
@@ -323,27 +323,27 @@ def test_what_was_learned_of_items_that_the_store_gives_back_otherwise_is_forgot
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_what_cannot_be_continued_is_not_kept(status: str) -> None:
-    assert keep(Threads(), past(item("a", 20_000)), [], ended("r", status=status)) is None
+    assert keep(HistoryCache(), past(item("a", 20_000)), [], ended("r", status=status)) is None
 
 
 def test_an_answer_that_was_cut_short_can_be_continued() -> None:
     response = ended("r", status="incomplete")
-    assert keep(Threads(), past(item("a", 20_000)), [], response) is not None
+    assert keep(HistoryCache(), past(item("a", 20_000)), [], response) is not None
 
 
 def test_what_is_short_is_not_kept() -> None:
-    assert keep(Threads(), past(item("a", 10_000)), [item("b")], ended("r")) is None
-    assert keep(Threads(), past(item("a", 10_000)), [item("b", 8_000)], ended("r")) is not None
+    assert keep(HistoryCache(), past(item("a", 10_000)), [item("b")], ended("r")) is None
+    assert keep(HistoryCache(), past(item("a", 10_000)), [item("b", 8_000)], ended("r")) is not None
 
 
 def test_a_chain_as_long_as_can_be_read_is_not_made_longer() -> None:
     before = past(item("a", 20_000), turns=MAX_DEPTH - 1)
-    assert keep(Threads(), before, [], ended("r")) is not None
-    assert keep(Threads(), before._replace(turns=MAX_DEPTH), [], ended("s")) is None
+    assert keep(HistoryCache(), before, [], ended("r")) is not None
+    assert keep(HistoryCache(), before._replace(turns=MAX_DEPTH), [], ended("s")) is None
 
 
 def test_each_owner_has_its_own() -> None:
-    threads = Threads()
+    threads = HistoryCache()
     keep(threads, past(item("a", 20_000)), [], ended("r"))
 
     assert threads.find("mallory", "r") is None
@@ -354,7 +354,7 @@ def test_each_owner_has_its_own() -> None:
 
 
 def test_what_was_not_asked_for_the_longest_makes_room() -> None:
-    threads = Threads(room=200_000)  # for three of these
+    threads = HistoryCache(room=200_000)  # for three of these
     for name in ("r", "s", "t"):
         keep(threads, past(item("a", 20_000)), [], ended(name))
     assert threads.find(OWNER, "r") is not None
@@ -364,7 +364,7 @@ def test_what_was_not_asked_for_the_longest_makes_room() -> None:
 
 
 def test_a_thread_that_has_grown_goes_before_others() -> None:
-    threads = Threads(room=200_000)
+    threads = HistoryCache(room=200_000)
     for name in ("r", "s"):
         keep(threads, past(item("a", 20_000)), [], ended(name))
     keep(threads, past(item("a", 20_000)), [], ended("s2", parent="s"))
@@ -374,14 +374,14 @@ def test_a_thread_that_has_grown_goes_before_others() -> None:
 
 
 def test_a_thread_for_which_there_is_no_room_leaves_the_others_alone() -> None:
-    threads = Threads(room=100_000)
+    threads = HistoryCache(room=100_000)
     keep(threads, past(item("a", 20_000)), [], ended("r"))
     assert keep(threads, past(item("a", 50_000)), [], ended("big")) is None
     assert threads.find(OWNER, "r") is not None
 
 
 def test_room_is_given_back() -> None:
-    threads = Threads(room=100_000)  # for one
+    threads = HistoryCache(room=100_000)  # for one
     for _ in range(5):
         assert keep(threads, past(item("a", 20_000)), [], ended("r")) is not None
     assert keep(threads, past(item("a", 50_000)), [], ended("big")) is None

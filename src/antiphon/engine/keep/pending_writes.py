@@ -1,9 +1,9 @@
-"""What a store in trouble could not take, to be tried again until it can.
+"""Writes that a failing store could not take, to be retried until it can.
 
 The end of a turn, the lock of a conversation, the claim of a request: when one of these cannot
-be written down, its caller is told so and leaves, and somebody must still see to it. What was
-told as failed may have been stored all the same, or be stored at any time until the store has
-given up on it: such a debt is in doubt, and is paid again and again for that long.
+be written, its caller gets an error and leaves, and the write is retried later. A write that was
+reported as failed may have been stored all the same, or may still be stored until the store has
+given up on it: such a write is in doubt, and is repeated for that long.
 """
 
 from __future__ import annotations
@@ -15,61 +15,61 @@ from typing import Final, NamedTuple, Protocol
 
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
 
-__all__ = ["Debts", "Owe", "Pay"]
+__all__ = ["Defer", "PendingWrites", "Write"]
 
 _MAX: Final = 10_000
-# Longer than any store takes to do what it was told to, or not.
+# Longer than any store takes to carry out a write, or to give up on it.
 _DOUBT_SECONDS: Final = 60
 _log = logging.getLogger(__name__)
 
-Pay = Callable[[], Awaitable[object]]
-"""Does what is owed."""
+Write = Callable[[], Awaitable[object]]
+"""Does the write, or raises StoreUnavailable."""
 
 
-class Owe(Protocol):
-    """Takes note of a debt."""
+class Defer(Protocol):
+    """Queues a write for later."""
 
-    def __call__(self, pay: Pay, *, is_in_doubt: bool = False) -> None:
-        """See to it that this is done."""
+    def __call__(self, write: Write, *, is_in_doubt: bool = False) -> None:
+        """Retry this write until it succeeds."""
 
 
-class _Debt(NamedTuple):
-    pay: Pay
+class _Pending(NamedTuple):
+    write: Write
     until: int
-    """Paid again until this time."""
+    """Repeated until this time."""
 
 
-class Debts:
-    """What is owed to one store. `now` is the time in seconds since the epoch."""
+class PendingWrites:
+    """The writes that wait for one store. `now` is the time in seconds since the epoch."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._debts: deque[_Debt] = deque()
+        self._waiting: deque[_Pending] = deque()
 
-    def owe(self, pay: Pay, *, is_in_doubt: bool = False) -> None:
-        """Take note of a debt; `settle` pays it."""
-        self._put(_Debt(pay, self._now() + _DOUBT_SECONDS if is_in_doubt else 0))
+    def defer(self, write: Write, *, is_in_doubt: bool = False) -> None:
+        """Queue a write; `settle` does it."""
+        self._put(_Pending(write, self._now() + _DOUBT_SECONDS if is_in_doubt else 0))
 
     async def settle(self) -> None:
-        """Pay what is owed. Raise StoreUnavailable if something is still not possible."""
+        """Do what waits. Raise StoreUnavailable if something is still not possible."""
         trouble: StoreUnavailable | None = None
-        for _ in range(len(self._debts)):
-            debt = self._debts.popleft()
+        for _ in range(len(self._waiting)):
+            pending = self._waiting.popleft()
             try:
-                await debt.pay()
+                await pending.write()
             except TurnLost:
                 pass  # it never reached the store, or has ended, or was deleted or taken over
             except StoreUnavailable as error:
                 trouble = error
-                self._put(debt)
+                self._put(pending)
                 continue
-            if self._now() < debt.until:
-                self._put(debt)
+            if self._now() < pending.until:
+                self._put(pending)
         if trouble is not None:
             raise trouble
 
-    def _put(self, debt: _Debt) -> None:
-        if len(self._debts) >= _MAX:
-            _log.error("more than %d things are owed to the store; one is dropped", _MAX)
-            self._debts.popleft()
-        self._debts.append(debt)
+    def _put(self, pending: _Pending) -> None:
+        if len(self._waiting) >= _MAX:
+            _log.error("more than %d writes wait for the store; one is dropped", _MAX)
+            self._waiting.popleft()
+        self._waiting.append(pending)

@@ -23,7 +23,7 @@ import msgspec
 
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Channel, Live
-from antiphon.engine.keep.pending_writes import Owe
+from antiphon.engine.keep.pending_writes import Defer
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.protocol.events import Event, sequence_of
 from antiphon.protocol.items import Item
@@ -97,7 +97,7 @@ class TurnLog:
         live: Live,
         policy: StoragePolicy,
         response: Response,
-        owe: Owe,
+        defer: Defer,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -105,7 +105,7 @@ class TurnLog:
         self._clock = clock
         # `created_at` has whole seconds; a turn that begins now knows the fraction too.
         self._began = now if (now := clock()) < response.created_at + 1 else response.created_at
-        self._owe = owe
+        self._defer = defer
         self._live = live
         self._policy = policy
         self._response = response
@@ -265,7 +265,7 @@ class TurnLog:
             )
         return rest
 
-    def owe_end(
+    def defer_end(
         self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
     ) -> None:
         """Queue a retry for a terminal event that was sent but not stored."""
@@ -273,8 +273,8 @@ class TurnLog:
         if not policy.is_stored:
             return
         batch = self._pack(events) if policy.is_logged else None
-        pay = partial(self._store.finish, policy.owner, response, batch=batch, notices=notices)
-        self._owe(pay, is_in_doubt=not self.has_begun)
+        write = partial(self._store.finish, policy.owner, response, batch=batch, notices=notices)
+        self._defer(write, is_in_doubt=not self.has_begun)
 
     async def abandon(self) -> None:
         """Give up a turn that never began."""
@@ -289,7 +289,7 @@ class TurnLog:
         try:
             await unlock()
         except StoreUnavailable:
-            self._owe(unlock)
+            self._defer(unlock)
 
     def unshown(self) -> list[Event]:
         """Return, and forget, what could not be remembered and was not shown."""
@@ -340,7 +340,7 @@ class TurnLog:
         except StoreUnavailable:
             is_gone = False
         if not is_gone:
-            self._owe(forget, is_in_doubt=is_in_doubt)
+            self._defer(forget, is_in_doubt=is_in_doubt)
         self._opening, self.phase = None, Phase.NEW
         return is_gone
 
@@ -436,7 +436,7 @@ class TurnLog:
         try:
             is_ours = await unlock(said)
         except StoreUnavailable:
-            self._owe(unlock)  # the turn ends as failed, and adds nothing
+            self._defer(unlock)  # the turn ends as failed, and adds nothing
             raise
         if not is_ours:
             raise TurnLost(f"the conversation {conversation!r} is not this turn's any more")

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from antiphon.engine.keep.pending_writes import Owe, Pay
+from antiphon.engine.keep.pending_writes import Defer, Write
 from antiphon.engine.prepare.context_size import ContextSize
-from antiphon.engine.prepare.history_cache import Past, Threads
+from antiphon.engine.prepare.history_cache import HistoryCache, Past
 from antiphon.protocol.errors import (
     ContextTooLarge,
     ConversationLocked,
@@ -95,8 +95,8 @@ async def load_context(
     mint: Mint,
     *,
     response_id: str,
-    owe: Owe,
-    threads: Threads,
+    defer: Defer,
+    threads: HistoryCache,
     size: ContextSize,
     recall: Recall | None = None,
     keeps_lock: bool = False,
@@ -133,11 +133,11 @@ async def load_context(
         if keeps_lock:
             raise
         unlock = partial(store.conversations.unlock, owner, name, response_id)
-        await asyncio.shield(_unlock(locking, unlock, owe))
+        await asyncio.shield(_unlock(locking, unlock, defer))
         raise
 
 
-async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: Owe) -> None:
+async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Write, defer: Defer) -> None:
     """Unlock a conversation, also if the client has disconnected in the meantime."""
     await asyncio.wait({locking})
     if isinstance(locking.exception(), ConversationLocked | ContextTooLarge):
@@ -145,14 +145,14 @@ async def _unlock(locking: asyncio.Future[list[Item] | None], unlock: Pay, owe: 
     try:
         await unlock()
     except StoreUnavailable:
-        owe(unlock)
+        defer(unlock)
 
 
 async def _chain(
     store: Histories,
     owner: str,
     request: CreateResponse,
-    threads: Threads,
+    threads: HistoryCache,
     size: ContextSize,
     recall: Recall | None,
 ) -> tuple[Sequence[Item], Past | None]:

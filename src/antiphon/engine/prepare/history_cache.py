@@ -17,7 +17,7 @@ from antiphon.protocol.thread import Thread
 from antiphon.store.base import MAX_DEPTH
 from antiphon.store.encoding import decode_item, encode_items
 
-__all__ = ["Past", "Threads"]
+__all__ = ["HistoryCache", "Past"]
 
 _ROOM: Final = 32 * 1024 * 1024
 # What a thread takes at most, measured: its text as items and as messages, and so much for the
@@ -38,7 +38,7 @@ class Past(NamedTuple):
     removals: int
 
 
-class Threads:
+class HistoryCache:
     """The threads that ended in this process, by owner and id of their last response.
 
     `room` is how many bytes they may take together, about.

@@ -31,7 +31,7 @@ from antiphon.engine.prepare.checks import Checks
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.engine.run.transcript import MAX_PROBLEM, Mark, Said, mark_of
-from antiphon.plans.lift import Check, Raiser, Rejected
+from antiphon.plans.lift import CallLifter, Check, Rejected
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     AnnotationAdded,
@@ -149,7 +149,7 @@ class _Answer:
             # What may be a call that was handed on already is looked at before it is.
             self._made_before = before._said.calls_made()
             held = {alias: _no_problem for alias, _ in self._made_before if alias}
-        self._raiser = Raiser(plan.toolbox, held | checks, hands_over=before is not None)
+        self._lifter = CallLifter(plan.toolbox, held | checks, hands_over=before is not None)
         self._texts: list[TextGrew | AnnotationAdded] = []
         self._usage: Usage | None = None
         self._stop: Stopped | None = None
@@ -159,7 +159,7 @@ class _Answer:
     @property
     def passes_text(self) -> bool:
         """Whether text is forwarded as it comes, and nothing waits before it."""
-        if self._texts or self._raiser.is_holding:
+        if self._texts or self._lifter.is_holding:
             return False
         return self._has_called or (self.form is None and not self.plan.must_emulate)
 
@@ -170,13 +170,13 @@ class _Answer:
 
     def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
         """Return whether these deltas may end a call that was held back, so that it is checked."""
-        has_call = self._raiser.is_holding or any(isinstance(one, CallOpened) for one in batch)
+        has_call = self._lifter.is_holding or any(isinstance(one, CallOpened) for one in batch)
         return has_call and any(not isinstance(one, CallGrew) for one in batch)
 
     def take(self, batch: Sequence[Delta]) -> list[Delta]:
         """Return what can be forwarded of these deltas."""
         told: list[Delta] = []
-        for delta in self._raiser.feed(batch):
+        for delta in self._lifter.feed(batch):
             if self._keep(delta):
                 continue
             if self._texts and self._has_called:
@@ -186,7 +186,7 @@ class _Answer:
 
     def release(self) -> list[Delta]:
         """Return everything that was kept, when the answer breaks off."""
-        kept: list[Delta] = [*self._texts, *self._raiser.release()]
+        kept: list[Delta] = [*self._texts, *self._lifter.release()]
         self._texts = []
         return kept
 
@@ -200,7 +200,7 @@ class _Answer:
 
     def left_out(self) -> list[Delta]:
         """Return the report of calls that are wrong, when there is no use in asking again."""
-        return [_left_out(wrong) for wrong in self._raiser.rejected]
+        return [_left_out(wrong) for wrong in self._lifter.rejected]
 
     def outcome(self, before: _Answer) -> list[Delta]:
         """Return the outcome for everything that was invalid in the run before.
@@ -208,16 +208,16 @@ class _Answer:
         Only what is right now was repaired. A wrong call that is handed over all the same is
         reported by the builder, under its id.
         """
-        if before._raiser.rejected:
-            return [*self._outcome_of_calls(before._raiser.rejected), *self.left_out()]
+        if before._lifter.rejected:
+            return [*self._outcome_of_calls(before._lifter.rejected), *self.left_out()]
         if before.problem and self._is_right():
             return [Repaired(before.problem), *self.left_out()]
         return self.left_out()
 
     def _outcome_of_calls(self, rejected: Sequence[Rejected]) -> Iterator[Delta]:
         """Compare calls by their tools: a model may correct its calls in another order."""
-        again = Counter(_aliases(self._raiser.handed_over) + _aliases(self._raiser.rejected))
-        right = self._made - Counter(_aliases(self._raiser.handed_over))
+        again = Counter(_aliases(self._lifter.handed_over) + _aliases(self._lifter.rejected))
+        right = self._made - Counter(_aliases(self._lifter.handed_over))
         for wrong in rejected:
             if right[wrong.offer.alias] > 0:
                 right[wrong.offer.alias] -= 1
@@ -239,9 +239,9 @@ class _Answer:
         """Return what to ask now, or None if all is well or asking again is no use."""
         if self._stop is None or self._stop.reason != "stop":
             return None
-        if self._raiser.rejected:
+        if self._lifter.rejected:
             is_enough = self._has_called and self.plan.parallel_tool_calls is False
-            return None if is_enough else self._after_wrong_calls(self._raiser.rejected)
+            return None if is_enough else self._after_wrong_calls(self._lifter.rejected)
         if self.plan.policy.mode == "required" and not self._has_called:
             return self._after_no_call()
         if self.form is None or not self._texts:
@@ -251,7 +251,7 @@ class _Answer:
 
     def refuse_wrong_calls(self) -> None:
         """Raise BackendError if a call is invalid again: then the turn fails after its end."""
-        for rejected in self._raiser.rejected:
+        for rejected in self._lifter.rejected:
             raise BackendError(
                 f"the model's call of '{rejected.offer.name}' is not what the tool takes, even "
                 f"after it was told so: {_short(rejected)}",

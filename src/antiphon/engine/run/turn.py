@@ -58,7 +58,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.response import MOST_NOTES, Failure, Response
 
-__all__ = ["Parts", "Turn", "TurnCancelled"]
+__all__ = ["Turn", "TurnCancelled", "TurnInputs"]
 
 _log = logging.getLogger(__name__)
 _TOO_MANY: Final = 429
@@ -75,7 +75,7 @@ class TurnCancelled(AntiphonError):
     code = "cancelled"
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn is made of: everything that was decided before it runs."""
 
     principal: Principal
@@ -100,7 +100,7 @@ class Turn:
     """One run of a model for one request."""
 
     def __init__(
-        self, services: TurnServices, parts: Parts, builder: ResponseBuilder, log: TurnLog
+        self, services: TurnServices, parts: TurnInputs, builder: ResponseBuilder, log: TurnLog
     ) -> None:
         self.response_id = parts.response.id
         self.principal = parts.principal
@@ -180,7 +180,7 @@ class Turn:
         try:
             await self._turn_log.queue(self._builder.start(is_queued=True), request)
         except StoreUnavailable as error:
-            self._owe_failure(error)
+            self._defer_failure(error)
             await self._turn_log.abandon()
             raise
         return msgspec.structs.replace(self._response, status="queued")
@@ -373,7 +373,7 @@ class Turn:
         if self._turn_log.has_begun:
             return fault.with_traceback(None)  # which holds the frame that holds the fault
         if self._turn_log.phase is Phase.LOST:
-            self._owe_failure(fault)
+            self._defer_failure(fault)
         if not self._is_told_as_stream(fault):
             try:
                 raise fault
@@ -385,7 +385,7 @@ class Turn:
             await self._leave()
             raise
         except StoreUnavailable as error:
-            self._owe_failure(error)
+            self._defer_failure(error)
             raise
         return fault
 
@@ -406,7 +406,7 @@ class Turn:
         if self._turn_log.has_begun:
             await asyncio.shield(self._conclude(reason))
         elif self._turn_log.phase is Phase.LOST:
-            self._owe_failure(reason)
+            self._defer_failure(reason)
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once they are durable."""
@@ -489,15 +489,15 @@ class Turn:
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):
             notices = self._services.notify(self.owner, response)
-            self._turn_log.owe_end(events, response, notices)
+            self._turn_log.defer_end(events, response, notices)
         return events, response
 
-    def _owe_failure(self, fault: AntiphonError) -> None:
+    def _defer_failure(self, fault: AntiphonError) -> None:
         """Queue the failure of a turn that may have begun after all, to be stored later."""
         if self._builder.usage is None:
             self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
         events = self._turn_log.unshown() + self._builder.fail(_failure(fault), fault.type)
-        self._turn_log.owe_end(events, cast(TerminalEvent, events[-1]).response)
+        self._turn_log.defer_end(events, cast(TerminalEvent, events[-1]).response)
 
     async def _count(self) -> None:
         if self._builder.usage is None:

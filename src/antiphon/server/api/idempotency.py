@@ -242,7 +242,7 @@ class Once:
         try:
             await let_go()
         except StoreUnavailable:
-            self._engine.debts.owe(let_go)
+            self._engine.pending_writes.defer(let_go)
 
     async def _let_go(self, ask: _Ask, response_id: str, *, is_void: bool) -> None:
         store = self._engine.store
@@ -305,7 +305,7 @@ class Once:
     def _doubt(self, ask: _Ask, response_id: str) -> None:
         """Release a claim of which nobody knows whether it was made, or is about to be."""
         release = partial(self._engine.store.claims.release, ask.owner, ask.token, response_id)
-        self._engine.debts.owe(release, is_in_doubt=True)
+        self._engine.pending_writes.defer(release, is_in_doubt=True)
 
     async def _by_retry(self, ask: _Ask, guard: Guard) -> Run:
         """Join the recent run of the same body, or run it."""

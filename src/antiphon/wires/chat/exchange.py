@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from antiphon.plans.lift import Raiser
+from antiphon.plans.lift import CallLifter
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
@@ -40,7 +40,7 @@ class ChatExchange:
         self._stream = ChatStream(
             think_tags=profile.think_tags, names=names_in_text(sent, profile), max_line=max_line
         )
-        self._lifter = Raiser(plan.toolbox)
+        self._lifter = CallLifter(plan.toolbox)
         self._is_at_end = False
         self._is_whole = False
         self._cut: BackendError | None = None
