@@ -222,10 +222,12 @@ class Connection(asyncio.Protocol):
         self._on_idle(self)
 
     def _loss(self, error: Exception | None) -> Fault:
-        if isinstance(error, OSError) and error.errno:
+        if not self._needs_head:
+            why = "its answer is cut off"
+        elif isinstance(error, OSError) and error.errno:
             why = reason(error)
         else:
-            why = "it hung up" if self._needs_head else "its answer is cut off"
+            why = "it hung up"
         return closed(why, is_stale=self.is_reused and not self._has_bytes)
 
 
