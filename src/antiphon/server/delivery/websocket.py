@@ -318,7 +318,8 @@ class _Socket:
             text = encode_frame(event, self._dialect, stream_id)
             pieces += (text_header(len(text)), text)
         if len(pieces[-1]) > _LONG_FRAME:
-            self._transport.writelines(pieces)  # not copied
+            for piece in pieces:  # not joined, which would copy them
+                self._transport.write(piece)
         else:
             self._transport.write(b"".join(pieces))
         return not self._request.protocol.writing_paused
