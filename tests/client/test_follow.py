@@ -231,6 +231,11 @@ async def cutting(
     `connections` gets what each of them carried.
     """
 
+    relays: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relays[asyncio.create_task(relay(reader, writer))] = writer
+
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(*address)
         sent = 0
@@ -247,9 +252,16 @@ async def cutting(
             up_writer.transport.abort()
             writer.transport.abort()
 
-    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        finally:
+            # A relay may not have noticed yet that its client is gone.
+            for task, writer in relays.items():
+                task.cancel()
+                writer.transport.abort()
+            await asyncio.gather(*relays, return_exceptions=True)
 
 
 async def test_a_live_turn_is_followed_over_connections_that_all_break(kind: str) -> None:
