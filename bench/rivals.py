@@ -19,9 +19,12 @@ from typing import Final, NamedTuple
 from processes import HERE
 from stamped import MODELS
 
-__all__ = ["TARGETS", "Launch", "Missing", "Place", "Target", "antiphon", "prepare"]
+__all__ = ["DOORS", "TARGETS", "Launch", "Missing", "Place", "Target", "antiphon", "prepare"]
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_CHAT: Final = "/v1/chat/completions"
+DOORS: Final[Mapping[str, str]] = MappingProxyType({"chat": _CHAT, "messages": "/v1/messages"})
+"""The paths of further APIs, for those who answer them beside Responses."""
 
 
 class Launch(NamedTuple):
@@ -57,6 +60,12 @@ class Target(NamedTuple):
     workers: int = 1
     is_ours: bool = False
     is_stream_only: bool = False
+    has_doors: bool = False
+    """Whether it answers the further APIs too."""
+
+    def through(self, door: str) -> Target:
+        """Return the same target, asked in another language; nothing is stored then."""
+        return self._replace(path=DOORS[door], is_ours=False)
 
     def body(self, model: str, *, is_stream: bool, text: str = "") -> dict[str, object]:
         """Return a request for that model of the upstream, in the language of this target."""
@@ -67,6 +76,9 @@ class Target(NamedTuple):
             said = [{"type": "message", "role": "user", "content": parts}]
             body |= {"instructions": "You are brief.", "input": said}
             return body | {"store": True} if self.is_ours else body
+        if self.path.endswith("/messages"):
+            said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
+            return body | {"system": "You are brief.", "max_tokens": 1000, "messages": said}
         system = {"role": "system", "content": "You are brief."}
         return body | {"messages": [system, {"role": "user", "content": prompt}]}
 
@@ -235,15 +247,14 @@ def _open_responses_server(place: Place) -> Launch:
     return Launch([program, "-c", code], environment)
 
 
-_CHAT: Final = "/v1/chat/completions"
 TARGETS: Final[Mapping[str, Target]] = {
     target.name: target
     for target in (
         Target("direct", None, path=_CHAT),
         Target("nginx", _nginx, path=_CHAT),
-        Target("antiphon", antiphon(1), is_ours=True),
-        Target("antiphon-2", antiphon(2), is_ours=True, workers=2),
-        Target("litellm", _litellm),
+        Target("antiphon", antiphon(1), is_ours=True, has_doors=True),
+        Target("antiphon-2", antiphon(2), is_ours=True, workers=2, has_doors=True),
+        Target("litellm", _litellm, has_doors=True),
         Target("ogx", _ogx, prefix="vllm/"),
         Target("ors", _open_responses_server, path="/responses", is_stream_only=True),
     )

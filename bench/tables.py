@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rivals import DOORS
 from trial import Measure
 
 __all__ = ["Samples", "print_busy", "print_notes", "print_table"]
@@ -55,6 +56,14 @@ def _hold_rows(streams: int, goals: Mapping[str, str]) -> Iterable[_Row]:
     yield _Row("  memory, MiB", test, _scaled("memory"), form=".0f")
 
 
+def _door_rows(door: str) -> Iterable[_Row]:
+    yield _Row(f"{DOORS[door]}: CPU ms per request", f"{door}_whole", _scaled("cpu", 1e3))
+    yield _Row("  flat out, 16 streams: CPU us per delta", f"{door}_flat", _CPU_US)
+    for test in ("whole", "flat"):
+        label = f"  not whole, {'requests' if test == 'whole' else 'streams'}"
+        yield _Row(label, f"{door}_{test}", _scaled("lost"), "0", is_cost=False, form=".0f")
+
+
 _ROWS: Final = (
     _Row("start to first answer, s", "start", _scaled("seconds"), "<= 1", form=".2f"),
     _Row("memory, idle, MiB", "start", _scaled("memory"), "<= 60", form=".0f"),
@@ -63,6 +72,7 @@ _ROWS: Final = (
     _Row("CPU ms per request, 32 at once", "whole", _scaled("cpu", 1e3), "<= 0.6"),
     _Row("flat out, 16 streams: CPU us per delta", "flat", _CPU_US, "<= 12"),
     _Row("  the same, 16 tokens to a send", "flood", _CPU_US),
+    *(row for door in DOORS for row in _door_rows(door)),
     *_hold_rows(200, {"cpu": "<= 120"}),
     *_hold_rows(400, {"p99": "<= 50"}),
     *_hold_rows(1000, {}),
@@ -131,7 +141,7 @@ def print_busy(names: Sequence[str], samples: Samples) -> None:
                 cells.append(
                     f"{name}{mark} {values[0]:.2f} {values[1]:.2f} {values[2]:.2f};{values[3]:.2f}"
                 )
-        print(f"{test:10}{'  '.join(cells)}")
+        print(f"{test:15}{'  '.join(cells)}")
     print(
         f"* was busy for less than {_WAITED:.0%} of the time although it was asked for all it can:"
         " the upstream or\n  the readers were the limit, or others had the core"

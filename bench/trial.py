@@ -105,9 +105,23 @@ class Trial:
         self._stand = stand
         self._family = family
         self._port = port
-        self._headers = launch.headers
+        self._launch = launch
         self.start_seconds = 0.0
         self.idle_memory = 0.0
+
+    def through(self, door: str) -> Trial:
+        """Return a trial of the same server, asked through another door."""
+        target = self.target.through(door)
+        return Trial(target, self._stand, self._family, self._port, self._launch)
+
+    def warm_up(self) -> None:
+        """Let a server pay for its imports and connections. Raise Trouble if it cannot answer."""
+        found = [self.first(0.5)]
+        if not self.target.is_stream_only:
+            found.append(self.whole(0.5, readers=4))
+        for measure in found:
+            if measure.lost:
+                raise Trouble(f"{measure.lost} answers were not whole {measure.refusal}")
 
     def flat(
         self,
@@ -143,7 +157,11 @@ class Trial:
     def ask(self, body: dict[str, object], **more: Any) -> Measure:  # Any: fields of a Job
         """Send the readers with this request, and measure meanwhile."""
         job = Job(
-            port=self._port, path=self.target.path, body=body, headers=dict(self._headers), **more
+            port=self._port,
+            path=self.target.path,
+            body=body,
+            headers=dict(self._launch.headers),
+            **more,
         )
         before = self._clocks()
         result, memory = self._send(job)
@@ -216,7 +234,9 @@ class Trial:
     def wait(self, began: float) -> None:
         """Ask until there is an answer, then note how long that took and how much memory."""
         body = self.target.body("brief", is_stream=True)
-        job = Job(self._port, self.target.path, body, 1, TOKENS["brief"], headers=self._headers)
+        job = Job(
+            self._port, self.target.path, body, 1, TOKENS["brief"], headers=self._launch.headers
+        )
         self.start_seconds = _first_answer(job, began)
         time.sleep(1.0)
         self.idle_memory = self._family.memory
@@ -265,15 +285,5 @@ def try_target(
     ) as family:
         trial = Trial(target, stand, family, port, launch)
         trial.wait(began)
-        _warm_up(trial)
+        trial.warm_up()
         yield trial
-
-
-def _warm_up(trial: Trial) -> None:
-    """The first requests of a process pay for its imports and connections."""
-    found = [trial.first(0.5)]
-    if not trial.target.is_stream_only:
-        found.append(trial.whole(0.5, readers=4))
-    for measure in found:
-        if measure.lost:
-            raise Trouble(f"{measure.lost} answers were not whole {measure.refusal}")

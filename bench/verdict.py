@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from antiphon.cli.check.rules import judge_frames
+from antiphon.cli.check.responses.rules import judge_frames
 from antiphon.protocol.sse import SseDecoder
 
 __all__ = ["judge_file"]

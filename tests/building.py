@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from antiphon.plans.assess import Assessment, assess
+from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.plan import Plan
+from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import Delta, Stopped, UsageKnown
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
+from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Failure, Response, Usage
+from antiphon.protocol.tools import Tool
 
-__all__ = ["COUNTED", "STOP", "Builder", "build", "counting_mint"]
+__all__ = ["COUNTED", "STOP", "Builder", "assessed", "build", "counting_mint", "plan_with"]
 
 Builder = Callable[..., ResponseBuilder]
 STOP = Stopped("stop")
 COUNTED = UsageKnown(Usage(input_tokens=3, output_tokens=5, total_tokens=8))
+
+
+def assessed(request: CreateResponse, items: Sequence[Item] = (), **settings: Any) -> Assessment:
+    """Return what a backend that does nothing by itself can do of a request."""
+    return assess(request, items, Capabilities(), **settings)
+
+
+def plan_with(tools: Sequence[Tool] = (), **fields: Any) -> Plan:
+    """Return a plan with these tools of the caller's."""
+    return Plan(**{"model": "m", "items": [], **fields}, toolbox=gather_tools(tools)[0])
 
 
 def counting_mint() -> Mint:

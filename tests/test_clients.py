@@ -189,8 +189,9 @@ def test_a_page_shows_what_passed_and_what_did_not() -> None:
     shown = {path.name: text for path, text in pages(record(*turns)).items()}
     assert "| says hello | HTTP, WebSocket |\n| a \\| b |  |\n" in shown["codex.md"]
     assert "## What did not pass\n\n- sings over HTTP: skipped" in shown["codex.md"]
-    assert "| [Codex CLI](codex.md) | `@openai/codex` 1.0 | 3 | 2026-01-01 |" in shown["README.md"]
-    assert "| Zed | not tested; see `antiphon connect zed` | | |" in shown["README.md"]
+    row = "| [Codex CLI](codex.md) | `@openai/codex` 1.0 | Responses | 3 | 2026-01-01 |"
+    assert row in shown["README.md"]
+    assert "| Zed | not tested; see `antiphon connect zed` | | | |" in shown["README.md"]
 
 
 def test_a_page_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:

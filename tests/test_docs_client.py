@@ -92,8 +92,8 @@ HOWTOS = (
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 GATEWAY = "http://127.0.0.1:4680/v1"
 CHAT_SERVER = "http://127.0.0.1:8000/v1"
-# What the synchronous client has beside the methods of the other: attributes, and the way in.
-CLIENTS_OWN = {"base_url", "wire_api", "cache", "asynchronous", "is_closed", "run(work)"}
+# What the synchronous client has beside the methods of the other.
+CLIENTS_OWN = {"is_closed", "run(work)"}
 
 
 # A model for the examples.
@@ -111,7 +111,7 @@ def speak(plan: Plan) -> Script:
     if "story" in asked:
         yield TextGrew("Once upon a time")
         yield asyncio.Event()  # nobody sets it: this story has no end
-    elif plan.tools and (city := re.search(r"weather in (\w+)", asked)):
+    elif plan.toolbox.offers and (city := re.search(r"weather in (\w+)", asked)):
         yield from (
             CallOpened(0, "weather"),
             CallGrew(0, '{"city":'),

@@ -19,8 +19,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from antiphon.plans.assess import check_request
-from antiphon.plans.lift import CallLifter
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.plans.tool_gate import gate_for
 from antiphon.protocol.deltas import Delta
@@ -28,10 +26,11 @@ from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request
 from antiphon.protocol.tools import Tool
+from antiphon.wires.chat.lift import CallLifter
 from antiphon.wires.chat.profiles import GENERIC
 from antiphon.wires.chat.request import write_request
 from antiphon.wires.chat.stream import ChatStream
-from tests.building import build
+from tests.building import assessed, build
 
 __all__ = [
     "History",
@@ -285,7 +284,7 @@ def _outputs(kind: Kind, call: Item, word: str) -> list[Item]:
 def plan_of(body: dict[str, Any]) -> Plan:
     """Return what the model would be asked."""
     request = read_request(body)
-    return make_plan(request, check_request(request, request.items), request.items, "m")
+    return make_plan(request, assessed(request, request.items), request.items, "m")
 
 
 def wire(calls: Sequence[dict[str, Any]], sizes: Sequence[int], *, are_mixed: bool) -> bytes:

@@ -12,17 +12,26 @@ import pytest
 from antiphon.backends import chat
 from antiphon.backends.base import Backend, DeltaRefused, ModelInfo
 from antiphon.backends.chat import ChatBackend
-from antiphon.engine.run.retry import retries_of
+from antiphon.engine.run.retry import Retry
 from antiphon.engine.run.rounds import Rounds
-from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
-from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
+from antiphon.protocol.deltas import (
+    CallGrew,
+    CallMade,
+    CallOpened,
+    Degraded,
+    Delta,
+    Stopped,
+    TextGrew,
+    UsageKnown,
+)
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.request import read_request
 from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.faults import Cut
 from antiphon.transport.http import Limits, Secret
 from antiphon.wires.chat.profiles import Profile
+from tests.building import assessed
 from tests.playing import Collected, play_into, said
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
 
@@ -31,7 +40,7 @@ DONE = b"data: [DONE]\n\n"
 LAST = chunk(b"")
 
 
-def event(finish_reason: str | None = None, **delta: str) -> bytes:
+def event(finish_reason: str | None = None, **delta: object) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()
 
@@ -87,7 +96,7 @@ class Asked(Collected):
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.batches.append([Degraded(note) for note in notes])
 
-    def note_asked(self) -> None:
+    def begin_round(self, plan: Plan, *, continues: bool) -> None:
         return
 
 
@@ -95,7 +104,7 @@ async def ask(backend: ChatBackend, **fields: Any) -> tuple[list[Delta], Backend
     """Return all that the model said, and how it failed if it did. Closes the backend."""
     sink = Asked()
     try:
-        await Rounds(backend, plan(**fields), retries_of(backend), sink).run()
+        await Rounds(backend, plan(**fields), [Retry()], sink).run()
     except BackendError as error:
         return sink.deltas, error
     finally:
@@ -508,7 +517,7 @@ async def test_half_a_call_that_was_to_be_json_is_not_lost_when_the_upstream_bre
             "tool_choice": "required",
         }
     )
-    plan = make_plan(request, check_request(request), request.items, "m")
+    plan = make_plan(request, assessed(request), request.items, "m")
     script = Script(text=['{"name":', '"f","arg'], faults=[Cut(after=2)])
     sink = Collected()
     async with ScriptedUpstream(script) as upstream:
@@ -522,6 +531,43 @@ async def test_half_a_call_that_was_to_be_json_is_not_lost_when_the_upstream_bre
     assert '{"name":"f","arg'.startswith(text)
 
 
+async def test_calls_are_of_the_callers_own_tools() -> None:
+    body = {"input": "x", "stream": True, "tools": [{"type": "custom", "name": "note"}]}
+    request = read_request(body)
+    plan = make_plan(request, assessed(request), request.items, "m")
+    begins = {"index": 0, "id": "c1", "function": {"name": "note", "arguments": '{"input":'}}
+    rest = {"index": 0, "function": {"arguments": '"hi"}'}}
+    answer = [chunk(event(tool_calls=[begins])), chunk(event("stop", tool_calls=[rest]) + DONE)]
+    async with raw_server(Answers(EVENTS + b"".join(answer) + LAST)) as server:
+        backend = backend_for(server)
+        deltas = await said(backend, plan)
+        await backend.close()
+
+    assert deltas == [CallMade("note", "hi", "c1", "custom", None, "note"), Stopped("stop")]
+
+
+async def test_a_held_call_shows_at_once_that_the_model_has_begun() -> None:
+    body = {"input": "x", "stream": True, "tools": [{"type": "custom", "name": "note"}]}
+    request = read_request(body)
+    plan = make_plan(request, assessed(request), request.items, "m")
+    call = {"index": 0, "id": "c1", "function": {"name": "note", "arguments": '{"input":'}}
+    sink = Collected()
+
+    async def break_off(_: Request, connection: Connection) -> None:
+        await connection.write(EVENTS + chunk(event(tool_calls=[call])))
+        await sink.has_more.wait()
+        connection.reset()
+
+    async with asyncio.timeout(30), raw_server(break_off) as server:
+        backend = backend_for(server)
+        with pytest.raises(BackendError):
+            await play_into(sink, backend, plan)
+        await backend.close()
+
+    assert sink.batches[0] == []
+    assert sink.deltas == [CallOpened(0, "note", "c1", alias="note"), CallGrew(0, '{"input":')]
+
+
 async def test_a_call_left_in_the_text_is_text_where_no_tool_may_be_called() -> None:
     text = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     body = {"input": "x", "tools": [{"type": "function", "name": "f"}], "stream": True}
@@ -530,7 +576,7 @@ async def test_a_call_left_in_the_text_is_text_where_no_tool_may_be_called() -> 
         backend = ChatBackend(upstream.base_url)
         for choice in ("auto", "none"):
             request = read_request(body | {"tool_choice": choice})
-            plan = make_plan(request, check_request(request), request.items, "m")
+            plan = make_plan(request, assessed(request), request.items, "m")
             deltas = await said(backend, plan)
             found[choice] = "".join(one.text for one in deltas if isinstance(one, TextGrew))
         await backend.close()

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import BackendError
+from tests.building import plan_with
 
 Json = dict[str, Any]
 
@@ -47,7 +47,7 @@ async def server(
 async def count(base_url: str, profile: str, **fields: Any) -> int | None:
     backend = ChatBackend(base_url, profile=profile)
     try:
-        return await backend.count(Plan(model="m", **{"items": HELLO, **fields}))
+        return await backend.count(plan_with(**{"items": HELLO, **fields}))
     finally:
         await backend.close()
 

@@ -16,11 +16,10 @@ import pytest
 
 from antiphon.backends.local import MODEL, LocalBackend
 from antiphon.backends.weights import SMOLLM2, ensure_weights
-from antiphon.plans.lower import lower_tools
 from antiphon.plans.plan import Plan
-from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import (
     CallGrew,
+    CallMade,
     CallOpened,
     Degraded,
     Delta,
@@ -31,6 +30,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import Tool, ToolPolicy
+from tests.building import plan_with
 from tests.host.texts import SMOLLM2_COUNTS, TEXTS
 from tests.playing import Collected, play_into, said
 
@@ -68,7 +68,7 @@ async def backend() -> AsyncIterator[LocalBackend]:
 
 def plan_of(text: str, **fields: Any) -> Plan:
     fields = {"temperature": 0.0, "max_output_tokens": 64, **fields}
-    return Plan(model=MODEL, items=[{"role": "user", "content": text}], **fields)
+    return plan_with(model=MODEL, items=[{"role": "user", "content": text}], **fields)
 
 
 def text_in(deltas: Sequence[Delta]) -> str:
@@ -228,7 +228,7 @@ async def test_a_named_tool_is_called_with_arguments_that_fit_its_schema(
     policy = ToolPolicy("required", frozenset({"get_weather"}))
     plan = plan_of("Paris, please.", tools=[EMAIL, WEATHER], policy=policy)
     deltas = await said(backend, plan)
-    assert deltas[0] == CallOpened(0, "get_weather")
+    assert deltas[0] == CallOpened(0, "get_weather", alias="get_weather")
     jsonschema_rs.validate(WEATHER["parameters"], arguments_in(deltas))
     assert sum(isinstance(delta, CallGrew) for delta in deltas) > 3
     assert text_in(deltas) == ""
@@ -254,7 +254,7 @@ async def test_auto_calls_the_tool_that_is_named_and_says_how_it_decided(
     question = "What's the weather like in San Francisco?"
     deltas = await said(backend, plan_of(question, tools=[WEATHER]))
     assert isinstance(deltas[0], Degraded)
-    assert deltas[1] == CallOpened(0, "get_weather")
+    assert deltas[1] == CallOpened(0, "get_weather", alias="get_weather")
     assert "San Francisco" in arguments_in(deltas)["location"]
     words = await said(backend, plan_of("Hello!", tools=[WEATHER]))
     assert text_in(words)
@@ -353,10 +353,9 @@ async def test_another_model_cannot_be_counted(backend: LocalBackend) -> None:
 async def test_the_input_of_a_custom_tool_is_of_its_grammar(backend: LocalBackend) -> None:
     grammar = 'start: "BEGIN " /[a-z]{3}/ " END"'
     form = {"type": "grammar", "syntax": "lark", "definition": grammar}
-    toolbox, _ = gather_tools([{"type": "custom", "name": "note", "format": form}])
-    plan = plan_of("note: hi", tools=lower_tools(toolbox), toolbox=toolbox)
+    plan = plan_of("note: hi", tools=[{"type": "custom", "name": "note", "format": form}])
 
     deltas = await said(backend, plan)
 
-    arguments = "".join(delta.arguments for delta in deltas if isinstance(delta, CallGrew))
-    assert re.fullmatch(r"BEGIN [a-z]{3} END", msgspec.json.decode(arguments)["input"])
+    (call,) = [delta for delta in deltas if isinstance(delta, CallMade)]
+    assert re.fullmatch(r"BEGIN [a-z]{3} END", call.said)

@@ -21,6 +21,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
+from tests.building import plan_with
 from tests.playing import Collected, play, play_into, said
 
 WEATHER: dict[str, Any] = {"type": "function", "name": "get_weather", "parameters": {}}
@@ -28,7 +29,7 @@ CLOCK: dict[str, Any] = {"type": "function", "name": "get_time", "parameters": {
 
 
 def plan_of(text: str, **fields: Any) -> Plan:
-    return Plan(model="scripted", items=[{"role": "user", "content": text}], **fields)
+    return plan_with(model="scripted", items=[{"role": "user", "content": text}], **fields)
 
 
 async def test_it_echoes_word_by_word_and_counts_words() -> None:
@@ -60,7 +61,7 @@ async def test_a_required_tool_is_called_with_the_json_of_the_user(
 ) -> None:
     policy = ToolPolicy("required", frozenset({"get_time"}))
     deltas = await said(ScriptedBackend(), plan_of(text, tools=[WEATHER, CLOCK], policy=policy))
-    assert deltas[:2] == [CallOpened(0, "get_time"), CallGrew(0, arguments)]
+    assert deltas[:2] == [CallOpened(0, "get_time", alias="get_time"), CallGrew(0, arguments)]
 
 
 async def test_each_call_plays_its_own_script_and_is_remembered() -> None:

@@ -15,12 +15,12 @@ from antiphon.backends.toolless import (
     plan_words,
     unenforced,
 )
-from antiphon.plans.lower import lower_tools
 from antiphon.plans.plan import Plan
-from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Stopped, TextGrew
 from antiphon.protocol.tools import Tool, ToolPolicy
+from antiphon.wires.chat.lower import functions_of
 from antiphon.wires.chat.profiles import PROFILES
+from tests.building import plan_with
 
 
 def tool(name: str, description: str, **properties: Any) -> Tool:
@@ -43,7 +43,7 @@ TOOLS = [WEATHER, READ, EMAIL]
 def plan_of(text: str, policy: ToolPolicy | None = None, **fields: Any) -> Plan:
     items = [{"role": "user", "content": text}]
     fields = {"tools": TOOLS, "items": items, **fields}
-    return Plan(model="m", policy=policy or ToolPolicy(), **fields)
+    return plan_with(policy=policy or ToolPolicy(), **fields)
 
 
 def names(tools: list[Tool]) -> list[str]:
@@ -100,7 +100,7 @@ def test_a_required_tool_that_nobody_named_is_the_models_choice() -> None:
 
 def test_the_arguments_are_written_under_the_tools_own_schema() -> None:
     asked = plan_arguments(plan_of("x", instructions="Be brief."), EMAIL)
-    assert asked.tools == ()
+    assert not functions_of(asked)
     assert asked.format is not None
     assert asked.format["schema"] == EMAIL["parameters"] | {"additionalProperties": False}
     assert (asked.instructions or "").startswith("Be brief.\n\nCall the tool send_email: Send an")
@@ -167,16 +167,15 @@ def test_what_is_enforced_depends_on_the_type(schema: dict[str, Any], named: lis
 
 def custom_plan(definition: str) -> Plan:
     form = {"type": "grammar", "syntax": "lark", "definition": definition}
-    toolbox, _ = gather_tools([{"type": "custom", "name": "note", "format": form}])
     call = {"type": "custom_tool_call", "call_id": "1", "name": "note", "input": "AB"}
     items = [{"role": "user", "content": "note it"}, call]
-    return plan_of("", tools=lower_tools(toolbox), toolbox=toolbox, items=items)
+    return plan_of("", tools=[{"type": "custom", "name": "note", "format": form}], items=items)
 
 
 def test_the_input_of_a_tool_with_a_grammar_is_written_under_it() -> None:
     plan = custom_plan('start: "A" "B"')
 
-    asked, emulation = plan_answer(plan, plan.tools, PROFILES["llamacpp"])
+    asked, emulation = plan_answer(plan, functions_of(plan), PROFILES["llamacpp"])
 
     assert emulation is not None
     assert (asked.format or {})["syntax"] == "lark"
@@ -194,7 +193,7 @@ def test_the_input_of_a_tool_with_a_grammar_is_written_under_it() -> None:
 def test_without_a_way_to_say_the_grammar_the_arguments_are_asked_for() -> None:
     plan = custom_plan('start: "A" "B"')
 
-    asked, emulation = plan_answer(plan, plan.tools, PROFILES["generic"])
+    asked, emulation = plan_answer(plan, functions_of(plan), PROFILES["generic"])
 
     assert emulation is None
     assert asked.format is not None
@@ -204,7 +203,7 @@ def test_without_a_way_to_say_the_grammar_the_arguments_are_asked_for() -> None:
 def test_without_tools_words_are_asked_for() -> None:
     asked, emulation = plan_answer(plan_of("hi"), [], PROFILES["generic"])
 
-    assert (asked.tools, asked.format, emulation) == ((), None, None)
+    assert (functions_of(asked), asked.format, emulation) == ((), None, None)
 
 
 def test_a_call_that_a_server_ran_is_told_in_words_with_its_result() -> None:

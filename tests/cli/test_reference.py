@@ -20,7 +20,7 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None
-        yield name, command
+        yield name, command.make_context(name, [], resilient_parsing=True).command
 
 
 _COMMANDS = dict(_commands())

@@ -11,7 +11,7 @@ from antiphon.cli.remote import (
     explain,
     is_loopback,
     is_silent,
-    named_key,
+    keyed_server,
     own_server,
 )
 from antiphon.client.errors import (
@@ -129,7 +129,9 @@ def test_a_key_is_the_first_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_key_that_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VENDOR_KEY", "a\nb")
     with pytest.raises(BadSettings, match="VENDOR_KEY does not hold a key"):
-        named_key("VENDOR_KEY", "--key-env")
+        keyed_server(
+            "http://127.0.0.1:1/v1", "VENDOR_KEY", url_flag="--base-url", key_flag="--key-env"
+        )
 
 
 def test_an_error_is_one_line() -> None:

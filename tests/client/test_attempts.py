@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.client import errors
-from antiphon.client.attempts import Attempts
+from antiphon.client.sender import Attempts
 
 UNREACHABLE = errors.ServerUnreachable("no")
 

@@ -259,12 +259,12 @@ def test_the_plan_holds_the_functions_and_names_what_nobody_runs() -> None:
         }
     )
 
-    assert call.plan.tools == [WEATHER]
+    assert [offer.tool for offer in call.plan.toolbox.offers] == [WEATHER]
     assert call.plan.policy == ToolPolicy("required")
     assert call.plan.format == {"type": "json_object"}
     assert call.plan.reasoning_effort == "low"
     assert call.plan.extra == {"prompt_cache_key": "k", "seed": 3}
-    assert call.checked.degraded == ["tools[0] (web_search): it cannot be run here"]
+    assert call.assessment.degraded == ["tools[0] (web_search): it cannot be run here"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 WIRES: tuple[WireName, ...] = ("responses", "chat")
 JSON = "application/json"
 PATIENT = Timeouts(connect=30, idle=30, answer=30)
-IMPATIENT = Timeouts(connect=30, idle=0.5, answer=0.5)
+IMPATIENT = Timeouts(connect=30, idle=2, answer=2)  # long enough for a busy machine
 BUSY: Json = {"message": "Too busy.", "code": "server_is_busy", "type": "server_error"}
 SPENT: Json = {"message": "Slow down.", "code": "rate_limit_exceeded", "type": "rate_limit_error"}
 

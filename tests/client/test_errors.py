@@ -216,7 +216,8 @@ def test_a_key_is_taken_out_before_the_text_is_cut(shape: str, length: int) -> N
 def test_an_answer_may_be_an_error_whatever_its_status(
     body: dict[str, Any], status: int, expected: type[errors.ClientError]
 ) -> None:
-    error = error_from_body(msgspec.json.encode(body), {"x-request-id": "req_1"}, retry_after=3.0)
+    headers = {"x-request-id": "req_1", "retry-after": "3"}
+    error = error_from_body(msgspec.json.encode(body), headers)
 
     assert type(error) is expected
     assert (error.status, error.request_id, error.retry_after) == (status, "req_1", 3.0)

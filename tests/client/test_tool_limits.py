@@ -213,15 +213,6 @@ def test_two_functions_of_one_name_are_refused() -> None:
         prepare_tools([function(), {"type": "web_search"}, function()], DEFAULT)
 
 
-def test_what_is_no_json_is_refused() -> None:
-    endless: dict[str, Any] = {"type": "object"}
-    endless["properties"] = {"a": endless}
-    with pytest.raises(BadTool, match="cannot be written as JSON"):
-        prepare_tools([function(parameters=endless)], DEFAULT)
-    with pytest.raises(BadTool, match=r"tools\[1\].*cannot be written as JSON"):
-        prepare_tools([function(), {"type": "mcp", "x": object()}], DEFAULT)
-
-
 @pytest.mark.parametrize("tool", ["find", {}, {"type": 7}])
 def test_a_tool_needs_a_type(tool: Any) -> None:
     with pytest.raises(BadTool, match="must be a dict with a type"):

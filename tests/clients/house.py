@@ -42,6 +42,7 @@ _SILENT: Final = {
     "CREWAI_TRACING_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "MASTRA_TELEMETRY_DISABLED": "true",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "OTEL_SDK_DISABLED": "true",
 }

@@ -12,7 +12,11 @@ from typing import Final
 import msgspec
 
 from tests.clients.install import (
+    AGENTS_LOCK,
+    AIDER_LOCK,
+    CLAUDE_LOCK,
     CREWAI_LOCK,
+    MASTRA_LOCK,
     NODE_LOCK,
     OPENAI2_LOCK,
     OPENCODE_LOCK,
@@ -34,6 +38,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     package: str
     lock: Path | None = None
     """The lock file that names the package."""
+    apis: tuple[str, ...] = ("Responses",)
+    """Which of our APIs the turns use."""
     setup: str = ""
     limits: tuple[str, ...] = ()
 
@@ -42,6 +48,8 @@ _HOSTED: Final = (
     "Hosted tools (web search, file search, code interpreter, image generation, computer use) "
     "cannot be run; they are left out and named in `x-antiphon-degraded`."
 )
+
+_NO_BATCHES: Final = "Batches and files of Anthropic's API are not served."
 
 _LARGE: Final = "It is large, so `scripts/test-more` runs it, not `scripts/test`."
 
@@ -77,6 +85,38 @@ images only to a model that takes them, and compacts a thread when `context_leng
             "read the arguments and reports that to the model; nothing of it is run.",
             "With `memory:` as the store, what the gateway sealed (compacted history, thoughts) "
             "cannot be opened after a restart; the rest of a thread goes on.",
+        ),
+    ),
+    Client(
+        name="claude-code",
+        apis=("Messages",),
+        title="Claude Code",
+        package="@anthropic-ai/claude-code-linux-x64",
+        lock=CLAUDE_LOCK,
+        setup="""\
+One command starts a gateway for an upstream and Claude Code against it, and stops both:
+
+```sh
+antiphon run claude --upstream http://127.0.0.1:11434/v1
+```
+
+To use a gateway that runs anyway, `antiphon connect claude-code --write` puts the variables and the
+command that prints the key into `~/.claude/settings.json`. More:
+[Claude Code on your model](../howto/claude-code.md).
+
+Describe what the model can do in `[models."NAME"]` of
+[antiphon.toml](../reference/config.md#modelsname), if the upstream does not state it: Claude Code
+takes a model that it does not know for one of 200,000 tokens.""",
+        limits=(
+            "Claude Code speaks Anthropic's Messages API to the gateway; what is supported is "
+            "in [Messages](../reference/messages.md).",
+            "The turns are run with the program for Linux on x86-64, without a terminal (`-p`).",
+            "`context_management` is named in `x-antiphon-degraded` with every request: a chat "
+            "server has no such setting.",
+            "When an upstream is cut off before a block of its answer has ended, Claude Code asks "
+            "again without streaming. After that it shows the error and does not ask again.",
+            "What a model thought comes back only with the extra `seal`; without it the gateway "
+            "sends no thinking.",
         ),
     ),
     Client(
@@ -138,6 +178,41 @@ const client = new OpenAI({ baseURL: 'http://127.0.0.1:4680/v1', apiKey: 'none' 
 
 A gateway on loopback takes any key.""",
         limits=(_HOSTED,),
+    ),
+    Client(
+        name="anthropic-python",
+        apis=("Messages",),
+        title="Anthropic SDK for Python",
+        package="anthropic",
+        lock=TEST_LOCK,
+        setup="""\
+```sh
+export ANTHROPIC_BASE_URL=http://127.0.0.1:4680 ANTHROPIC_API_KEY=none
+```
+
+or `Anthropic(base_url=..., api_key=...)`. The base URL has no `/v1`. A gateway on loopback takes
+any key. See [the Messages API](../reference/messages.md) for what becomes of each field.""",
+        limits=(
+            _HOSTED,
+            _NO_BATCHES,
+            "`tool_runner` begins a thread, which is not kept here: it sends the whole history "
+            "again after that answer. `thread=False` avoids the extra request.",
+        ),
+    ),
+    Client(
+        name="anthropic-node",
+        apis=("Messages",),
+        title="Anthropic SDK for JavaScript",
+        package="@anthropic-ai/sdk",
+        lock=NODE_LOCK,
+        setup="""\
+```js
+const client = new Anthropic({ baseURL: 'http://127.0.0.1:4680', apiKey: 'none' });
+```
+
+The base URL has no `/v1`. A gateway on loopback takes any key. See [the Messages
+API](../reference/messages.md) for what becomes of each field.""",
+        limits=(_HOSTED, _NO_BATCHES),
     ),
     Client(
         name="agents",
@@ -212,6 +287,7 @@ const antiphon = createOpenResponses({
     ),
     Client(
         name="langchain-openai",
+        apis=("Responses", "chat"),
         title="LangChain with langchain-openai",
         package="langchain-openai",
         lock=PYTHON_LOCK,
@@ -223,11 +299,14 @@ ChatOpenAI(
     api_key="none",
     use_responses_api=True,
 )
-```""",
+```
+
+Without `use_responses_api` the library speaks chat completions to the gateway, which works too.""",
         limits=(_HOSTED,),
     ),
     Client(
         name="langchain-openai-js",
+        apis=("Responses", "chat"),
         title="LangChain.js with @langchain/openai",
         package="@langchain/openai",
         lock=NODE_LOCK,
@@ -239,7 +318,9 @@ const chat = new ChatOpenAI({
   useResponsesApi: true,
   configuration: { baseURL: 'http://127.0.0.1:4680/v1' },
 });
-```""",
+```
+
+Without `useResponsesApi` the library speaks chat completions to the gateway, which works too.""",
         limits=(_HOSTED,),
     ),
     Client(
@@ -357,6 +438,7 @@ With `stateful=True` the gateway keeps the conversation.""",
     ),
     Client(
         name="semantic-kernel",
+        apis=("Responses", "chat"),
         title="Semantic Kernel",
         package="semantic-kernel",
         lock=SEMANTIC_KERNEL_LOCK,
@@ -364,10 +446,40 @@ With `stateful=True` the gateway keeps the conversation.""",
 ```py
 client = AsyncOpenAI(base_url="http://127.0.0.1:4680/v1", api_key="none")
 agent = OpenAIResponsesAgent(ai_model_id="MODEL", client=client, name="helper")
+```
+
+The chat service, which most programs use, speaks chat completions to the gateway:
+
+```py
+service = OpenAIChatCompletion(ai_model_id="MODEL", async_client=client)
 ```""",
         limits=(
             _HOSTED,
             "With `store_enabled=False` the library sends the first question twice.",
+            _LARGE,
+        ),
+    ),
+    Client(
+        name="mastra",
+        apis=("chat",),
+        title="Mastra",
+        package="@mastra/core",
+        lock=MASTRA_LOCK,
+        setup="""\
+```js
+const agent = new Agent({
+  id: 'helper',
+  name: 'helper',
+  instructions: 'Be short.',
+  model: { id: 'antiphon/MODEL', url: 'http://127.0.0.1:4680/v1', apiKey: 'none' },
+});
+```
+
+`MASTRA_TELEMETRY_DISABLED=true` keeps it from reporting its use.""",
+        limits=(
+            "Its router of models speaks chat completions to the gateway.",
+            "`textStream` ends without an error when the answer is cut off; read `error` of the "
+            "stream after it.",
             _LARGE,
         ),
     ),
@@ -392,6 +504,52 @@ llm = LLM(
         limits=(_HOSTED, _LARGE),
     ),
     Client(name="zed", title="Zed", package="zed"),
+    Client(
+        name="cline",
+        apis=("chat",),
+        title="Cline",
+        package="@cline/cli-linux-x64",
+        lock=AGENTS_LOCK,
+        setup="""\
+`antiphon connect cline --write` makes the gateway the provider `openai-compatible` of the command
+`cline`. The extension for VS Code keeps its settings elsewhere: there, choose the API provider
+*OpenAI Compatible* and enter the URL of the gateway, which ends in `/v1`, and the model.""",
+        limits=(
+            "The turn is run with the command for Linux on x86-64, not with the extension.",
+            "Cline speaks chat completions to the gateway.",
+            _LARGE,
+        ),
+    ),
+    Client(
+        name="continue",
+        apis=("chat",),
+        title="Continue",
+        package="@continuedev/cli",
+        lock=AGENTS_LOCK,
+        setup="""\
+`antiphon connect continue --write` adds the model to `~/.continue/config.yaml`, which the command
+`cn` and the extensions read.""",
+        limits=(
+            "The turn is run with the command `cn`, not with an extension.",
+            "Continue speaks chat completions to the gateway.",
+            _LARGE,
+        ),
+    ),
+    Client(
+        name="aider",
+        apis=("chat",),
+        title="Aider",
+        package="aider-chat",
+        lock=AIDER_LOCK,
+        setup="""\
+`antiphon connect aider --write` puts the gateway and the model into `~/.aider.conf.yml`.""",
+        limits=(
+            "Aider speaks chat completions to the gateway, without tools: the model writes its "
+            "edits as text.",
+            "Aider needs a Python before 3.13; with a newer one its turn is skipped.",
+            _LARGE,
+        ),
+    ),
     Client(
         name="opencode",
         title="opencode",

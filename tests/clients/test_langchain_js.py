@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
-from tests.clients.stage import Performance, perform, tool_messages
+from tests.clients.stage import Performance, Scripts, perform, tool_messages
 from tests.clients.turns import COMMON, OUTPUTS, check_cut_off
+
+SCRIPTS: Final[Scripts] = {
+    **COMMON,
+    "chat-tool-loop": COMMON["tool-loop"],
+    "chat-streamed": COMMON["tool-loop"],
+}
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Performance:
     folder = tmp_path_factory.mktemp("langchain-openai-js")
-    return perform("langchain_node.mjs", COMMON, folder)
+    return perform("langchain_node.mjs", SCRIPTS, folder)
 
 
 @pytest.mark.turn("langchain-openai-js", "text with a system message", transport="http")
@@ -31,6 +39,30 @@ def test_a_chat_model_streams(played: Performance) -> None:
 def test_a_chat_model_calls_its_tools(played: Performance) -> None:
     assert played.seen("tool-loop") == "Sun in both."
     _, second = played.bodies("tool-loop")
+    assert tool_messages(second) == OUTPUTS
+
+
+@pytest.mark.turn(
+    "langchain-openai-js", "tool loop over chat completions, its default", transport="http"
+)
+def test_a_chat_model_calls_its_tools_without_the_flag(played: Performance) -> None:
+    seen = played.seen("chat-tool-loop")
+    assert seen["text"] == "Sun in both."
+    assert seen["id"].startswith("chatcmpl-")
+    first, second = played.bodies("chat-tool-loop")
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["weather"]
+    assert tool_messages(second) == OUTPUTS
+
+
+@pytest.mark.turn(
+    "langchain-openai-js", "tool loop over chat completions, streamed", transport="http"
+)
+def test_a_chat_model_calls_its_tools_in_streams_without_the_flag(played: Performance) -> None:
+    seen = played.seen("chat-streamed")
+    assert seen["text"] == "Sun in both."
+    assert seen["id"].startswith("chatcmpl-")
+    _, second = played.bodies("chat-streamed")
+    assert second["stream"] is True
     assert tool_messages(second) == OUTPUTS
 
 

@@ -37,7 +37,7 @@ def answer(body: Json) -> Script:
     question = _text([m for m in messages if m["role"] == "user"][-1:])
     thought = _THOUGHT if body.get("reasoning_effort") not in (None, "none") else ""
     calls = _calls(body, question)
-    said = "" if calls else _say(body, messages, question)
+    said = "" if calls else _cut_at_stop(_say(body, messages, question), body.get("stop"))
     return _cap(Script(text=said, reasoning=thought, calls=calls, model=MODEL), body)
 
 
@@ -74,6 +74,12 @@ def _say(body: Json, messages: list[Json], question: str) -> str:
     if any(part.get("type") == "image_url" for part in _parts(messages)):
         return "Square."
     return _ESSAY if re.search(r"essay|at length|Count from", question) else "Hello there."
+
+
+def _cut_at_stop(text: str, stop: str | list[str] | None) -> str:
+    for one in [stop] if isinstance(stop, str) else stop or ():
+        text = text.partition(one)[0]
+    return text
 
 
 def _fill(schema: Json, question: str, name: str = "") -> Any:  # Any: what the schema describes

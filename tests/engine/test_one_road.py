@@ -48,6 +48,16 @@ SSE_SINK: Final = {
     "protocol/codec.py:encode_all_sse",
     "protocol/codec.py:encode_sse",
 }
+CHAT_SINK: Final = {
+    "server/delivery/sse.py:SseSink.show",
+    "server/delivery/sse.py:_write_chunk",
+    "wires/chat/encode.py:ChatEncoder.encode",
+}
+MESSAGES_SINK: Final = {
+    "server/delivery/sse.py:SseSink.show",
+    "server/delivery/sse.py:_write_chunk",
+    "wires/messages/encode.py:MessagesEncoder.encode",
+}
 WEBSOCKET_SINK: Final = {
     "server/delivery/websocket.py:_LaneSink.show",
     "server/delivery/websocket.py:_Socket.write",
@@ -134,6 +144,35 @@ async def _sse_with_format(gateway: Gateway) -> str:
     return await _sse(gateway, text=FORMAT)
 
 
+async def _chat_door(gateway: Gateway, **body: Any) -> str:
+    settings = {"model": "test/m", "stream": True, "store": True, **body}
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
+    answer = await request(gateway, "POST", "/chat/completions", asked | settings)
+    sys.setprofile(None)  # to read the answer is not the gateway's work
+    chunks = [json.loads(line[6:]) for line in answer.body.decode().split("\n\n")[:-2]]
+    return "".join(one["choices"][0]["delta"].get("content", "") for one in chunks)
+
+
+async def _chat_door_with_tool(gateway: Gateway) -> str:
+    return await _chat_door(gateway, tools=[{"type": "function", "function": {"name": "look"}}])
+
+
+async def _messages_door(gateway: Gateway, **body: Any) -> str:
+    settings = {"model": "test/m", "max_tokens": 99, "stream": True, "store": True, **body}
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
+    answer = await request(gateway, "POST", "/messages", asked | settings)
+    sys.setprofile(None)  # to read the answer is not the gateway's work
+    frames = [
+        json.loads(one.partition("data: ")[2]) for one in answer.body.decode().split("\n\n")[:-1]
+    ]
+    return "".join(frame.get("delta", {}).get("text", "") for frame in frames)
+
+
+async def _messages_door_with_tool(gateway: Gateway) -> str:
+    tool = {"name": "look", "input_schema": {"type": "object"}}
+    return await _messages_door(gateway, tools=[tool])
+
+
 async def _websocket(gateway: Gateway, **body: Any) -> str:
     async with talk(gateway.base_url) as socket:
         last = await socket.turn(input="x", model="test/m", **body)
@@ -190,6 +229,10 @@ async def per_token(turn: Turn) -> tuple[set[str], float]:
     [
         (_sse_with_tool, SSE_SINK),
         (_sse_with_format, SSE_SINK),
+        (_chat_door, CHAT_SINK),
+        (_chat_door_with_tool, CHAT_SINK),
+        (_messages_door, MESSAGES_SINK),
+        (_messages_door_with_tool, MESSAGES_SINK),
         (_websocket, WEBSOCKET_SINK),
         (_websocket_with_tool, WEBSOCKET_SINK),
         (_background, NULL_SINK),
@@ -217,7 +260,7 @@ async def test_an_answer_that_is_not_streamed_leaves_out_the_log_alone() -> None
 
 async def test_a_second_path_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, _ = await per_token(_sse)
-    monkeypatch.setattr(Repair, "passes_text", property(lambda self: False))
+    monkeypatch.setattr(Repair, "note_text", property(lambda self: None))
     other, _ = await per_token(_sse_with_tool)
 
     path = "engine/run/repair.py"

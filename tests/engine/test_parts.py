@@ -9,10 +9,10 @@ import pytest
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.run.truncate import drop_oldest
-from antiphon.plans.assess import check_request
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request
+from tests.building import assessed
 
 
 def _user(text: str) -> Item:
@@ -122,7 +122,7 @@ def test_what_would_make_the_answer_wrong_is_refused(
     with pytest.raises(error) as caught:
         request = read_request({"input": "x"} | body)
         refuse_impossible(request)
-        check_request(request)
+        assessed(request)
     assert caught.value.param == param
 
 

@@ -41,7 +41,7 @@ async def test_a_fault_that_passes_is_never_seen(status: int, stream: bool) -> N
     ("fault", "status", "code"),
     [
         (Status(429, headers={"Retry-After": "7"}), 429, "rate_limit_exceeded"),
-        (Status(503, headers={"Retry-After": "7"}), 503, "upstream_error"),
+        (Status(503, headers={"Retry-After": "7"}), 503, "upstream_overloaded"),
         (Status(500), 502, "upstream_error"),
         (Reset(), 502, "upstream_closed"),
         (Cut(), 502, "upstream_closed"),

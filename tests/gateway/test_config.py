@@ -84,6 +84,8 @@ def test_the_old_name_of_a_providers_key_variable_is_accepted(tmp_path: Path) ->
     ("text", "complaint"),
     [
         ("prot = 1", "there is no key 'prot'; did you mean port? the keys are host, port,"),
+        ("[doors]\nchats = true", "[doors]: there is no key 'chats'; did you mean chat?"),
+        ("[doors]\nchat = 1", "[doors]: chat must be true or false, not 1"),
         ("[limits]\nturn = 1", "[limits]: there is no key 'turn'; did you mean turns?"),
         ("[upstream_limits]\nx = 1", "[upstream_limits]: there is no key 'x'; the keys are con"),
         ("[providers.a]\nbaseurl = 'x'", "[providers.a]: there is no key 'baseurl'; did you mean"),
@@ -221,6 +223,17 @@ def test_variables_of_other_tools_set_nothing_by_themselves(tmp_path: Path) -> N
     assert load({}, dict.fromkeys(elsewhere, "1"), tmp_path).settings == Settings()
 
 
+def test_the_file_for_those_who_come_from_litellm_reaches_its_upstreams(tmp_path: Path) -> None:
+    page = _REFERENCE.parents[1] / "howto" / "from-litellm.md"
+    (text,) = re.findall(r"```toml\n(.+?)```", page.read_text(), re.S)
+    (upstreams,) = re.findall(r"```yaml\n(.+?)```", page.read_text(), re.S)
+    settings = load({"config": str(_file(tmp_path, text))}, {}, tmp_path).settings
+    sources = read_sources(settings, {"VENDOR_KEY": "secret"})
+    assert [source.name for source in sources] == ["house", "vendor"]
+    reached = {provider["base_url"] for provider in tomllib.loads(text)["providers"].values()}
+    assert reached == set(re.findall(r"api_base: (\S+)", upstreams))
+
+
 def test_the_whole_file_of_the_reference_sets_the_defaults(tmp_path: Path) -> None:
     settings = load({"config": str(_WHOLE_FILE)}, {}, tmp_path).settings
     assert settings == Settings()
@@ -231,6 +244,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
     table = tomllib.loads(_uncommented())
     assert set(table) == {*SCALARS, *TABLES}
     found = {
+        "doors": set(table["doors"]),
         "limits": set(table["limits"]),
         "upstream_limits": set(table["upstream_limits"]),
         "providers": _keys_in(table["providers"]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
+from antiphon.host.outcome import Outcome
 from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import read_event
 from antiphon.protocol.items import Item

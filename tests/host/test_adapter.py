@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.host.adapter import ITEM_MIME, AdapterSettings, StreamAdapter
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
+from antiphon.host.data import ITEM_MIME
 from antiphon.host.errors import (
     ChangedCall,
     DamagedText,

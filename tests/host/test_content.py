@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from antiphon.host.adapter import ANNOTATION_MIME
-from antiphon.host.content import translate_content, translate_data
+from antiphon.host.content import translate_content
+from antiphon.host.data import ANNOTATION_MIME
 from antiphon.host.errors import UnsupportedContent
 from antiphon.host.parts import DataPart, TextPart
 from tests.host.test_images import gif, jpeg, png
@@ -39,7 +39,7 @@ def url(data: bytes, mime: str) -> str:
 )
 def test_an_image_is_what_its_bytes_say(data: bytes, declared: str, sent: str) -> None:
     image = {"type": "input_image", "image_url": url(data, sent), "detail": "auto"}
-    assert translate_data(DataPart(data, declared)) == image
+    assert translate_content(DataPart(data, declared)) == image
 
 
 @pytest.mark.requirement("RFC016-translator", "003-content")
@@ -57,7 +57,7 @@ def test_an_image_is_what_its_bytes_say(data: bytes, declared: str, sent: str) -
     ],
 )
 def test_data_that_is_text_goes_as_text(data: bytes, mime: str, text: str) -> None:
-    assert translate_data(DataPart(data, mime)) == {"type": "input_text", "text": text}
+    assert translate_content(DataPart(data, mime)) == {"type": "input_text", "text": text}
 
 
 @pytest.mark.requirement("RFC016-translator", "003-content")
@@ -78,14 +78,14 @@ def test_data_that_is_text_goes_as_text(data: bytes, mime: str, text: str) -> No
 )
 def test_any_other_data_goes_as_a_file(data: bytes, mime: str, filename: str, sent: str) -> None:
     file = {"type": "input_file", "filename": filename, "file_data": url(data, sent)}
-    assert translate_data(DataPart(data, mime)) == file
+    assert translate_content(DataPart(data, mime)) == file
 
 
 @pytest.mark.requirement("RFC016-translator")
 @pytest.mark.parametrize("mime", ["cache_control", "stateful_marker", ANNOTATION_MIME])
 def test_a_marker_is_no_content(mime: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    assert translate_data(DataPart(b"ephemeral", mime)) is None
+    assert translate_content(DataPart(b"ephemeral", mime)) is None
     assert caplog.messages == [f"a {mime} marker of 9 bytes is not sent"]
 
 
@@ -93,14 +93,14 @@ def test_a_marker_is_no_content(mime: str, caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize("mime", ["acme_note", "pdf"])
 def test_data_of_no_media_type_is_an_error_that_names_it(mime: str) -> None:
     with pytest.raises(UnsupportedContent) as caught:
-        translate_data(DataPart(b"note", mime))
+        translate_content(DataPart(b"note", mime))
     assert caught.value.mime == mime
 
 
 def test_what_is_empty_is_no_content() -> None:
     assert translate_content(TextPart("")) is None
-    assert translate_data(DataPart(b"", "image/png")) is None
-    assert translate_data(DataPart(b"", "acme_note")) is None
+    assert translate_content(DataPart(b"", "image/png")) is None
+    assert translate_content(DataPart(b"", "acme_note")) is None
 
 
 def test_text_is_text() -> None:

@@ -22,7 +22,7 @@ from antiphon.client.errors import (
     TimedOut,
 )
 from antiphon.host.model_table import ModelTable
-from antiphon.host.models import Capabilities, ModelDescription, ModelDirectory
+from antiphon.host.models import ModelAbilities, ModelDescription, ModelDirectory
 from antiphon.models.prices import Price
 from antiphon.testing import serve_gateway
 from antiphon.transport.http import HttpClient, Secret
@@ -320,7 +320,7 @@ async def test_config_knows_better_than_the_server_and_that_better_than_the_tabl
         id="gpt-4o",
         name="gpt-4o",
         family="gpt-4o",
-        capabilities=Capabilities(image_input=False, tool_calling=True, reasoning=False),
+        capabilities=ModelAbilities(image_input=False, tool_calling=True, reasoning=False),
         context_window=64_000,
         max_input_tokens=63_000,
         max_output_tokens=1000,
@@ -330,7 +330,7 @@ async def test_config_knows_better_than_the_server_and_that_better_than_the_tabl
         id="house",
         name="house",
         family="house",
-        capabilities=Capabilities(image_input=True),
+        capabilities=ModelAbilities(image_input=True),
         context_window=64_000,
         max_input_tokens=64_000,
     )
@@ -407,7 +407,7 @@ async def test_logs_name_neither_key_nor_address(caplog: pytest.LogCaptureFixtur
 
 
 def test_descriptions_are_values() -> None:
-    model = ModelDescription(id="m", name="m", family="m", capabilities=Capabilities())
+    model = ModelDescription(id="m", name="m", family="m", capabilities=ModelAbilities())
 
     with pytest.raises(AttributeError):
         model.id = "other"  # type: ignore[misc]

@@ -42,6 +42,7 @@ from tests.client.native import Answer, NativeServer, native, response
 from tests.client.native import error as refusal
 from tests.host.providing import Shown, provider
 from tests.host.streams import Fields, created, done, end, event, message, message_item
+from tests.transport.raw import Connection, Request, raw_server, reply
 
 HELLO = [Message.system("Be brief."), Message.user("Hello there")]
 
@@ -216,10 +217,18 @@ async def test_the_gate_decides_the_endpoint(
     assert [request.path for request in server.requests] == [path]
 
 
-async def test_a_gateway_that_is_asked_at_the_wrong_endpoint_tells_what_to_set() -> None:
+async def _without_chat(request: Request, connection: Connection) -> None:
+    if request.method == "GET":
+        await connection.write(reply(b'{"data":[{"id":"echo"}]}'))
+    else:
+        missing = b'{"error":{"message":"there is nothing here","code":"unknown_url"}}'
+        await connection.write(reply(missing, status="404 Not Found"))
+
+
+async def test_a_server_that_is_asked_at_the_wrong_endpoint_tells_what_to_set() -> None:
     async with (
-        serve_gateway(ScriptedBackend(models=["echo"])) as gateway,
-        provider(gateway.base_url, gate=GateConfig()) as host,
+        raw_server(_without_chat) as server,
+        provider(server.url + "/v1", gate=GateConfig()) as host,
     ):
         with pytest.raises(errors.ResourceNotFound) as caught:
             await host.respond("echo", HELLO)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.models.prices import PRICES, PRICES_FROM, Price
+from antiphon.models.prices import Price
+from antiphon.models.table import ROWS
 from antiphon.protocol.response import InputDetails, Usage
 
+PRICES = {row.name: row.facts.price for row in ROWS if row.facts.price}
 TOKENS = st.integers(0, 10_000_000)
 
 
 def usage(read: int, cached: int, written: int) -> Usage:
     details = InputDetails(cached_tokens=cached)
     return Usage(input_tokens=read, input_tokens_details=details, output_tokens=written)
-
-
-def test_the_prices_have_a_date() -> None:
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d", PRICES_FROM)
 
 
 @pytest.mark.parametrize(("name", "price"), PRICES.items())

@@ -10,7 +10,7 @@ import pytest
 from antiphon.host.vocabulary import VOCABULARIES
 from antiphon.models.facts import Facts, ModelInfo
 from antiphon.models.names import is_chat_model
-from antiphon.models.prices import PRICES, Price
+from antiphon.models.prices import Price
 from antiphon.models.table import FIGURES_FROM, ROWS, Row, fill_in, find_facts
 
 LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh")
@@ -40,10 +40,6 @@ def test_every_row_is_plausible(row: Row) -> None:
     assert facts.encoding is None or facts.encoding in VOCABULARIES
     assert facts.image_cost is None or facts.image_input
     assert facts.family in (None, row.name)
-
-
-def test_every_price_is_that_of_a_family() -> None:
-    assert {row.name: row.facts.price for row in ROWS if row.facts.price} == PRICES
 
 
 def test_the_figures_have_a_date() -> None:

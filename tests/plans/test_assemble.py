@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from antiphon.plans.assemble import Assembly
-from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, Delta, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import Event, is_terminal
@@ -14,14 +13,14 @@ from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Failure, Response
 from antiphon.protocol.tools import ToolPolicy
-from tests.building import COUNTED, counting_mint
+from tests.building import COUNTED, counting_mint, plan_with
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 REQUIRED = ToolPolicy("required")
 
 
 def begin(policy: ToolPolicy | None = None) -> tuple[Assembly, list[Event]]:
-    plan = Plan(model="m", items=(), tools=(TOOL,), policy=policy or ToolPolicy())
+    plan = plan_with([TOOL], policy=policy or ToolPolicy())
     builder = ResponseBuilder(Response(id="resp_1", model="m"), counting_mint())
     return Assembly(plan, builder), builder.start()
 

@@ -18,6 +18,7 @@ from antiphon.plans.estimate import (
 )
 from antiphon.plans.plan import Plan
 from antiphon.protocol.items import Item
+from tests.building import plan_with
 
 PICTURE = "data:image/png;base64," + "A" * 400_000
 
@@ -29,7 +30,7 @@ def _user(content: object) -> Item:
 def test_an_estimate_counts_tools_and_reasoning() -> None:
     plan = Plan(model="m", items=[_user("x" * 40)], instructions="y" * 20)
     tool = {"type": "function", "name": "f", "parameters": {"description": "z" * 400}}
-    with_tool = Plan(model="m", items=[_user("x" * 40)], instructions="y" * 20, tools=[tool])
+    with_tool = plan_with([tool], items=[_user("x" * 40)], instructions="y" * 20)
     output: list[Item] = [
         {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "r" * 40}]},
         {"type": "message", "content": [{"type": "output_text", "text": "t" * 40}]},

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request
+from tests.building import assessed
 
 ITEMS: list[Item] = [{"type": "message", "role": "user", "content": "x"}]
 
 
 def planned(**fields: Any) -> Plan:
     request = read_request({"input": "x", **fields})
-    return make_plan(request, check_request(request), ITEMS, "m")
+    return make_plan(request, assessed(request), ITEMS, "m")
 
 
 def test_what_was_not_asked_for_is_left_to_the_model() -> None:
-    assert planned() == Plan(model="m", items=ITEMS, stream=False, tools=[])
+    assert planned() == Plan(model="m", items=ITEMS, stream=False)
 
 
 def test_plain_text_is_no_format_and_empty_instructions_are_none() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from antiphon.plans.plan import Plan
 from antiphon.plans.tool_gate import ToolGate, gate_for
 from antiphon.protocol.deltas import (
     CallClosed,
@@ -14,6 +13,7 @@ from antiphon.protocol.deltas import (
     TextGrew,
 )
 from antiphon.protocol.tools import ToolPolicy
+from tests.building import plan_with
 
 
 def _gate(policy: ToolPolicy, *, parallel: bool = True) -> ToolGate:
@@ -102,7 +102,7 @@ def test_a_key_that_was_shut_can_be_opened_again() -> None:
 
 def test_the_gate_of_a_plan_knows_its_tools_and_its_limits() -> None:
     tools = [{"type": "function", "name": "a"}]
-    gate = gate_for(Plan(model="m", items=[], tools=tools, parallel_tool_calls=False))
+    gate = gate_for(plan_with(tools, parallel_tool_calls=False))
 
     assert gate.admit(CallMade("a", "")) == CallMade("a", "")
     assert isinstance(gate.admit(CallMade("a", "")), Degraded)

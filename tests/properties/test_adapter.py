@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.errors import (
     DamagedText,
     HostError,
@@ -21,6 +21,7 @@ from antiphon.host.errors import (
     ResponseFailed,
     StreamCut,
 )
+from antiphon.host.outcome import Outcome
 from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import Dialect, decode_event, encode_sse, read_event
 from antiphon.protocol.deltas import CallClosed, CallOpened, Delta, Stopped

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from antiphon.plans.plan import Plan
 from antiphon.protocol.families import FAMILIES
 from antiphon.protocol.items import Item
+from antiphon.wires.chat.lower import functions_of
 from tests.tool_histories import (
     History,
     Known,
@@ -93,7 +94,7 @@ def check_survival(history: History, split: Split) -> Plan:
 
 def check_names(history: History, plan: Plan) -> None:
     """Make sure that every tool that is offered has a name of its own, and the others none."""
-    aliases = [tool["name"] for tool in plan.tools]
+    aliases = [tool["name"] for tool in functions_of(plan)]
     assert len(aliases) == len(set(aliases))
     assert all(NAME.match(alias) for alias in aliases)
     for known in history.tools:

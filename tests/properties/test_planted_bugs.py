@@ -35,6 +35,7 @@ from antiphon.protocol.families import FAMILIES, call_family, is_call, payload_o
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines import builder as original
 from antiphon.protocol.machines import (
+    call_writer,
     event_writer,
     hosted_items,
     open_items,
@@ -53,6 +54,7 @@ BUILDER: Final = (
     whole_items,
     event_writer,
     prose_writer,
+    call_writer,
     original,
 )
 
@@ -95,8 +97,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
     "wrong index: every item at 0": ("return self.indexes - 1", "return 0"),
     "wrong index: one too high": ("return self.indexes - 1", "return self.indexes"),
     "content_index goes on in the next item": (
-        "part = OpenPart(kind, len(siblings))",
-        "part = OpenPart(kind, len(siblings) + len(self._out.output))",
+        "OpenPart(kind, len(siblings), self.id",
+        "OpenPart(kind, len(siblings) + self.index, self.id",
     ),
     "done without added": (
         'self._out.add_item(prose.index, prose.item("in_progress"))',
@@ -157,7 +159,7 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "[self._out.end_item(call.index, call.item(status, said)) for _ in range(2)]",
     ),
     "two calls share an id": (
-        'call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])',
+        'call_id = self.ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])',
         'call_id = wished or self._mint("call")',
     ),
     "interleaved calls mix their arguments": (
@@ -167,8 +169,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "        if not isinstance(call, OpenCall):\n            if delta.arg",
     ),
     "output_text.done is never sent": (
-        "self._out.emit(\n                OutputTextDone(",
-        "bool(\n                OutputTextDone(",
+        "self._out.emit(part.form.text_done(sequence_number=self._out.sequence, **fields))",
+        "pass",
     ),
     "arguments.done is never sent": (
         "self._out.emit(ArgumentsDone(arguments=said, name=call.name, **place))",
@@ -179,8 +181,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         "self.events.append(event)\n        self.sequence += not isinstance(event, OutputItemDone)",
     ),
     "length is reported as completed": (
-        "reason = _WHY_INCOMPLETE.get(self._stop)\n        if reason is None:",
-        'reason = _WHY_INCOMPLETE.get(self._stop) or ""\n        if True:',
+        "reason = _WHY_INCOMPLETE.get(self.stop)\n        if reason is None:",
+        'reason = _WHY_INCOMPLETE.get(self.stop) or ""\n        if True:',
     ),
     "a failure is told without its error event": (
         'self._out.announce(self._response, ResponseFailed, "failed")',
@@ -195,8 +197,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         '[self._out.announce(self._response, ResponseCompleted, "completed") for _ in "12"]',
     ),
     "a reasoning item is closed as a message": (
-        'base["summary"] = copy_json(self.summary)',
-        'base["type"] = "message"; base["summary"] = copy_json(self.summary)',
+        'base["summary"] = copy_json(self.parts["summary"])',
+        'base["type"] = "message"; base["summary"] = copy_json(self.parts["summary"])',
     ),
     "the input of a custom call is never grown": (
         "self._out.emit(CustomInputDelta(delta=text, **place))",
@@ -211,8 +213,8 @@ BUGS: Final[dict[str, tuple[str, str]]] = {
         'self._close_open(-self._made, "completed")',
     ),
     "a call that is made stands in the text": (
-        "self._prose.close()\n        call_id = self._claim",
-        "call_id = self._claim",
+        "self._prose.close()\n        self._made += 1\n        call",
+        "self._made += 1\n        call",
     ),
     "a namespace is lost": ("delta.name, delta.kind, delta.namespace", "delta.name, delta.kind"),
     "a call is of the wrong kind": (

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-from antiphon.plans import lift, lower, toolbox
+from antiphon.plans import held_calls, toolbox
 from antiphon.protocol import families, unwrap
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
+from antiphon.wires.chat import lift, lower
 from tests.properties.test_families import Split, check_survival
 from tests.tool_histories import History, Known
 
@@ -169,22 +170,30 @@ BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
         'not (name == "env" and not value)',
         'name != "env"',
     ),
-    "what waits is forgotten": (lift, "self._due.extendleft(reversed(self._behind))", "pass"),
+    "what waits is forgotten": (
+        held_calls,
+        "self._due.extendleft(reversed(_joined(self._behind)))",
+        "pass",
+    ),
     "what waits comes out backwards": (
-        lift,
-        "self._due.extendleft(reversed(self._behind))",
-        "self._due.extendleft(self._behind)",
+        held_calls,
+        "self._due.extendleft(reversed(_joined(self._behind)))",
+        "self._due.extendleft(_joined(self._behind))",
     ),
     "a held call takes the arguments of all": (
-        lift,
+        held_calls,
         "elif isinstance(delta, CallGrew) and delta.key == held.opened.key:",
         "elif isinstance(delta, CallGrew):",
     ),
-    "a held call is told before it is whole": (lift, "if held.is_whole():", "if True:"),
-    "a held call is never told": (lift, "            self._judge(held)\n", "            pass\n"),
+    "a held call is told before it is whole": (held_calls, "if held.is_whole():", "if True:"),
+    "a held call is never told": (
+        held_calls,
+        "        self._put(self.settle(held, is_cut=is_cut))\n",
+        "",
+    ),
     "every call is a function": (
         lift,
-        'if offer is not None and (offer.kind != "function" or offer.alias in self._checks):',
+        'if offer.kind != "function":',
         "if False:",
     ),
     "a function has the name that the model knows": (

@@ -28,7 +28,15 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event, OutputItemDone, PartialImage, event_type
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines import accumulator, grammar, log, partial_items, rebuild, referee
+from antiphon.protocol.machines import (
+    accumulator,
+    grammar,
+    item_index,
+    log,
+    partial_items,
+    rebuild,
+    referee,
+)
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.machines.referee import judge_stream
@@ -112,7 +120,10 @@ BUILDER_BUGS: Final[dict[str, tuple[str, str]]] = {
         "self._prose.close()\n        item = OpenItem",
         "item = OpenItem",
     ),
-    "the calls of a round stay open": ("item.is_whole = True\n                self", "self"),
+    "the calls of a round stay open": (
+        "item.is_whole = True\n        self._end_first",
+        "pass\n        self._end_first",
+    ),
     "a key stands for calls of two rounds": ("key = -self._made", "pass"),
     "the prose of two rounds is joined": ("self._held.append(None)", "pass"),
     "an item gets another id at its end": ('"id": self.id}', '"id": "other"}'),
@@ -140,21 +151,18 @@ ACCUMULATOR_BUGS: Final[dict[str, tuple[str, str]]] = {
         'self._end = "failed"',
         "self._end = status",
     ),
-    "code is put nowhere": (
-        "**dict.fromkeys((CodeDelta, McpArgumentsDelta), self._grow),",
-        "",
+    "code is put nowhere": ("get_args(TextDelta | CallDelta)", "get_args(TextDelta)"),
+    "code goes to the arguments": (
+        'TextChannel("code", "code_interpreter_call"',
+        'TextChannel("arguments", "mcp_call"',
     ),
-    "code goes to the arguments": ("    CodeDelta: _CODE,", "    CodeDelta: _MCP,"),
-    "the final code is not compared": (
-        "**dict.fromkeys((CodeDone, McpArgumentsDone), self._close_text),",
-        "",
-    ),
+    "the final code is not compared": ("get_args(TextDone | CallDone)", "get_args(TextDone)"),
     "an empty end takes the code away": ('"input", "code")', '"input")'),
 }
 REFEREE_BUGS: Final[dict[str, tuple[str, str]]] = {
     "stages are not judged": ("get_args(StageEvent)", "()"),
-    "any order will do": ("self._require(stage,", "self._require(True,"),
-    "a stage stays": ("item.stage = stage or item.stage", "pass"),
+    "any order will do": ("STAGES[kind][stage] == item.stage", "True"),
+    "a stage stays": ("            item.stage = stage\n", "            pass\n"),
     "text may come at any time": (
         'is_due = item.kind not in HOSTED_TEXTS or item.stage == "in_progress"',
         "is_due = True",
@@ -185,10 +193,10 @@ REFEREE_BUGS: Final[dict[str, tuple[str, str]]] = {
     "an item may open with its output": ('"output": None, "error": None}', "}"),
     "reasoning may open sealed": (', "encrypted_content": None}', "}"),
     "code may change at the end": ('("arguments", "input", "code")', '("arguments", "input")'),
-    "unknown events may name any item": ("UnknownEvent: self._check_stranger,", ""),
+    "unknown events may name any item": ("UnknownEvent: Referee._check_stranger,", ""),
     "arguments of a call are those of an MCP call": (
-        "McpArgumentsDelta: _MCP",
-        "McpArgumentsDelta: _ARGUMENTS",
+        'Voice("arguments", "mcp_call"',
+        'Voice("arguments", "arguments"',
     ),
 }
 LOG_BUGS: Final[dict[str, tuple[str, str]]] = {
@@ -206,12 +214,9 @@ REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
     "progress is forgotten": ("item.recall(event_type(event), fields)", "pass"),
     "an item is forgotten": ("self._open[str(index)] = OpenItem(", "OpenItem("),
     "a done item stays open": ("self._open.pop(str(index), None) is None", "True"),
-    "code is forgotten": ("(CodeDelta, CodeDone, UnknownEvent)", "(UnknownEvent,)"),
-    "unknown events are refused": ("(CodeDelta, CodeDone, UnknownEvent)", "(CodeDelta, CodeDone)"),
-    "arguments are forgotten": (
-        "**dict.fromkeys((McpArgumentsDelta, McpArgumentsDone), self._recall_progress),",
-        "",
-    ),
+    "code is forgotten": ("| CodeDelta | CodeDone |", "|"),
+    "unknown events are refused": ("McpArgumentsDone | UnknownEvent", "McpArgumentsDone"),
+    "arguments are forgotten": ("| McpArgumentsDelta | McpArgumentsDone |", "|"),
 }
 RECALL_BUGS: Final[dict[str, tuple[str, str]]] = {
     "the text is final too early": ('self._is_text_done = stage == "done"', "pass"),
@@ -373,7 +378,11 @@ def _accumulate(machine: Callable[[], Any], events: list[Event]) -> list[str]:
 _Case = tuple[tuple[types.ModuleType, ...], Callable[[Any], list[str]], dict[str, tuple[str, str]]]
 _CASES: Final[dict[str, _Case]] = {
     "builder": (BUILDER, _objections_to_builder, BUILDER_BUGS),
-    "accumulator": ((partial_items, accumulator), _objections_to_accumulator, ACCUMULATOR_BUGS),
+    "accumulator": (
+        (partial_items, item_index, accumulator),
+        _objections_to_accumulator,
+        ACCUMULATOR_BUGS,
+    ),
     "referee": ((grammar, referee), _objections_to_referee, REFEREE_BUGS),
     "log": ((log,), _objections_to_log, LOG_BUGS),
     "rebuild": ((rebuild,), _objections_to_rebuild, REBUILD_BUGS),

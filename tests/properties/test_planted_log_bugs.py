@@ -123,7 +123,7 @@ REPLAY_BUGS: Final[dict[str, tuple[str, str]]] = {
         "        usage=None,\n        antiphon",
         "        antiphon",
     ),
-    "every part is the first": ("{channel.place: part_index}", "{channel.place: 0}"),
+    "every part is the first": ("{form.index_field: part_index}", "{form.index_field: 0}"),
     "the arguments are not told": ("steps = _call_steps(item)", "steps = []"),
     "summaries are not told": ('("summary", "content")', '("content",)'),
     "logprobs are not told": ('part.get("logprobs") or []', "[]"),
@@ -167,8 +167,8 @@ REBUILD_BUGS: Final[dict[str, tuple[str, str]]] = {
     "the queue is forgotten": ('if last.response.status == "queued":', "if False:"),
     "an error is told twice": ("self._told_failure = Failure(", "Failure("),
     "a closed part is forgotten": (
-        '(prose.summary if part.kind == "summary_text" else prose.content).append(whole)',
-        "pass",
+        "_compare(event.part, prose.end_part(part, part.growing.text()))",
+        "prose.part = None",
     ),
     "a done item is sealed again": (
         "self._out.output.append(copy_json(event.item))",

@@ -131,6 +131,15 @@ def test_the_same_tools_inside_an_item_stay_there(order: tuple[str, str]) -> Non
             assert decode_body(data) == value
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_lists_that_begin_like_the_tools_stay_where_they_are(count: int) -> None:
+    other = {"type": "additional_tools", "tools": [*_tools(), {"type": "function", "name": "x"}]}
+    value = {"input": [other] * count, "tools": [*_tools(), {"type": "function", "name": "y"}]}
+    data = json.dumps(value).encode()
+    for _ in range(2):
+        assert decode_body(data) == value
+
+
 def test_text_that_looks_like_the_tools_stays_text() -> None:
     numbers = list(range(1000))
     value = {"input": json.dumps(numbers), "tools": numbers}
@@ -145,6 +154,55 @@ def test_tools_named_twice_are_refused_each_time() -> None:
     for _ in range(2):
         assert _code_of(data) == "duplicate_field"
         assert _code_of(b'{"tools": %b}' % inner) == "duplicate_field"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        b'{"metadata":{"tools":%b},"tools":null}',
+        b'{"tools":null,"metadata":{"tools":%b}}',
+        b'{"metadata":{"tools":%b},"\\u0074ools":null}',
+        b'{"metadata":{"tools":%b}}',
+        b'{"metadata":["tools",%b],"tools":null}',
+        b'{"metadata":["tools",%b],"\\u0074ools":null}',
+    ],
+)
+def test_a_kept_tool_list_in_another_field_stays_there(form: bytes) -> None:
+    tools = json.dumps(_tools(), separators=(",", ":")).encode()
+    decode_body(b'{"tools":%b}' % tools)
+    data = form % tools
+    assert decode_body(data) == json.loads(data)
+
+
+@pytest.mark.parametrize("again", [b'"tools":null', b'"\\u0074ools":null', b'"input":"y"'])
+def test_a_field_named_twice_beside_a_kept_tool_list_is_refused(again: bytes) -> None:
+    tools = json.dumps(_tools(), separators=(",", ":")).encode()
+    decode_body(b'{"tools":%b}' % tools)
+    assert _code_of(b'{"input":"x","tools":%b,%b}' % (tools, again)) == "duplicate_field"
+
+
+def test_the_rest_of_a_body_with_a_kept_tool_list_is_checked() -> None:
+    tools = json.dumps(_tools(), separators=(",", ":")).encode()
+    decode_body(b'{"tools":%b}' % tools)
+    deep = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    assert _code_of(b'{"tools":%b,"input":%b}' % (tools, deep)) == "too_deep"
+    many = b"[%b]" % b",".join([b"0"] * (MAX_NODES - 10))
+    assert _code_of(b'{"tools":%b,"input":%b}' % (tools, many)) == "too_many_values"
+    assert _code_of(b'{"tools":%b,"input":"x"' % tools) == "invalid_json"
+
+
+def test_only_the_tool_lists_that_were_sent_last_are_kept() -> None:
+    lists = [[*_tools(), {"type": "function", "name": f"f{number}"}] for number in range(40)]
+    bodies = [json.dumps({"tools": one}, separators=(",", ":")).encode() for one in lists]
+    first, *_, last = [decode_body(data) for data in bodies]
+    assert isinstance(first, dict)
+    assert isinstance(last, dict)
+    again, latest = decode_body(bodies[0]), decode_body(bodies[-1])
+    assert isinstance(again, dict)
+    assert isinstance(latest, dict)
+    assert latest["tools"] is last["tools"]
+    assert again["tools"] is not first["tools"]
+    assert again == first
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from typing import Any
 
 from msgspec import UNSET
 
-from antiphon.plans.assess import check_request
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Notes, Reasoning, Response
+from tests.building import assessed
 
 
 def begun(**fields: Any) -> Response:
     request = read_request({"input": "x", **fields})
-    return first_response(request, check_request(request).degraded, "resp_1", "m", 7)
+    return first_response(request, assessed(request).degraded, "resp_1", "m", 7)
 
 
 def test_what_was_not_asked_for_is_echoed_as_its_default() -> None:

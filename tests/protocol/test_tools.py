@@ -12,7 +12,6 @@ from antiphon.protocol.tools import (
     ToolChoice,
     ToolPolicy,
     check_shape,
-    function_name,
     read_choice,
 )
 
@@ -35,11 +34,6 @@ def test_a_policy_allows_what_it_names() -> None:
 )
 def test_a_tool_that_is_meant_has_a_label(meant: Meant, label: str) -> None:
     assert meant.label == label
-
-
-def test_only_functions_have_a_function_name() -> None:
-    assert function_name({"type": "function", "name": "f"}) == "f"
-    assert function_name({"type": "custom", "name": "f"}) is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.engine.prepare.history import refuse_orphans
-from antiphon.plans.assess import check_request
+from antiphon.plans.assess import assess
 from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.protocol.body import decode_body
@@ -57,7 +57,7 @@ _LARGE_WORK: Final[dict[CodeType, str]] = {
         read_create,
         read_turn,
         refuse_orphans,
-        check_request,
+        assess,
         write_messages,
         write_thread,
         encode_request,

@@ -13,22 +13,44 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.codec import encode_all_sse
 from antiphon.protocol.deltas import Delta, Stopped, TextGrew
 from tests.building import COUNTED, build
 
-__all__ = ["Address", "Partner"]
+__all__ = ["DOORS", "Address", "Door", "Partner"]
 
 Address = tuple[str, int]
 
 _PATIENCE: Final = 60.0
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n"
 _STREAM: Final = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked\r\n")
-_DELTA: Final = b"event: response.output_text.delta\n"
+_SAID: Final = [{"role": "user", "content": "Say a word"}]
 _USAGE: Final = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 _DONE: Final = b"data: [DONE]\n\n"
+
+
+class Door(NamedTuple):
+    """How a stream is asked for, what each of its deltas has in it, and what its end."""
+
+    fields: dict[str, Any]
+    delta: bytes
+    end: bytes = _DONE
+
+
+DOORS: Final = {
+    "responses": Door({}, b"event: response.output_text.delta\n"),
+    "chat": Door(
+        {"path": "/v1/chat/completions", "messages": _SAID, "store": True},
+        b'"delta":{"content":',
+    ),
+    "messages": Door(
+        {"path": "/v1/messages", "messages": _SAID, "max_tokens": 99, "store": True},
+        b'"delta":{"type":"text_delta",',
+        b"event: message_stop\n",
+    ),
+}
 
 
 class Partner:
@@ -62,18 +84,24 @@ class Partner:
 
     # Before a gateway and behind it.
 
-    def stream(self, address: Address, reads: int, to_a_read: int) -> None:
-        """Ask for a stream of so many reads, with so many words each; read all of it."""
+    def stream(
+        self, address: Address, reads: int, to_a_read: int, door: str = "responses", **more: Any
+    ) -> None:
+        """Ask for a stream of so many reads, with so many words each; read all of it.
+
+        `more` are further fields of the request.
+        """
         words = _frame(_chunk({"content": " word"}) * to_a_read)
-        with _ask(address, stream=True) as reader:
+        fields, delta, end = DOORS[door]
+        with _ask(address, stream=True, **(fields | more)) as reader:
             model = self._take_request()
             model.sendall(_STREAM + _frame(_chunk({"role": "assistant", "content": "A"})))
-            _read_deltas(reader, 1)
+            _read_deltas(reader, 1, delta)
             for _ in range(reads):
                 model.sendall(words)
-                _read_deltas(reader, to_a_read)
+                _read_deltas(reader, to_a_read, delta)
             model.sendall(_frame(_chunk({}, "stop") + _DONE) + _frame(b""))
-            assert _DONE in b"".join(iter(lambda: reader.recv(1 << 20), b""))
+            assert end in b"".join(iter(lambda: reader.recv(1 << 20), b""))
 
     def turn(self, address: Address, previous: str | None = None, tools: Sequence[Any] = ()) -> str:
         """Ask for an answer that is not streamed, and return its id."""
@@ -142,21 +170,23 @@ def _answer(body: dict[str, Any]) -> bytes:
     return _HEAD % (b"application/json", b"Content-Length: %d\r\n" % len(data)) + data
 
 
-def _ask(address: Address, **fields: Any) -> socket.socket:
-    body = json.dumps({"model": "m", "input": "Say a word"} | fields).encode()
-    head = f"POST /v1/responses HTTP/1.1\r\nHost: {address[0]}\r\nConnection: close\r\n"
+def _ask(address: Address, path: str = "/v1/responses", **fields: Any) -> socket.socket:
+    asked = {} if "messages" in fields else {"input": "Say a word"}
+    # Without spaces, as most clients write it.
+    body = json.dumps({"model": "m"} | asked | fields, separators=(",", ":")).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: {address[0]}\r\nConnection: close\r\n"
     head += "Content-Type: application/json\r\n"
     sock = socket.create_connection(address, _PATIENCE)
     sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return sock
 
 
-def _read_deltas(sock: socket.socket, count: int) -> None:
+def _read_deltas(sock: socket.socket, count: int, delta: bytes) -> None:
     """Read until so many deltas have come, all of the last one too."""
     data = b""
-    while data.count(_DELTA) < count or not data.endswith(b"\n\n\r\n"):
+    while data.count(delta) < count or not data.endswith(b"\n\n\r\n"):
         data += _more(sock)
-    assert data.count(_DELTA) == count
+    assert data.count(delta) == count
 
 
 def _read_message(sock: socket.socket) -> tuple[bytes, bytes]:

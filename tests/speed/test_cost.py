@@ -94,6 +94,20 @@ def test_a_streamed_delta(words: int, limit: int, tmp_path: Path) -> None:
     check(f"a delta, {words} to a read", live, limit, lives=(5, 25), each=words)
 
 
+@pytest.mark.parametrize("door", ["chat", "messages"])
+@pytest.mark.parametrize(("words", "limit"), [(1, 2850), (16, 420)])
+def test_a_delta_streamed_through_another_door(
+    words: int, limit: int, door: str, tmp_path: Path
+) -> None:
+    def live(reads: int) -> Steps:
+        def play(partner: Partner, at: Address) -> None:
+            partner.stream(at, reads, words, door)
+
+        return count_gateway(play, tmp_path, Steps())
+
+    check(f"a delta of {door}, {words} to a read", live, limit, lives=(5, 25), each=words)
+
+
 def test_a_stored_request(tmp_path: Path) -> None:
     def live(turns: int) -> Steps:
         def play(partner: Partner, at: Address) -> None:
@@ -102,7 +116,7 @@ def test_a_stored_request(tmp_path: Path) -> None:
 
         return count_gateway(play, tmp_path, Steps())
 
-    check("a stored request", live, 17_500, lives=(2, 12))
+    check("a stored request", live, 18_500, lives=(2, 12))
 
 
 def test_a_toolbox_sent_again_costs_little(tmp_path: Path) -> None:
@@ -120,14 +134,65 @@ def test_a_toolbox_sent_again_costs_little(tmp_path: Path) -> None:
     assert 0 < ratio <= 1.3
 
 
+def test_a_long_request_of_an_agent_costs_less_than_two_short_ones(tmp_path: Path) -> None:
+    counts = [_count_streams(more, tmp_path) for more in ({}, _long_request())]
+    ratio = counts[1].total() / counts[0].total()
+    print(f"\na request with 24 tools and 8 messages: {ratio:.2f} times the steps of a short one")
+    counts[1].subtract(counts[0])
+    for line in _most(counts[1], 10):
+        print(line)
+    assert 1 < ratio <= 1.9
+
+
+def _long_request() -> dict[str, Any]:
+    """Return the fields of a Messages request as agents send it."""
+    field = {"type": "string", "description": "What it is for. " * 4}
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {f"field_{number}": field for number in range(6)},
+    }
+    about = "Does one thing with the files of the workspace. " * 20
+    messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Go on."}]}]
+    for number in range(3):
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "tool_1", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "x" * 1000}
+        said = {"type": "text", "text": "I look."}
+        messages += [
+            {"role": "assistant", "content": [said, call]},
+            {"role": "user", "content": [result]},
+        ]
+    return {
+        "system": [{"type": "text", "text": "Work carefully. " * 300}] * 3,
+        "tools": [
+            {"name": f"tool_{number}", "description": about, "input_schema": schema}
+            for number in range(24)
+        ],
+        "messages": [*messages, {"role": "user", "content": "And now?"}],
+    }
+
+
+def _count_streams(more: dict[str, Any], folder: Path) -> Counter[str]:
+    """Count ten streams of Messages that are not stored, after some that were not counted."""
+
+    def ask(partner: Partner, at: Address) -> None:
+        partner.stream(at, 1, 16, "messages", store=False, **more)
+
+    return _count_ten(ask, folder)
+
+
 def _count_turns(tools: Sequence[Any], folder: Path) -> Counter[str]:
     """Count ten requests with these tools, after some that were not counted."""
+    return _count_ten(lambda partner, at: partner.turn(at, tools=tools), folder)
+
+
+def _count_ten(ask: Callable[[Partner, Address], object], folder: Path) -> Counter[str]:
     steps = Steps()
 
     def play(partner: Partner, at: Address) -> None:
         for turn in range(15):
             steps.is_paused = turn < 5
-            partner.turn(at, tools=tools)
+            ask(partner, at)
 
     return count_gateway(play, folder, steps).by_file()
 

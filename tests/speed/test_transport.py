@@ -14,7 +14,7 @@ import pytest
 from antiphon.transport.connection import Connection
 from antiphon.transport.http import Limits
 from antiphon.transport.stream import ByteStream
-from antiphon.transport.target import Targets
+from antiphon.transport.target import target_finder
 from tests.speed.counting import Steps
 
 _SLACK: Final = 1.0 if sys.version_info[:2] == (3, 11) else 1.3
@@ -77,11 +77,11 @@ async def test_a_read_that_brings_chunks(chunks: int, limit: int) -> None:
 
 async def test_a_request_and_its_answer() -> None:
     connection, steps = _connect(), Steps()
-    targets = Targets({"user-agent": "x", "accept-encoding": "identity", "Authorization": "y"})
+    find = target_finder({"user-agent": "x", "accept-encoding": "identity", "Authorization": "y"})
     for count in (1, _TIMES):
         with steps.counted():
             for _ in range(count):
-                target = targets.find("http://127.0.0.1/v1/chat/completions")
+                target = find("http://127.0.0.1/v1/chat/completions")
                 head = target.head("POST", {"Accept": "application/json"}, 2)
                 exchange = connection.ask(head, b"{}")
                 connection.data_received(_REPLY)

@@ -33,7 +33,7 @@ def notice(name: str, **more: Any) -> Notice:
 
 async def end_turn(store: Store, response_id: str, *notices: Notice) -> None:
     await store.begin(OWNER, opened(response_id), [])
-    await store.finish(OWNER, opened(response_id, status="completed"), notices=notices)
+    await store.finish(OWNER, opened(response_id, status="completed"), entries=notices)
 
 
 async def due(store: Store, now: int, hide_until: int = 1_000, limit: int = 10) -> list[str]:
@@ -185,7 +185,7 @@ async def test_a_settled_notice_is_gone(store: Store) -> None:
 async def test_a_turn_that_does_not_end_leaves_no_notice(store: Store) -> None:
     await end_turn(store, "r1")
     with pytest.raises(StoreUnavailable):
-        await store.finish(OWNER, opened("r1", status="failed"), notices=[notice("n1")])
+        await store.finish(OWNER, opened("r1", status="failed"), entries=[notice("n1")])
     assert await due(store, 10) == []
 
 

@@ -17,8 +17,8 @@ from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.store.base import Batch, Conversation, Entry, Notice, Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.postgres import PostgresStore
-from antiphon.store.postgres import entries as postgres_entries
-from antiphon.store.sqlite import entries as sqlite_entries
+from antiphon.store.postgres import turns as postgres_turns
+from antiphon.store.sqlite import turns as sqlite_turns
 from tests.postgres import CommitProxy
 from tests.store.conftest import Database
 from tests.store.samples import OWNER, message, opened
@@ -65,7 +65,7 @@ class MemoryAccounts(Accounts):
 
     async def use(self, store: Store) -> None:
         assert isinstance(store, MemoryStore)
-        store._entries.kinds[Charge] = self._add
+        store._kinds[Charge] = self._add
 
     def _add(self, charges: Sequence[Charge]) -> None:
         for charge in charges:
@@ -81,7 +81,7 @@ CREATE = "CREATE TABLE accounts (name TEXT PRIMARY KEY, amount BIGINT NOT NULL)"
 class SqliteAccounts(Accounts):
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self._path = database.path
-        kinds = cast(Kinds, sqlite_entries.KINDS)
+        kinds = cast(Kinds, sqlite_turns.KINDS)
         monkeypatch.setitem(kinds, Charge, self._add)
 
     async def use(self, store: Store) -> None:
@@ -121,7 +121,7 @@ class SqliteAccounts(Accounts):
 class PostgresAccounts(Accounts):
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self._url = database.url
-        kinds = cast(Kinds, postgres_entries.KINDS)
+        kinds = cast(Kinds, postgres_turns.KINDS)
         monkeypatch.setitem(kinds, Charge, self._add)
 
     async def use(self, store: Store) -> None:
@@ -199,7 +199,7 @@ async def test_entries_are_stored_with_the_end(store: Store, accounts: Accounts)
     await store.begin(OWNER, opened("r1"), [], batch=FIRST)
     assert await accounts.sums() == {}
     charges = [Charge("ann", 3), Charge("bob", 4), Charge("ann", 5)]
-    await end(store, "r1", *charges, said=[message("i1")], notices=[notice()])
+    await end(store, "r1", *charges, notice(), said=[message("i1")])
     assert await status(store, "r1") == "completed"
     assert await accounts.sums() == {"ann": 8, "bob": 4}
     assert [found.id for found in await store.notices.take("hook", 10, 20, 5)] == ["n1"]

@@ -38,7 +38,7 @@ async def fill(store: Store) -> None:
     await store.begin(OWNER, opened("r3"), [message("i\x003", "\x00")], batch=Batch(0, 1, b"\x00a"))
     ended = opened("r3", status="completed", output=[message("o3"), {"type": "x:odd"}])
     notice = Notice("n1", OWNER, "r3", "response.completed", 7, "https://example.test/hook")
-    await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), notices=[notice])
+    await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), entries=[notice])
     talk = Conversation("c1", 5, {"topic": "ÅÅ"})
     await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
     await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -212,7 +214,7 @@ async def test_addresses_are_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -
         port = int(server.url.rpartition(":")[2])
         asked = know(monkeypatch, ("127.0.0.1", port))
         clock = Clock()
-        dialler = Dialler(clock, None)  # type: ignore[arg-type] # as far as it is used
+        dialler = Dialler(clock, None, 60)  # type: ignore[arg-type] # as far as it is used
         for passed in (0, NAME_SECONDS - 1, 1.0, 1.0):
             clock.now += passed
             connection = await dialler.dial(Key(False, NAME, port), unused)
@@ -450,6 +452,30 @@ async def test_cancelling_in_the_handshake_closes_the_socket(client: HttpClient)
     await cancelled(asking)
     await asyncio.wait_for(gone.wait(), 60)
     server.close()
+
+
+async def test_a_cancelled_handshake_is_released_after_the_time_to_connect() -> None:
+    loop = asyncio.get_running_loop()
+    released = asyncio.Event()
+
+    def make() -> Connection:
+        connection = unused()
+        weakref.finalize(connection, released.set)
+        task = asyncio.current_task()
+        assert task is not None
+        loop.call_soon(task.cancel)
+        return connection
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        key = Key(True, "127.0.0.1", silent.getsockname()[1])
+        dialling = loop.create_task(Dialler(loop, None, 0.1).dial(key, make))
+        await asyncio.wait([dialling])
+        assert dialling.cancelled()
+        del dialling  # its exception refers to the connection
+        async with asyncio.timeout(30):
+            while not released.is_set():  # what an event loop drops may refer to itself
+                await asyncio.sleep(0.1)
+                gc.collect()
 
 
 async def test_cancelling_at_any_moment_disturbs_no_other_request(

@@ -100,7 +100,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 async def _refusal(client: HttpClient, url: str) -> BackendError:
     with pytest.raises(BackendError) as caught:
-        await client.tell(url, b"{}", {})
+        await client.post(url, b"{}", {})
     return caught.value
 
 
@@ -139,7 +139,7 @@ async def test_inner_networks_are_refused_before_a_packet_leaves(
 
 async def test_without_the_guard_the_same_server_is_reached(server: RawServer) -> None:
     client = HttpClient()
-    head = await client.tell(f"{server.url}/hook", b"{}", {"x-a": "b"})
+    head = await client.post(f"{server.url}/hook", b"{}", {"x-a": "b"})
     await client.close()
     assert head.status == 200
     assert (server.requests[0].method, server.requests[0].headers["x-a"]) == ("POST", "b")
@@ -170,7 +170,7 @@ async def test_a_redirect_to_an_inner_address_is_told_and_not_followed(server: R
 
     client = HttpClient()
     async with raw_server(send_away) as outside:
-        head = await client.tell(outside.url, b"{}", {})
+        head = await client.post(outside.url, b"{}", {})
     await client.close()
     assert (head.status, server.connections) == (307, 0)
 
@@ -247,6 +247,6 @@ async def test_the_body_of_an_answer_is_not_read() -> None:
 
     client = HttpClient()
     async with raw_server(flood) as server:
-        assert (await client.tell(server.url, b"{}", {})).status == 200
+        assert (await client.post(server.url, b"{}", {})).status == 200
         await gone.wait()
     await client.close()

@@ -12,7 +12,7 @@ from antiphon.protocol.errors import BackendError
 from antiphon.transport.exchange import (
     HIGH_MARK,
     LOW_MARK,
-    MAX_HEARD,
+    MAX_CALLBACK,
     PIECE,
     Exchange,
     Head,
@@ -176,11 +176,11 @@ async def test_a_large_part_is_not_heard_and_nothing_overtakes_it(exchange: Exch
         return True
 
     reading = await begun(asyncio.create_task(exchange.read(hear)))
-    exchange.put(bytes(MAX_HEARD))
-    exchange.put(bytes(MAX_HEARD + 1))
+    exchange.put(bytes(MAX_CALLBACK))
+    exchange.put(bytes(MAX_CALLBACK + 1))
     exchange.put(b"last")
-    assert await reading == bytes(MAX_HEARD + 1) + b"last"
-    assert heard == [bytes(MAX_HEARD)]
+    assert await reading == bytes(MAX_CALLBACK + 1) + b"last"
+    assert heard == [bytes(MAX_CALLBACK)]
 
 
 async def test_what_a_listener_raises_is_raised_by_the_read(

@@ -20,7 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.cli.connect.recipes import RECIPES, Model, Target
+from antiphon.cli.connect.recipes import RECIPES
+from antiphon.cli.connect.target import Target
+from antiphon.host.models import ModelAbilities, ModelDescription
 from tests.clients.house import MODEL, environment
 from tests.clients.install import node
 from tests.vscode.install import browser
@@ -118,7 +120,14 @@ async def open_editor(
 
 def _write_settings(user: Path, base_url: str) -> None:
     user.mkdir(parents=True)
-    model = Model(id=MODEL, name=_NAME, context=128_000, output=8_000)
+    model = ModelDescription(
+        id=MODEL,
+        name=_NAME,
+        family="",
+        capabilities=ModelAbilities(),
+        context_window=128_000,
+        max_output_tokens=8_000,
+    )
     connected = RECIPES["vscode"].piece(Target(base_url, (model,)))
     (user / "settings.json").write_text(json.dumps(_SETTINGS), "utf-8")
     (user / "chatLanguageModels.json").write_text(connected.paste(), "utf-8")

@@ -8,18 +8,20 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import msgspec
 
 from antiphon.backends.patience import Patience
 from antiphon.models.facts import ModelInfo
+from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["Ask", "Backend", "Capabilities", "DeltaRefused", "DeltaSink", "ModelInfo"]
+__all__ = ["Ask", "Backend", "DeltaRefused", "DeltaSink", "ModelInfo", "Relayed"]
 
 
 class DeltaSink(Protocol):
@@ -59,16 +61,13 @@ class Ask(msgspec.Struct, frozen=True):
     run: Callable[[DeltaSink], Awaitable[None]]
 
 
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend does by itself, so that others need not."""
+class Relayed(msgspec.Struct, frozen=True):
+    """The answer to a request that was passed on as it is."""
 
-    enforces: frozenset[str] = frozenset()
-    """What its model cannot but do, and need not be checked. "format": a text that `plan.format`
-    asks for; "arguments": those of strict functions."""
-    counts: bool = False
-    """Whether `count` may know the length of a request."""
-    patience: Patience | None = None
-    """When a failed request is repeated; None if it is not."""
+    is_streamed: bool
+    """Whether it is a stream of events; otherwise it is JSON."""
+    pieces: AsyncIterable[bytes]
+    """The body as it arrives. Raises BackendError if it breaks off."""
 
 
 class Backend(Protocol):
@@ -79,6 +78,11 @@ class Backend(Protocol):
         """What it does by itself."""
         ...
 
+    @property
+    def patience(self) -> Patience | None:
+        """When a failed request is repeated; None if it is not."""
+        ...
+
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan. Nothing is sent before it is run."""
         ...
@@ -87,6 +91,15 @@ class Backend(Protocol):
         """Return the input tokens that the usage of this plan would report.
 
         None if that is not known, for this plan or just now.
+        """
+        ...
+
+    def relay(
+        self, path: str, body: bytes, *, is_streamed: bool
+    ) -> AbstractAsyncContextManager[Relayed]:
+        """Pass a body on to another path of the server, as it is.
+
+        Raise BackendError if the server refuses it, NotBuilt if there is no such server.
         """
         ...
 

@@ -10,6 +10,9 @@ A deployment is a model at a provider, named `provider/model`. Its breaker is
 The breaker only remembers and answers `may_try`; it refuses nothing by itself. Where a request
 has no other deployment to go to, it is sent all the same, once and without retries. Only the
 deployment's own failures count: a caller's mistake, a rate limit or a full context does not.
+
+It stands below `routing`, which asks it, because backends report to it: a backend alone knows
+when its model has answered, and repeats no request that the breaker does not allow (`Patience`).
 """
 
 from __future__ import annotations

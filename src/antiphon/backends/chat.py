@@ -1,8 +1,8 @@
 """A model behind a chat completions server.
 
-Writes the plan as a request of that API, posts it, and reads the answer as it arrives: a batch
-for each read of the wire. Cancelling a run closes the connection at once, and that stops the
-model. A failed request is not repeated here; `capabilities.patience` decides when it may be.
+Posts what `wires.chat.exchange` writes, and gives it the answer to read as it arrives: a batch for
+each read of the wire. Cancelling a run closes the connection at once, and that stops the
+model. A failed request is not repeated here; `patience` decides when it may be.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-import msgspec
-
-from antiphon.backends.base import Ask, Capabilities, DeltaSink, ModelInfo
+from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_prompt
 from antiphon.backends.patience import Patience
 from antiphon.models.listing import read_models
+from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
@@ -28,15 +28,14 @@ from antiphon.transport.aside import aside_if
 from antiphon.transport.http import Head, HttpClient, Limits, Secret
 from antiphon.transport.retry import read_retry_after
 from antiphon.transport.stream import ByteStream, open_stream
-from antiphon.wires.chat.emulation import Emulation, emulate
+from antiphon.wires.chat.exchange import ChatExchange, prompt_of
 from antiphon.wires.chat.faults import fault_from_body
-from antiphon.wires.chat.profiles import Profile, profile_for
-from antiphon.wires.chat.request import encode_request, names_in_text, write_request
-from antiphon.wires.chat.stream import ChatStream
+from antiphon.wires.chat.profiles import Profile, capabilities_of, profile_for
 
 __all__ = ["ChatBackend"]
 
 _EVENTS: Final = "text/event-stream"
+_CHAT: Final = "/chat/completions"
 _MAX_ERROR: Final = 64 * 1024
 # Usage and the end mark follow the finish_reason at once, or not at all.
 _AFTERWORD: Final = 5.0
@@ -72,38 +71,43 @@ class ChatBackend:
             profile if isinstance(profile, Profile) else profile_for(profile or base_url)
         )
         self._client = HttpClient(key=key, headers=headers, limits=limits, proxies=proxies)
-        self._patience = Patience(name, breaker, jitter=jitter, sleep=sleep)
-        given = {"format": self._profile.json_schema, "arguments": self._profile.enforces_strict}
-        self.capabilities = Capabilities(
-            enforces=frozenset(name for name, is_so in given.items() if is_so),
-            counts=True,
-            patience=self._patience,
-        )
+        self.patience = Patience(name, breaker, jitter=jitter, sleep=sleep)
+        self.capabilities: Capabilities = capabilities_of(self._profile)
 
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan, as the server is sent it."""
-        emulation = emulate(plan, self._profile)
-        asked = plan if emulation is None else emulation.plan
-        data, report = await aside_if(plan.is_large, encode_request, asked, self._profile)
-        return Ask(report, partial(self._run, _Request(asked, data, emulation)))
+        exchange = await aside_if(
+            plan.is_large, ChatExchange, plan, self._profile, self._client.limits.line
+        )
+        return Ask(exchange.degraded, partial(self._run, plan, exchange))
 
-    async def _run(self, request: _Request, sink: DeltaSink) -> None:
+    async def _run(self, plan: Plan, exchange: ChatExchange, sink: DeltaSink) -> None:
         """Send the request once, and read its answer into the sink."""
-        reading = _Reading(self._reader(request.plan), request, sink)
-        reading.on_speech = partial(self._patience.note_success, request.plan.model)
+        reading = _Reading(exchange, sink, partial(self.patience.note_success, plan.model))
         try:
-            async with await self._send(request) as wire:
-                await self._read(wire, request.plan, reading)
+            async with await self._send(_CHAT, exchange.body, is_streamed=plan.stream) as wire:
+                if _is_event_stream(wire.head, plan.stream):
+                    await reading.events(wire)
+                else:
+                    await reading.whole(await wire.read_all(self._client.limits.body))
         except BackendError as error:
             self._redact(error)
             raise
 
     async def count(self, plan: Plan) -> int | None:
         """Return the tokens of the prompt if the server can count it."""
-        emulation = emulate(plan, self._profile)
-        shown = plan if emulation is None else emulation.plan
-        body, _ = await aside_if(plan.is_large, write_request, shown, self._profile)
+        body = await aside_if(plan.is_large, prompt_of, plan, self._profile)
         return await count_prompt(self._client, self._base, body, self._profile)
+
+    @asynccontextmanager
+    async def relay(self, path: str, body: bytes, *, is_streamed: bool) -> AsyncIterator[Relayed]:
+        """Pass a body on to another path of the server; it is not sent twice."""
+        try:
+            async with await self._send(path, body, is_streamed=is_streamed) as wire:
+                yield Relayed(_is_event_stream(wire.head, is_streamed), wire)
+        except BackendError as error:
+            self._redact(error)
+            raise
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return what the server offers. Raise BackendError if it does not answer that."""
@@ -123,13 +127,12 @@ class ChatBackend:
         """Close the connections."""
         await self._client.close()
 
-    async def _send(self, request: _Request) -> ByteStream:
+    async def _send(self, path: str, body: bytes, *, is_streamed: bool) -> ByteStream:
         """Return the server's answer, or raise the error that its refusal stands for."""
-        is_streamed = request.plan.stream
         wire = await open_stream(
             self._client,
-            f"{self._base}/chat/completions",
-            request.data,
+            f"{self._base}{path}",
+            body,
             headers={"Accept": _EVENTS if is_streamed else "application/json"},
             # An answer that is not streamed has its first byte when the model has its last.
             patience=None if is_streamed else self._client.limits.idle,
@@ -141,24 +144,6 @@ class ChatBackend:
             raise
         return wire
 
-    def _reader(self, plan: Plan) -> ChatStream:
-        return ChatStream(
-            think_tags=self._profile.think_tags,
-            names=names_in_text(plan, self._profile),
-            max_line=self._client.limits.line,
-        )
-
-    async def _read(self, wire: ByteStream, plan: Plan, reading: _Reading) -> None:
-        """Read the answer; raise what went wrong after everything that came was pushed."""
-        try:
-            if _is_event_stream(wire.head, plan.stream):
-                await reading.events(wire)
-            else:
-                await reading.whole(await wire.read_all(self._client.limits.body))
-        except BackendError:
-            await reading.release()
-            raise
-
     def _redact(self, error: BackendError) -> None:
         """Remove our own key from the text of the upstream."""
         if self._key is None:
@@ -169,33 +154,24 @@ class ChatBackend:
         error.param = self._key.redact(error.param) if error.param else error.param
 
 
-class _Request(msgspec.Struct):
-    """What is sent, and how its answer is read."""
-
-    plan: Plan
-    data: bytes
-    emulation: Emulation | None
-
-
 class _Reading:
     """Reads one answer into a sink, as it arrives."""
 
-    def __init__(self, reader: ChatStream, request: _Request, sink: DeltaSink) -> None:
-        self._reader = reader
-        self._request = request
-        self._emulation = request.emulation
-        self._is_plain = False  # what is read is pushed as it is
+    def __init__(
+        self, exchange: ChatExchange, sink: DeltaSink, on_speech: Callable[[], None]
+    ) -> None:
+        self._exchange = exchange
         self._sink = sink
-        self._is_behind = False  # the sink returned False, and `drained` was not awaited since
+        self._on_speech = on_speech
         self._has_spoken = False
-        self.on_speech: Callable[[], None] = lambda: None
+        self._is_behind = False  # the sink returned False, and `drained` was not awaited since
 
     async def events(self, wire: ByteStream) -> None:
-        """Read a stream of events, a batch for each read of the wire."""
-        reader = self._reader
+        """Read a stream of events; raise what went wrong after everything that came was pushed."""
+        exchange = self._exchange
         piece: bytes | None = None
         broken: BackendError | None = None
-        while piece != b"" and reader.fault is None and not reader.is_done:
+        while piece != b"" and exchange.fault is None and not exchange.is_done:
             try:
                 piece = await wire.read_or_hear(self._hear)
             except BackendError as error:
@@ -203,49 +179,40 @@ class _Reading:
             if self._is_behind:  # also if the wire broke before we could wait
                 await self._drained()
             if piece is not None:
-                await self._give(reader.feed(piece) if piece else reader.end(broken))
-            if reader.has_reason:
+                await self._give(exchange.feed(piece) if piece else exchange.end(broken))
+            if exchange.has_stopped:
                 wire.hurry(_AFTERWORD)
-        if piece != b"" and reader.is_done:
+        if piece != b"" and exchange.is_done:
             await wire.finish()
-        if reader.fault is not None:
-            raise reader.fault
+        if exchange.fault is not None:
+            raise exchange.fault
 
     async def whole(self, body: bytes) -> None:
         """Read an answer that is not a stream."""
-        await self._give(self._reader.whole(body))
-        if self._reader.fault is not None:
-            raise self._reader.fault
-
-    async def release(self) -> None:
-        """Push what was held back of an answer that broke off."""
-        rest = self._emulation.release() if self._emulation is not None else ()
-        if rest and not self._sink.push(rest):
-            await self._sink.drained()
+        await self._give(self._exchange.whole(body))
+        if self._exchange.fault is not None:
+            raise self._exchange.fault
 
     def _hear(self, piece: bytes) -> bool:
         """Push what these bytes hold; return whether the wire may go on at once."""
-        reader = self._reader
-        batch = reader.feed(piece)
-        if self._is_plain and batch:
+        batch = self._exchange.feed(piece)
+        if batch and self._has_spoken:
             self._is_behind = not self._sink.push(batch)
-        elif batch:
+        else:
             self._push(batch)
-        return not (self._is_behind or reader.is_about_to_end)
+        return not (self._is_behind or self._exchange.is_about_to_end)
 
     def _push(self, batch: Sequence[Delta]) -> None:
-        if not self._has_spoken:
+        if not self._has_spoken and self._exchange.has_begun:
             self._has_spoken = True
-            self._request.data = b""  # it is not sent again
-            self.on_speech()
-            self._is_plain = self._emulation is None
-        if self._emulation is not None:
-            batch = self._emulation.feed(batch)
+            self._exchange.body = b""  # it is not sent again
+            self._on_speech()
+        elif not batch:
+            return
         self._is_behind = not self._sink.push(batch)
 
     async def _give(self, batch: Sequence[Delta]) -> None:
-        if batch:
-            self._push(batch)
+        self._push(batch)
         if self._is_behind:
             await self._drained()
 

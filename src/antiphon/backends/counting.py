@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.codec import decode_json
 from antiphon.transport.http import HttpClient
 from antiphon.wires.chat.profiles import Profile
 
@@ -62,12 +63,7 @@ async def _count_messages(client: HttpClient, root: str, body: Json) -> int | No
 async def _post(client: HttpClient, url: str, body: Json) -> Json:
     """Return the object that the server answers with; nothing if it has no such answer."""
     reply = await client.fetch("POST", url, body=msgspec.json.encode(body))
-    if reply.head.status != 200:
-        return {}
-    try:
-        value = msgspec.json.decode(reply.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
+    value = decode_json(reply.body) if reply.head.status == 200 else None
     return value if isinstance(value, dict) else {}
 
 

@@ -16,15 +16,16 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from antiphon.backends.base import Ask, Capabilities, DeltaSink, ModelInfo
+from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
 from antiphon.backends.counting import count_prompt
+from antiphon.backends.lifted import lifted
 from antiphon.backends.toolless import (
     candidates,
     in_functions,
@@ -33,6 +34,7 @@ from antiphon.backends.toolless import (
     unenforced,
 )
 from antiphon.backends.weights import ensure_weights
+from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -41,8 +43,8 @@ from antiphon.protocol.deltas import (
     TextGrew,
     UsageKnown,
 )
-from antiphon.protocol.errors import BackendError
-from antiphon.protocol.response import InputDetails, Usage
+from antiphon.protocol.errors import BackendError, NotBuilt
+from antiphon.protocol.response import Usage, add_usage
 from antiphon.protocol.tools import Tool
 from antiphon.transport.http import HttpClient
 from antiphon.transport.secret import Secret
@@ -111,6 +113,7 @@ class LocalBackend:
         self._parallel = parallel
         # Constrained decoding holds the model to a format.
         self.capabilities = Capabilities(enforces=frozenset({"format"}), counts=True)
+        self.patience = None
         self._model = self._path.stem.lower() if self._path else MODEL
         # The library cannot be kept from listening on a loopback port: only we know this key.
         self._key = Secret(secrets.token_urlsafe(32))
@@ -125,17 +128,16 @@ class LocalBackend:
         """Return the request for this plan; its answer is written in a worker thread."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
-        lowered = in_functions(plan)
-        tools = candidates(lowered)
+        tools = candidates(plan)
         asked, _ = plan_answer(plan, tools, _PROFILE)
         _, degraded = self._request(asked)
-        run = partial(self._run, plan, lowered, tools)
-        return Ask([*_notes(plan, asked), *degraded], run)
+        run = partial(self._run, plan, tools)
+        return Ask([*_notes(plan, asked), *degraded], lifted(run, plan.toolbox))
 
-    async def _run(self, plan: Plan, lowered: Plan, tools: Sequence[Tool], sink: DeltaSink) -> None:
+    async def _run(self, plan: Plan, tools: Sequence[Tool], sink: DeltaSink) -> None:
         spent = Usage()
         if len(tools) > 1:
-            tool, spent = await self._choose(lowered, tools)
+            tool, spent = await self._choose(in_functions(plan), tools)
             tools = [tool]
         asked, emulation = plan_answer(plan, tools, _PROFILE)
         body, _ = self._request(asked)
@@ -152,12 +154,18 @@ class LocalBackend:
         """Return the tokens of the prompt; None if the model has to choose a tool first."""
         if plan.model != self._model:
             raise _no_such_model(plan.model, self._model)
-        tools = candidates(in_functions(plan))
+        tools = candidates(plan)
         if len(tools) > 1:
             return None
         body, _ = self._request(plan_answer(plan, tools, _PROFILE)[0])
         server = await self._load()
         return await count_prompt(self._http, server.listening_address, body, _PROFILE)
+
+    def relay(
+        self, path: str, body: bytes, *, is_streamed: bool
+    ) -> AbstractAsyncContextManager[Relayed]:
+        """Refuse: there is no server."""
+        raise NotBuilt(f"the embedded model does not answer {path}")
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return the one model. It cannot choose tools by itself: see `toolless`."""
@@ -342,25 +350,15 @@ def _told(delta: Delta, *, is_call: bool, spent: Usage) -> Delta:
         case TextGrew(text=text) if is_call:
             return CallGrew(0, text)
         case UsageKnown(usage=usage) if spent.total_tokens:
-            return UsageKnown(_sum(usage, spent))
+            return UsageKnown(add_usage(usage, spent))
         case _:
             return delta
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    cached = one.input_tokens_details.cached_tokens + other.input_tokens_details.cached_tokens
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        input_tokens_details=InputDetails(cached_tokens=cached),
-        output_tokens=one.output_tokens + other.output_tokens,
-        total_tokens=one.total_tokens + other.total_tokens,
-    )
 
 
 def _notes(plan: Plan, asked: Plan) -> list[str]:
     """Return what of the plan is not honoured, beside what the chat request cannot express."""
     notes = []
-    if plan.tools and plan.policy.mode == "auto":
+    if plan.toolbox.offers and plan.policy.mode == "auto":
         notes.append(_TOOLS_NOTE)
     field = "text.format" if asked.format is plan.format else "tools"
     schema = (asked.format or {}).get("schema")

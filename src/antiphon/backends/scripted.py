@@ -1,8 +1,9 @@
 """A fake model that plays a script, for tests and demonstrations.
 
 A script is what one call of the model does, step by step: deltas, batches of deltas, an error
-to raise, an event to wait for. Without one the model echoes. It is a backend like any other:
-what it cannot honour it reports, and cancelling it stops it.
+to raise, an event to wait for. It calls tools by their aliases, as a chat model does. Without a
+script the model echoes. It is a backend like any other: what it cannot honour it reports, and
+cancelling it stops it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
 
-import msgspec
-
-from antiphon.backends.base import Ask, Capabilities, DeltaSink, ModelInfo
+from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
+from antiphon.backends.lifted import lifted
+from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -26,10 +28,10 @@ from antiphon.protocol.deltas import (
     TextGrew,
     UsageKnown,
 )
-from antiphon.protocol.errors import BackendError
-from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.errors import BackendError, NotBuilt
+from antiphon.protocol.items import Item, item_type, last_user_text, text_of
 from antiphon.protocol.response import Usage
-from antiphon.protocol.tools import function_name
+from antiphon.protocol.unwrap import is_object
 
 __all__ = ["Script", "ScriptedBackend", "Step", "echo"]
 
@@ -50,6 +52,7 @@ class ScriptedBackend:
         *,
         models: Sequence[str] = ("scripted", "echo"),
         enforces: frozenset[str] = frozenset({"format", "arguments"}),
+        tool_kinds: frozenset[str] = frozenset(),
     ) -> None:
         self.plans: list[Plan] = []
         self.stopped_early = 0
@@ -57,13 +60,14 @@ class ScriptedBackend:
         self.is_closed = False
         self._script = echo if script is None else script
         self._models = models
-        self.capabilities = Capabilities(enforces=enforces, counts=True)
+        self.capabilities = Capabilities(tool_kinds=tool_kinds, enforces=enforces, counts=True)
+        self.patience = None
 
     async def open(self, plan: Plan) -> Ask:
         """Take the next script. The `Degraded` deltas it begins with are known beforehand."""
         self.plans.append(plan)
         notes, steps = _leading_notes(self._script_at(len(self.plans) - 1, plan))
-        return Ask(notes, partial(self.play, steps))
+        return Ask(notes, lifted(partial(self.play, steps), plan.toolbox))
 
     async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
         """Play a script."""
@@ -109,6 +113,12 @@ class ScriptedBackend:
         known = [delta for batch in batches for delta in batch if isinstance(delta, UsageKnown)]
         return known[-1].usage.input_tokens if known else None
 
+    def relay(
+        self, path: str, body: bytes, *, is_streamed: bool
+    ) -> AbstractAsyncContextManager[Relayed]:
+        """Refuse: there is no server."""
+        raise NotBuilt(f"the scripted model does not answer {path}")
+
     async def models(self) -> Sequence[ModelInfo]:
         """Return the names it answers to."""
         return [ModelInfo(name) for name in self._models]
@@ -138,10 +148,10 @@ def echo(plan: Plan) -> Iterator[Step]:
     """
     if plan.format is not None:
         yield Degraded("text.format: the echo model repeats what it hears")
-    text = _last_user_text(plan.items)
+    text = last_user_text(plan.items)
     if plan.policy.mode == "required":
-        names = (function_name(tool) for tool in plan.tools)
-        name = next((name for name in names if name and plan.policy.allows(name)), None)
+        names = (offer.alias for offer in plan.toolbox.offers)
+        name = next(filter(plan.policy.allows, names), None)
         if name is not None:
             yield from _call(plan, name, text)
             return
@@ -153,23 +163,10 @@ def echo(plan: Plan) -> Iterator[Step]:
 
 
 def _call(plan: Plan, name: str, text: str) -> Iterator[Step]:
-    arguments = text if _is_object(text) else "{}"
+    arguments = text if is_object(text) else "{}"
     yield CallOpened(0, name)
     yield CallGrew(0, arguments)
     yield [_usage(plan, len(arguments.split())), Stopped("stop")]
-
-
-def _is_object(text: str) -> bool:
-    try:
-        msgspec.json.decode(text, type=dict)
-    except msgspec.MsgspecError:
-        return False
-    return True
-
-
-def _last_user_text(items: Sequence[Item]) -> str:
-    users = (item for item in reversed(items) if item.get("role") == "user")
-    return text_of(next(users, {}).get("content"))
 
 
 def _usage(plan: Plan, output: int) -> UsageKnown:

@@ -19,11 +19,12 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-from antiphon.plans.lower import lower_items
 from antiphon.plans.plan import NO_TOOLS, Plan
-from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.tools import Tool, ToolPolicy, function_name
+from antiphon.protocol.families import is_output
+from antiphon.protocol.items import Item, item_type, last_user_text, text_of
+from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.wires.chat.emulation import Emulation, emulate
+from antiphon.wires.chat.lower import lower_items, lower_tools
 from antiphon.wires.chat.profiles import Profile
 
 __all__ = [
@@ -77,17 +78,17 @@ _NAMED_SCHEMAS: Final = frozenset({"properties", "$defs", "definitions"})
 
 
 def in_functions(plan: Plan) -> Plan:
-    """Return the plan with every family of tools told as functions, history included."""
+    """Return the plan with its history told in functions, and without tools."""
     items = lower_items(plan.items, plan.toolbox)
     return msgspec.structs.replace(plan, items=items, toolbox=NO_TOOLS)
 
 
 def candidates(plan: Plan) -> list[Tool]:
     """Return the tools one of which is to be called; none if the answer is to be in words."""
-    allowed = [tool for tool in plan.tools if plan.policy.allows(function_name(tool) or "")]
+    allowed = [tool for tool in lower_tools(plan.toolbox) if plan.policy.allows(tool["name"])]
     if plan.policy.mode == "required":
         return _best(allowed, plan) or allowed
-    if plan.items and item_type(plan.items[-1]) == "function_call_output":
+    if plan.items and is_output(plan.items[-1]):
         return []
     return _best(allowed, plan)
 
@@ -113,7 +114,7 @@ def plan_choice(plan: Plan, tools: Sequence[Tool]) -> Plan:
     rows = "\n".join(f"{tool['name']}: {_description(tool)}" for tool in tools)
     return msgspec.structs.replace(
         plan_words(plan),
-        items=[{"role": "user", "content": _last_text(plan.items)}],
+        items=[{"role": "user", "content": last_user_text(plan.items)}],
         instructions=f"Say which tool the user's message needs.\n{rows}",
         format=_json_schema({"enum": [tool["name"] for tool in tools]}),
         max_output_tokens=None,
@@ -137,7 +138,7 @@ def plan_words(plan: Plan) -> Plan:
         plan,
         items=[said for item in plan.items for said in _in_words(item)],
         instructions=plan.instructions or (None if _has_system(plan) else _DEFAULT_INSTRUCTIONS),
-        tools=(),
+        shows_tools=False,
         policy=ToolPolicy(),
         parallel_tool_calls=None,
     )
@@ -150,7 +151,7 @@ def unenforced(schema: object) -> list[str]:
 
 def _best(tools: Sequence[Tool], plan: Plan) -> list[Tool]:
     """Return the tools that the last message names most clearly, if it names any."""
-    said = _words(_last_text(plan.items))
+    said = _words(last_user_text(plan.items))
     scores = [_score(tool, said) for tool in tools]
     best = max(scores, default=0)
     if best < _ENOUGH:
@@ -174,11 +175,6 @@ def _description(tool: Tool) -> str:
     text = " ".join((tool.get("description") or "").split())[:_MAX_DESCRIPTION]
     sentence = re.split(r"(?<=[.!?]) ", text, maxsplit=1)[0]
     return sentence if not sentence or sentence[-1] in ".!?" else f"{sentence}."
-
-
-def _last_text(items: Sequence[Item]) -> str:
-    users = (item for item in reversed(items) if item.get("role") == "user")
-    return text_of(next(users, {}).get("content"))
 
 
 def _has_system(plan: Plan) -> bool:

@@ -1,8 +1,8 @@
 """How does a person use it? One file or folder per command.
 
-A command's module is imported when the command is called, and imports its tools only when it
-runs, so that `antiphon --help` answers at once. An error becomes one sentence on stderr; with
-ANTIPHON_DEBUG=1 it is a traceback, unless the user can repair it.
+A command's module is imported when the command is called, so that `antiphon --help` answers at
+once. An error becomes one sentence on stderr; with ANTIPHON_DEBUG=1 it is a traceback, unless the
+user can repair it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,31 @@ from antiphon.version import __version__
 __all__ = ["main"]
 
 _COMMANDS: Final = {
-    "serve": "antiphon.cli.serve",
-    "run": "antiphon.cli.run.command",
-    "connect": "antiphon.cli.connect.command",
-    "ask": "antiphon.cli.ask",
-    "chat": "antiphon.cli.chat.command",
-    "check": "antiphon.cli.check.command",
-    "keys": "antiphon.cli.keys",
-    "models": "antiphon.cli.models",
-    "store": "antiphon.cli.store",
-    "bench": "antiphon.cli.bench.command",
+    "serve": ("antiphon.cli.serve", "Run the gateway."),
+    "run": ("antiphon.cli.run.command", "Run Codex or Claude Code on any model."),
+    "connect": ("antiphon.cli.connect.command", "Set up a client to use the gateway."),
+    "ask": ("antiphon.cli.ask", "Ask a running server one question."),
+    "chat": ("antiphon.cli.chat.command", "Chat with a running server."),
+    "check": ("antiphon.cli.check.command", "Test any Responses server."),
+    "keys": ("antiphon.cli.keys", "Create, list and revoke API keys."),
+    "models": ("antiphon.cli.models", "List models; download one to serve."),
+    "store": ("antiphon.cli.store", "Show what is in a store, or copy it."),
+    "bench": ("antiphon.cli.bench.command", "Compare chat, stateless and stateful conversations."),
 }
+"""The module of each command, and the line about it in the help."""
 _INTERRUPTED: Final = 130
 
 
+class _Lazy(click.Command):
+    """A command that is imported when it is called."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:  # Any: as in click
+        command: click.Command = import_module(_COMMANDS[str(self.name)][0]).command
+        return command.make_context(*args, **extra)
+
+
 class _Root(click.Group):
-    """Imports commands when they are called, and turns errors into sentences."""
+    """Lists the commands in our order, and turns errors into sentences."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -45,8 +54,7 @@ class _Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(_COMMANDS[cmd_name]).command
-        return command
+        return _Lazy(cmd_name, short_help=_COMMANDS[cmd_name][1])
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: as in click
         try:

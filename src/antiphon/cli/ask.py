@@ -6,32 +6,45 @@ incomplete answer is an error, even if parts of it were printed.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import click
 
 from antiphon.cli import options
 from antiphon.cli.errors import CliError
+from antiphon.cli.remote import (
+    Server,
+    ending,
+    explain,
+    is_silent,
+    open_client,
+    own_server,
+    thinking_of,
+)
+from antiphon.cli.terminal import Screen
+from antiphon.client import AsyncClient
+from antiphon.client.errors import ClientError
+from antiphon.client.parameters import Params
 from antiphon.gateway.errors import BadSettings
-
-if TYPE_CHECKING:
-    from antiphon.cli.remote import Server
-    from antiphon.cli.terminal import Screen
-    from antiphon.client import AsyncClient
-    from antiphon.client.parameters import Params
-    from antiphon.protocol.response import Response
-
-    _Way = Callable[[AsyncClient, Params, Screen, bool], Awaitable[Response]]
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
+from antiphon.host.errors import ChangedCall, DamagedText, MalformedCall, ResponseFailed
+from antiphon.host.models import ModelDirectory
+from antiphon.host.outcome import spoken_text
+from antiphon.host.parts import TextPart, ThinkingPart
+from antiphon.protocol.codec import encode_response
+from antiphon.protocol.items import item_type, text_of
+from antiphon.protocol.response import Response
 
 __all__ = ["command"]
+
+_Way = Callable[[AsyncClient, Params, Screen, bool], Awaitable[Response]]
 
 
 @click.command(
     "ask",
-    short_help="Ask a running server one question.",
     epilog='Example:  antiphon ask "Why is the sky blue?" --instructions "Answer in one line."',
     context_settings=options.OLD_NAMES,
 )
@@ -58,11 +71,6 @@ def command(
     PROMPT is the question. With -, or without PROMPT in a pipe, it is read from standard input.
     If the server needs a key, it is read from ANTIPHON_API_KEY, otherwise from OPENAI_API_KEY.
     """
-    import asyncio
-
-    from antiphon.cli.remote import own_server
-    from antiphon.cli.terminal import Screen
-
     params: Params = {
         "model": model,
         "instructions": instructions,
@@ -74,8 +82,6 @@ def command(
     way = _fetch if no_stream else _follow
     response = asyncio.run(_run(server, params, screen, way, show_thinking))
     if as_json:
-        from antiphon.protocol.codec import encode_response
-
         click.echo(encode_response(response))
     _report(response, screen)
 
@@ -99,10 +105,6 @@ async def _run(
     server: Server, params: Params, screen: Screen, way: _Way, shows_thinking: bool
 ) -> Response:
     """Run the turn; return its response, which has been shown."""
-    from antiphon.cli.remote import explain, open_client, thinking_of
-    from antiphon.client.errors import ClientError
-    from antiphon.host.models import ModelDirectory
-
     try:
         async with open_client(server) as client:
             if shows_thinking:
@@ -118,10 +120,6 @@ async def _run(
 async def _fetch(
     client: AsyncClient, params: Params, screen: Screen, shows_thinking: bool
 ) -> Response:
-    from antiphon.host.outcome import spoken_text
-    from antiphon.host.parts import TextPart, ThinkingPart
-    from antiphon.protocol.items import item_type, text_of
-
     response = await client.create(**params)
     for item in response.output:
         if shows_thinking and item_type(item) == "reasoning":
@@ -134,9 +132,6 @@ async def _fetch(
 async def _follow(
     client: AsyncClient, params: Params, screen: Screen, shows_thinking: bool
 ) -> Response:
-    from antiphon.host.adapter import AdapterSettings, StreamAdapter
-    from antiphon.host.errors import ChangedCall, DamagedText, MalformedCall, ResponseFailed
-
     adapter = StreamAdapter(AdapterSettings(shows_thinking=shows_thinking, annotations="none"))
     async with client.stream(**params) as stream:
         async for event in stream:
@@ -154,8 +149,6 @@ async def _follow(
 
 def _report(response: Response, screen: Screen) -> None:
     """Report how it ended: a dim line at a terminal, an error if it failed."""
-    from antiphon.cli.remote import ending, is_silent
-
     sentence = ending(response)
     if not sentence and is_silent(response):
         screen.note("(no text)")

@@ -1,8 +1,7 @@
 """Why a command failed: one sentence with what to do, and an exit code.
 
-CliError        1: it was tried and failed
-├── Misuse      2: it was not tried, because a flag, a variable or a file cannot be used
-└── NoServer    2: it was not tried, because there is no server to check
+CliError      1: it was tried and failed
+└── Misuse    2: it was not tried, because a flag, a variable, a file or a server cannot be used
 
 The other rooms raise their own errors, and commands raise `BadSettings` of the gateway.
 `translate` is the one place that turns these into a CliError.
@@ -17,7 +16,7 @@ import click
 from antiphon.gateway.errors import BadSettings
 from antiphon.protocol.errors import AntiphonError
 
-__all__ = ["CliError", "Misuse", "NoServer", "translate"]
+__all__ = ["CliError", "Misuse", "translate"]
 
 
 class CliError(click.ClickException):
@@ -32,12 +31,6 @@ class CliError(click.ClickException):
 
 class Misuse(CliError):
     """The user asked for something that cannot be."""
-
-    exit_code = 2
-
-
-class NoServer(CliError):
-    """No server answers, or it refuses our key."""
 
     exit_code = 2
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import os
+import secrets
+import time
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from antiphon.cli import options
 from antiphon.cli.errors import CliError
+from antiphon.cli.terminal import columns
+from antiphon.engine.prepare import seal as sealing
+from antiphon.gateway.config import load
 from antiphon.gateway.errors import BadSettings
-
-if TYPE_CHECKING:
-    from antiphon.store import KeyRecord, Store
+from antiphon.gateway.places import store_url, using_store
+from antiphon.server.auth import new_key
+from antiphon.store import KeyRecord, Store
 
 __all__ = ["command"]
 
@@ -22,11 +31,7 @@ _T = TypeVar("_T")
 _DAY: Final = 86_400
 
 
-@click.group(
-    "keys",
-    short_help="Create, list and revoke API keys.",
-    epilog="Example:  antiphon keys create --owner alice --expires 90",
-)
+@click.group("keys", epilog="Example:  antiphon keys create --owner alice --expires 90")
 def command() -> None:
     """Create, list and revoke the API keys of a gateway.
 
@@ -36,14 +41,11 @@ def command() -> None:
 
 
 def _store_options(function: Callable[..., None]) -> Callable[..., None]:
-    function = click.option(
-        "--config", metavar="FILE", help="The file that names the store, as for serve."
-    )(function)
     return click.option(
         "--store",
         metavar="URL",
         help="sqlite:PATH.  [default: antiphon.db in the user's data directory]",
-    )(function)
+    )(options.store_config(function))
 
 
 @command.command(
@@ -60,11 +62,6 @@ def create(
     owner: str | None, name: str, expires: int | None, store: str | None, config: str | None
 ) -> None:
     """Create a key and print it. It is shown only once: the store keeps its digest."""
-    import secrets
-    import time
-
-    from antiphon.server.auth import new_key
-
     if owner is None:
         # Keys that were made without a thought about owners must not share anything.
         owner = f"owner-{secrets.token_hex(4)}"
@@ -83,27 +80,16 @@ def create(
 @_store_options
 def list_(store: str | None, config: str | None) -> None:
     """List the keys, oldest first, without their secrets."""
-    import time
-
     records: list[KeyRecord] = _with_store(store, config, lambda opened: opened.list_keys())
     if not records:
         click.echo("There are no keys; `antiphon keys create` creates one.", err=True)
         return
     rows = [("ID", "OWNER", "CREATED", "STATE", "NAME")]
+    now = time.time()
     rows += [
-        (
-            record.id,
-            record.owner,
-            _date(record.created_at),
-            _state(record, time.time()),
-            record.name,
-        )
-        for record in records
+        (key.id, key.owner, _date(key.created_at), _state(key, now), key.name) for key in records
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    click.echo("\n".join(columns(rows)))
 
 
 @command.command("revoke", epilog="Example:  antiphon keys revoke 1f0c2a9be4d05a7c")
@@ -111,8 +97,6 @@ def list_(store: str | None, config: str | None) -> None:
 @_store_options
 def revoke(key_id: str, store: str | None, config: str | None) -> None:
     """Revoke the key with this ID; a running gateway refuses it within seconds."""
-    import time
-
     # The key itself is accepted too: the id is its middle part.
     if key_id.startswith("ak_"):
         key_id = key_id.split("_")[1]
@@ -129,9 +113,7 @@ def seal() -> None:
     Put it in the environment variable that `seal_keys_env` names, before the keys that are
     there already, separated by commas: the first key seals, all of them open.
     """
-    from antiphon.engine.prepare.seal import new_key
-
-    click.echo(new_key())
+    click.echo(sealing.new_key())
 
 
 @command.command("webhook", epilog="Example:  antiphon keys webhook")
@@ -141,9 +123,6 @@ def webhook() -> None:
     Put it in the environment variable that `secret_env` of [[webhooks]] names, and give it to
     the receiver, which checks the signatures.
     """
-    import base64
-    import secrets
-
     click.echo(f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
 
 
@@ -153,23 +132,14 @@ def _with_store(
     use: Callable[[Store], Coroutine[Any, Any, _T]],  # Any: what a coroutine is sent is nothing
 ) -> _T:
     """Open the store that is meant, use it, close it."""
-    import asyncio
-
-    from antiphon.gateway.config import load
-    from antiphon.gateway.places import naming_store, open_named_store, store_url
-
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
     url = store_url(settings.store)
     if url.startswith("memory:"):
         raise BadSettings("memory: does not keep keys; pass --store sqlite:PATH")
 
     async def run() -> _T:
-        opened = open_named_store(url)
-        try:
-            with naming_store(url):
-                return await use(opened)
-        finally:
-            await opened.close()
+        async with using_store(url) as opened:
+            return await use(opened)
 
     return asyncio.run(run())
 
@@ -185,6 +155,4 @@ def _state(record: KeyRecord, now: float) -> str:
 
 
 def _date(seconds: int) -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()

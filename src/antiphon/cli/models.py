@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from antiphon.backends.hub import pull_file, read_name
+from antiphon.backends.weights import ensure_weights
 from antiphon.cli import options
 from antiphon.cli.errors import CliError
+from antiphon.cli.remote import explain, list_models, own_server
+from antiphon.cli.terminal import harmless
+from antiphon.client.errors import ClientError
 
 __all__ = ["command", "fetch_weights"]
 
 _STEPS: Final = {"fetch": "Fetching", "unpack": "Unpacking", "check": "Checking"}
 
 
-@click.group(
-    "models",
-    short_help="List models; download one to serve.",
-    epilog="Example:  antiphon models list",
-)
+@click.group("models", epilog="Example:  antiphon models list")
 def command() -> None:
     """List the models of a server, or download one to serve."""
 
@@ -46,9 +49,6 @@ def pull(name: str | None) -> None:
 
 def fetch_weights(name: str | None = None) -> Path:
     """Return the path of a model's weights; fetch them first if need be, with a progress bar."""
-    from antiphon.backends.hub import pull_file, read_name
-    from antiphon.backends.weights import ensure_weights
-
     with _Bars() as bars:
         if name is None:
             return ensure_weights(bars.tell)
@@ -61,12 +61,6 @@ def fetch_weights(name: str | None = None) -> Path:
 @options.base_url
 def list_(base_url: str) -> None:
     """List the models of a running server, one name per line."""
-    import asyncio
-
-    from antiphon.cli.remote import explain, list_models, own_server
-    from antiphon.cli.terminal import harmless
-    from antiphon.client.errors import ClientError
-
     server = own_server(base_url)
     try:
         names = asyncio.run(list_models(server))
@@ -78,10 +72,11 @@ def list_(base_url: str) -> None:
         click.echo(harmless(name, sys.stdout))
 
 
-class _Bars:
+class _Bars(ExitStack):
     """A progress bar for each step, one after the other."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._step = ""
         self._bar: Any = None  # click's bar, whose class is not public
         self._done = 0
@@ -89,25 +84,10 @@ class _Bars:
     def tell(self, step: str, done: int, total: int) -> None:
         """Take note of how far a step is."""
         if step != self._step:
-            self.close()
+            self.close()  # leaves the last bar as it is
             self._step, self._done = step, 0
-            self._bar = click.progressbar(
-                length=total,
-                label=f"{_STEPS.get(step, step):10}",
-                file=sys.stderr,
-            )
-            self._bar.__enter__()
+            label = f"{_STEPS.get(step, step):10}"
+            bar = click.progressbar(length=total, label=label, file=sys.stderr)
+            self._bar = self.enter_context(bar)
         self._bar.update(max(done - self._done, 0))
         self._done = max(done, self._done)
-
-    def close(self) -> None:
-        """Leave the last bar as it is."""
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-            self._bar = None
-
-    def __enter__(self) -> _Bars:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

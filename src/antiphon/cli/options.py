@@ -17,11 +17,17 @@ __all__ = [
     "OLD_NAMES",
     "base_url",
     "check_text",
+    "config",
     "instructions",
+    "key_env",
     "model",
+    "model_to_ask",
     "previous",
+    "profile",
     "prompt",
     "show_thinking",
+    "store_config",
+    "upstream_key_env",
 ]
 
 DEFAULT_URL: Final = "http://127.0.0.1:4680/v1"
@@ -73,6 +79,28 @@ previous: Final = click.option(
 prompt: Final = click.argument("prompt", required=False, callback=_check_value)
 show_thinking: Final = click.option(
     "--show-thinking", is_flag=True, help="Show the model's thinking on stderr."
+)
+model_to_ask: Final = click.option(
+    "--model", "-m", help="Which model to ask.  [default: the first it lists]"
+)
+key_env: Final = click.option(
+    "--key-env", metavar="NAME", help="The environment variable that holds the key."
+)
+config: Final = click.option(
+    "--config",
+    metavar="FILE",
+    help="A TOML file with settings.  [default: antiphon.toml in this directory, if it exists]",
+)
+store_config: Final = click.option(
+    "--config", metavar="FILE", help="The file that names the store, as for serve."
+)
+upstream_key_env: Final = click.option(
+    "--upstream-key-env",
+    metavar="NAME",
+    help="The environment variable that holds the upstream's key.",
+)
+profile: Final = click.option(
+    "--profile", metavar="NAME", help="The kind of server that the upstream is, such as ollama."
 )
 OLD_NAMES: Final[dict[str, Any]] = {  # Any: what click calls settings
     "token_normalize_func": lambda name: {"show-reasoning": "show-thinking"}.get(name, name)

@@ -9,30 +9,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.cli.errors import CliError
 from antiphon.cli.options import DEFAULT_URL
+from antiphon.client import AsyncClient
+from antiphon.client.client import ClientOptions
+from antiphon.client.errors import (
+    AuthFailed,
+    ClientError,
+    InvalidAnswer,
+    ResourceNotFound,
+    ServerUnreachable,
+    StreamBroken,
+    error_from_answer,
+    error_from_transport,
+)
+from antiphon.client.parameters import Params
+from antiphon.client.settings import WireApi
+from antiphon.gateway.address import read_server_url
 from antiphon.gateway.errors import BadSettings
+from antiphon.host.errors import ResponseFailed
+from antiphon.host.models import ModelDirectory
+from antiphon.host.outcome import spoken_text
 from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.items import item_type
+from antiphon.protocol.response import Response
 from antiphon.protocol.sse import Frame, SseDecoder
+from antiphon.server.origin import is_loopback_name
 from antiphon.transport.http import HttpClient, Limits, Reply
 from antiphon.transport.secret import Secret
 from antiphon.transport.stream import ByteStream, open_stream
-
-if TYPE_CHECKING:
-    from antiphon.client import AsyncClient
-    from antiphon.client.client import ClientOptions
-    from antiphon.client.errors import ClientError
-    from antiphon.client.parameters import Params
-    from antiphon.client.settings import WireApi
-    from antiphon.host.models import ModelDirectory
-    from antiphon.protocol.response import Response
 
 __all__ = [
     "Remote",
@@ -43,10 +54,10 @@ __all__ = [
     "first_model",
     "is_loopback",
     "is_silent",
+    "keyed_server",
     "lacks_list",
     "lacks_path",
     "list_models",
-    "named_key",
     "open_client",
     "own_server",
     "refusal",
@@ -54,6 +65,7 @@ __all__ = [
 ]
 
 _OWN_KEYS: Final = ("ANTIPHON_API_KEY", "OPENAI_API_KEY")
+_EMPTY: Final[Mapping[str, str]] = {}
 _OWN_PORT: Final = urlsplit(DEFAULT_URL).port
 _CUT_TWICE: Final = ": its answer is cut off"
 
@@ -68,21 +80,41 @@ class Server(msgspec.Struct, frozen=True):
     key: Secret | None = None
     environ: Mapping[str, str] = {}
     key_source: str = f"the key is read from {', else '.join(_OWN_KEYS)}"
+    headers: Mapping[str, str] = {}
+    """Sent with every request."""
+    key_header: str = ""
+    """The header that carries the key, if that is not Authorization: Bearer."""
+
+    @property
+    def bearer(self) -> Secret | None:
+        """The key, if it is sent as Authorization: Bearer."""
+        return None if self.key_header else self.key
+
+    @property
+    def sent_headers(self) -> Mapping[str, str]:
+        """All headers that are sent, without Authorization."""
+        if self.key is None or not self.key_header:
+            return self.headers
+        return {**self.headers, self.key_header: self.key.reveal()}
+
+    def redact(self, text: str) -> str:
+        """Return the text without the key: some servers repeat it."""
+        return text if self.key is None else self.key.redact(text)
 
 
 def own_server(url: str) -> Server:
     """Return the server that the user talks to, with the key that the environment has for it."""
-    from antiphon.gateway.address import read_server_url
-
     return Server(read_server_url(url, "--base-url"), _key_from(*_OWN_KEYS), os.environ)
 
 
-def named_key(name: str, flag: str) -> Secret:
-    """Return the key of a variable that a flag names. Raise BadSettings if it has none."""
-    key = _key_from(name)
+def keyed_server(
+    url: str, key_env: str, *, url_flag: str, key_flag: str, environ: Mapping[str, str] = _EMPTY
+) -> Server:
+    """Return a server with the key of a variable. Raise BadSettings if that is not set."""
+    base_url, key = read_server_url(url, url_flag), _key_from(key_env)
     if key is None:
-        raise BadSettings(f"{flag}: the environment variable {name} is not set")
-    return key
+        raise BadSettings(f"{key_flag}: the environment variable {key_env} is not set")
+    return Server(base_url, key, environ, f"the key is read from {key_env}")
 
 
 def _key_from(*names: str) -> Secret | None:
@@ -100,19 +132,16 @@ def _key_from(*names: str) -> Secret | None:
 
 def is_loopback(base_url: str) -> bool:
     """Return whether the URL can only mean this machine."""
-    from antiphon.server.origin import is_loopback_name
-
     return is_loopback_name(urlsplit(base_url).netloc.rpartition("@")[2])
 
 
 def open_client(server: Server, **options: Unpack[ClientOptions]) -> AsyncClient:
     """Return a client of the server."""
-    from antiphon.client import AsyncClient
-
     options["base_url"] = server.base_url
     # Empty means none, while None would have it read from the environment.
-    options["api_key"] = server.key or ""
+    options["api_key"] = server.bearer or ""
     options["environ"] = server.environ
+    options["headers"] = server.sent_headers
     return AsyncClient(**options)
 
 
@@ -124,8 +153,6 @@ async def list_models(server: Server) -> list[str]:
 
 async def first_model(server: Server) -> str:
     """Return the first model that the server lists. Raise CliError if it lists no model."""
-    from antiphon.client.errors import ClientError
-
     try:
         names = await list_models(server)
     except ClientError as error:
@@ -138,8 +165,6 @@ async def first_model(server: Server) -> str:
 
 def lacks_list(error: ClientError) -> bool:
     """Return whether only the list is missing, so that the server may answer all the same."""
-    from antiphon.client.errors import InvalidAnswer
-
     return isinstance(error, InvalidAnswer) or error.status in (404, 405, 501)
 
 
@@ -159,10 +184,7 @@ def explain(error: AntiphonError, server: Server, asked: WireApi | None = None) 
 
     `asked` is the API that a turn used: many servers have only one of the two.
     """
-    from antiphon.client.errors import AuthFailed, ServerUnreachable, StreamBroken
-    from antiphon.host.errors import ResponseFailed
-
-    said = " ".join(error.message.split())
+    said = server.redact(" ".join(error.message.split()))
     match error:
         case ServerUnreachable():
             return _nobody(error, said, server.base_url)
@@ -177,8 +199,6 @@ def explain(error: AntiphonError, server: Server, asked: WireApi | None = None) 
 
 def lacks_path(error: AntiphonError) -> bool:
     """Return whether the server is there and lacks what was asked of it, and not just a model."""
-    from antiphon.client.errors import ResourceNotFound
-
     return isinstance(error, ResourceNotFound) and (
         error.code == "unknown_url" or "model" not in error.message.lower()
     )
@@ -227,8 +247,6 @@ def ending(response: Response) -> str:
 
 def is_silent(response: Response) -> bool:
     """Return whether a response has neither text nor calls, at most reasoning."""
-    from antiphon.host.outcome import spoken_text
-
     return not any(
         spoken_text(item).strip() or item_type(item) not in ("message", "reasoning")
         for item in response.output
@@ -242,22 +260,14 @@ class ServerFault(CliError):
     """The server is away, broke off, fell silent or answered with nonsense."""
 
 
-class Remote:
+class Remote(AbstractAsyncContextManager["Remote"]):
     """A server without a client before it. Enter it; leaving closes the connections."""
 
     def __init__(self, server: Server, limits: Limits | None = None) -> None:
         self.server: Final = server
-        self._client = HttpClient(key=server.key, limits=limits)
+        self._client = HttpClient(key=server.bearer, headers=server.sent_headers, limits=limits)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     async def fetch(self, method: str, path: str, body: bytes | None = None) -> Reply:
@@ -267,12 +277,12 @@ class Remote:
         except BackendError as error:
             raise self._fault(error) from error
 
-    async def stream(self, body: bytes) -> ByteStream:
+    async def stream(self, body: bytes, path: str = "/responses") -> ByteStream:
         """Return the answer to a streaming turn, of any status. Close it."""
         try:
             return await open_stream(
                 self._client,
-                f"{self.server.base_url}/responses",
+                self.server.base_url + path,
                 body,
                 headers={"Accept": "text/event-stream"},
             )
@@ -292,8 +302,6 @@ class Remote:
             yield frame
 
     def _fault(self, error: BackendError) -> ServerFault:
-        from antiphon.client.errors import error_from_transport
-
         told = error_from_transport(error)
         told.__cause__ = error
         return ServerFault(explain(told, self.server))
@@ -301,6 +309,4 @@ class Remote:
 
 def refusal(status: int, body: bytes) -> str:
     """Return the message of an answer that is not 2xx."""
-    from antiphon.client.errors import error_from_answer
-
     return error_from_answer(status, body, {}).message

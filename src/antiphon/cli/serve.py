@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
+from antiphon.cli import options
+from antiphon.gateway.start import start
+
 __all__ = ["command"]
 
 
-@click.command(
-    "serve",
-    short_help="Run the gateway.",
-    epilog="Example:  antiphon serve --upstream http://127.0.0.1:11434/v1",
-)
+@click.command("serve", epilog="Example:  antiphon serve --upstream http://127.0.0.1:11434/v1")
 @click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="0 chooses a free port.  [default: 4680]"
@@ -24,14 +24,8 @@ __all__ = ["command"]
     help="An OpenAI-compatible server, as a base URL that ends in /v1. "
     "Its models are served under their own names.",
 )
-@click.option(
-    "--upstream-key-env",
-    metavar="NAME",
-    help="The environment variable that holds the upstream's key.",
-)
-@click.option(
-    "--profile", metavar="NAME", help="The kind of server that the upstream is, such as ollama."
-)
+@options.upstream_key_env
+@options.profile
 @click.option(
     "--local-model",
     metavar="FILE",
@@ -43,11 +37,7 @@ __all__ = ["command"]
     help="memory:, sqlite:PATH or postgresql://USER@HOST/DATABASE.  "
     "[default: antiphon.db in the user's data directory]",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="A TOML file with settings.  [default: antiphon.toml in this directory, if it exists]",
-)
+@options.config
 @click.option(
     "--workers", type=click.IntRange(1, 256), help="The number of processes.  [default: 1]"
 )
@@ -76,24 +66,12 @@ def command(**flags: Any) -> None:  # Any: each flag has its own type, and confi
     ANTIPHON_PORT, and a key of the file. A flag overrides the environment, which overrides the
     file.
     """
-    from antiphon.gateway.start import start
+    warn = partial(click.echo, err=True)
+    raise SystemExit(start(flags, show=click.echo, warn=warn, fetch_weights=_fetch_weights))
 
-    raise SystemExit(start(flags, _Terminal()))
 
+def _fetch_weights(name: str) -> None:
+    # Imported here: a process that serves needs no client.
+    from antiphon.cli.models import fetch_weights
 
-class _Terminal:
-    """The user's terminal, as the start of a gateway reports to it."""
-
-    def show(self, text: str) -> None:
-        """Print on stdout."""
-        click.echo(text)
-
-    def warn(self, text: str) -> None:
-        """Print on stderr."""
-        click.echo(text, err=True)
-
-    def fetch_weights(self, name: str) -> None:
-        """Download with a progress bar."""
-        from antiphon.cli.models import fetch_weights
-
-        fetch_weights(name)
+    fetch_weights(name)

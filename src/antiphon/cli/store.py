@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Coroutine
@@ -10,7 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
+from antiphon.cli import options
+from antiphon.gateway.config import load
 from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.places import store_url
+from antiphon.store.copy import copy_store, read_info
+from antiphon.store.open import public_url
 
 __all__ = ["command"]
 
@@ -19,7 +25,6 @@ _T = TypeVar("_T")
 
 @click.group(
     "store",
-    short_help="Show what is in a store, or copy it.",
     epilog="Example:  antiphon store copy sqlite:antiphon.db postgresql://antiphon@db/antiphon",
 )
 def command() -> None:
@@ -49,14 +54,9 @@ def copy(source: str, target: str, while_running: bool) -> None:
     what they store later is not in the copy. With --while-running the copy is SRC at one moment,
     and gateways keep running.
     """
-    from antiphon.gateway.places import store_url
-    from antiphon.store.copy import copy_store
-    from antiphon.store.open import public_url
-
     source, target = store_url(source), store_url(target)
     counts = _run(copy_store(source, target, _progress, while_running=while_running))
-    for table, count in counts.items():
-        click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
+    _print_counts(counts)
     click.echo(
         f"Copied and checked: {sum(counts.values()):,} rows are in {public_url(target)}.", err=True
     )
@@ -64,34 +64,35 @@ def copy(source: str, target: str, while_running: bool) -> None:
 
 @command.command("info", epilog="Example:  antiphon store info sqlite:antiphon.db")
 @click.argument("url", metavar="[URL]", required=False)
-@click.option("--config", metavar="FILE", help="The file that names the store, as for serve.")
+@options.store_config
 def info(url: str | None, config: str | None) -> None:
     """Show how much is in a store.
 
     Without a URL, this is the store that `antiphon serve` would use here: that of ANTIPHON_STORE,
     of the configuration file, or antiphon.db in the user's data directory.
     """
-    from antiphon.gateway.config import load
-    from antiphon.gateway.places import store_url
-    from antiphon.store.copy import read_info
-    from antiphon.store.open import public_url
-
     if url is None:
         url = store_url(load({"config": config}, os.environ, Path.cwd()).settings.store)
         click.echo(public_url(url), err=True)
     url = store_url(url)
     found = _run(read_info(url))
-    for table, count in found.counts.items():
-        click.echo(f"{table.replace('_', ' '):<20}{count:>12,}")
-    click.echo(f"{'unfinished turns':<20}{found.unfinished:>12,}")
-    click.echo(f"{'… in progress':<20}{found.busy:>12,}")
-    click.echo(f"{'running gateways':<20}{found.alive:>12,}")
-    click.echo(f"{'bytes':<20}{found.size:>12,}")
+    _print_counts(
+        found.counts
+        | {
+            "unfinished turns": found.unfinished,
+            "… in progress": found.busy,
+            "running gateways": found.alive,
+            "bytes": found.size,
+        }
+    )
+
+
+def _print_counts(counts: dict[str, int]) -> None:
+    for name, count in counts.items():
+        click.echo(f"{name.replace('_', ' '):<20}{count:>12,}")
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:  # Any: what a coroutine is sent is nothing
-    import asyncio
-
     try:
         return asyncio.run(work)
     except ValueError as error:

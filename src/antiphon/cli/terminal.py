@@ -10,19 +10,17 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
+from antiphon.cli.markdown import Markdown
 from antiphon.host.data import ITEM_MIME
 from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 
-if TYPE_CHECKING:
-    from antiphon.cli.markdown import Markdown
-
-__all__ = ["Screen", "call_line", "harmless", "renders_markdown", "shorten"]
+__all__ = ["Screen", "call_line", "columns", "harmless", "renders_markdown", "shorten"]
 
 _T = TypeVar("_T")
 _FRAME_SECONDS: Final = 0.1
@@ -52,6 +50,18 @@ def shorten(text: str, length: int) -> str:
     """Return the text as one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def columns(rows: Sequence[tuple[str, ...]], *, is_numeric: bool = False) -> list[str]:
+    """Return the lines of a table. If it `is_numeric`, all cells but the first end aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if is_numeric and number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def call_line(call: ToolCallPart) -> str:

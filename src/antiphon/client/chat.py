@@ -22,7 +22,8 @@ import msgspec
 
 from antiphon.client.errors import BadCall, ClientError, error_from_stream, error_from_transport
 from antiphon.plans.assemble import Assembly
-from antiphon.plans.assess import Checked, check_request
+from antiphon.plans.assess import Assessment, assess
+from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import Degraded, Delta
@@ -33,7 +34,6 @@ from antiphon.protocol.items import item_type
 from antiphon.protocol.machines.builder import Mint, ResponseBuilder
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Failure
-from antiphon.protocol.sse import MAX_LINE
 from antiphon.wires.chat.exchange import ChatExchange
 from antiphon.wires.chat.profiles import Profile, profile_for
 
@@ -70,7 +70,7 @@ class ChatCall(msgspec.Struct, frozen=True):
     """A request, how far a chat server supports it, and the plan for it."""
 
     request: CreateResponse
-    checked: Checked
+    assessment: Assessment
     plan: Plan
 
 
@@ -79,17 +79,17 @@ def read_call(body: dict[str, Any]) -> ChatCall:
     try:
         request = read_request(body)
         _refuse_kept(request)
-        checked = check_request(request, request.items)
+        assessment = assess(request, request.items, Capabilities())
     except InvalidRequest as error:
         raise BadCall(error.message, code=error.code, param=error.param) from None
     if not request.model:
         raise BadCall("model is missing", param="model")
-    checked.degraded.extend(_unkept(request))
-    plan = make_plan(request, checked, request.items, request.model)
+    assessment.degraded.extend(_unkept(request))
+    plan = make_plan(request, assessment, request.items, request.model)
     given = {name: getattr(request, name) for name in _SHARED}
     shared = {name: value for name, value in given.items() if value is not None}
     plan = msgspec.structs.replace(plan, extra={**shared, **request.extra})
-    return ChatCall(request, checked, plan)
+    return ChatCall(request, assessment, plan)
 
 
 def _refuse_kept(request: CreateResponse) -> None:
@@ -134,21 +134,18 @@ class ChatWire:
         *,
         mint: Mint = _mint,
         clock: Callable[[], float] = time.time,
-        max_line: int = MAX_LINE,
     ) -> None:
         call = read_call(body)
         self.fault: ClientError | None = None
         self.is_done = False
         self._clock = clock
-        self._exchange = ChatExchange(call.plan, profile or legacy_profile(), max_line=max_line)
-        self._builder = _builder(call, self._exchange.degraded, mint, int(clock()))
+        self._exchange = ChatExchange(call.plan, profile or legacy_profile())
+        self.request: Final = self._exchange.body
+        """The body to post."""
+        report = [*self._exchange.degraded, *self._exchange.unenforced()]
+        self._builder = _builder(call, report, mint, int(clock()))
         self._assembly = Assembly(call.plan, self._builder)
         self._has_begun = False
-
-    @property
-    def request(self) -> bytes:
-        """The body to post."""
-        return self._exchange.body
 
     @property
     def skipped_choices(self) -> int:
@@ -226,7 +223,7 @@ class ChatWire:
 def _builder(call: ChatCall, report: Sequence[str], mint: Mint, now: int) -> ResponseBuilder:
     """Return the builder of the response, with what is known to be degraded."""
     request = call.request
-    response = first_response(request, call.checked.degraded, mint("resp"), call.plan.model, now)
+    response = first_response(request, call.assessment.degraded, mint("resp"), call.plan.model, now)
     response.store = False
     summary = response.reasoning and response.reasoning.summary
     builder = ResponseBuilder(

@@ -15,18 +15,17 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
 import msgspec
 
+from antiphon.client.answer import OpenAnswer, read_batch
 from antiphon.client.conversation import ConversationCache
 from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import (
     UNREADABLE,
     BadCall,
     ClientError,
-    InvalidAnswer,
     OutputMissing,
     StreamBroken,
     ThreadGone,
@@ -49,6 +48,7 @@ from antiphon.client.resources import (
     read_input_tokens,
     read_models,
     read_page,
+    read_response,
 )
 from antiphon.client.sender import (
     EVENT_STREAM,
@@ -59,11 +59,9 @@ from antiphon.client.sender import (
 )
 from antiphon.client.session_turn import SessionTurn
 from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
-from antiphon.client.stream import AsyncStream, OpenAnswer, read_batch
+from antiphon.client.stream import AsyncStream
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.client.wires import Wire
-from antiphon.protocol.codec import decode_response
-from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -137,12 +135,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -186,7 +179,7 @@ class AsyncClient:
 
     async def retrieve(self, response_id: str) -> Response:
         """Return a stored response."""
-        return _read_response(await self._sender.fetch("GET", _response_path(response_id)))
+        return read_response(await self._sender.fetch("GET", _response_path(response_id)))
 
     async def delete(self, response_id: str) -> Deleted:
         """Delete a stored response."""
@@ -197,7 +190,7 @@ class AsyncClient:
     async def cancel(self, response_id: str) -> Response:
         """Stop a response that runs in the background."""
         path = f"{_response_path(response_id)}/cancel"
-        return _read_response(await self._sender.fetch("POST", path, body=b"{}"))
+        return read_response(await self._sender.fetch("POST", path, body=b"{}"))
 
     async def input_items(
         self,
@@ -212,14 +205,13 @@ class AsyncClient:
         path = with_query(path, after=after, limit=limit, order=order)
         return read_page(await self._sender.fetch("GET", path))
 
-    async def iterate_input_items(
+    def iterate_input_items(
         self, response_id: str, *, order: str = "asc"
     ) -> AsyncGenerator[Item, None]:
         """Yield all that a response was asked with, page after page."""
-        async for item in iterate_pages(
+        return iterate_pages(
             lambda after: self.input_items(response_id, after=after, limit=100, order=order)
-        ):
-            yield item
+        )
 
     async def models(self) -> list[Model]:
         """Return the models that the server offers."""
@@ -310,13 +302,6 @@ def _no_events(head: Head, fault: ClientError | None) -> ClientError:
     if fault is not None and fault.code == UNREADABLE:
         return unreadable(head.status, head.headers, fault.message)
     return fault or StreamBroken("the stream has no events", code="stream_broken")
-
-
-def _read_response(body: bytes) -> Response:
-    try:
-        return decode_response(body)
-    except BrokenStream as error:
-        raise InvalidAnswer(f"the server's answer is no response: {error.message}") from None
 
 
 def _response_path(response_id: str) -> str:

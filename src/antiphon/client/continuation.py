@@ -48,7 +48,14 @@ from antiphon.client.request import Request
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
 
-__all__ = ["Continuation", "continue_from", "full_history", "kept_id", "next_thread"]
+__all__ = [
+    "Continuation",
+    "continue_from",
+    "conversation_id",
+    "full_history",
+    "kept_id",
+    "next_thread",
+]
 
 _BYTES_PER_TOKEN: Final = 4
 _NAMED: Final = ("previous_response_id", "conversation")
@@ -105,12 +112,7 @@ def _continue(request: Request, thread: Thread | None, server_keeps_threads: boo
     return _continue_input(request, thread, is_kept, server_keeps_threads)
 
 
-def next_thread(
-    current: Thread | None,
-    continuation: Continuation,
-    response: Response,
-    estimate: int | None = None,
-) -> Thread:
+def next_thread(current: Thread | None, continuation: Continuation, response: Response) -> Thread:
     """Return where a conversation stands after a response.
 
     `current` is where it stands now; another turn may have ended since this one began. What all
@@ -119,18 +121,18 @@ def next_thread(
 
     A response that failed or was cancelled is no place to go on from: the thread stays where
     it is, and only the cost is added. One that still runs is, but its output is not known.
-    `estimate` is what the turn cost if the server does not say; ours is four bytes to a token.
+    If the server does not report what the turn cost, that is estimated: four bytes to a token.
     """
     before = current or continuation.thread or Thread()
-    if estimate is None:
-        estimate = _estimate(continuation, response) if response.usage is None else 0
-    after = before.add_usage(response, estimate)
+    after = before.add_usage(
+        response, _estimate(continuation, response) if response.usage is None else 0
+    )
     if response.status in ("failed", "cancelled"):
         return msgspec.structs.replace(after, context_tokens=before.context_tokens)
     return msgspec.structs.replace(
         after,
         response_id=kept_id(response, was_asked=continuation.is_kept),
-        conversation=_conversation_id(continuation.body),
+        conversation=conversation_id(continuation.body),
         # A copy: what a caller does to the response must not change what we remember.
         items=(*continuation.items, *repair_text(response.output)),
         is_whole=continuation.is_whole and response.status in ("completed", "incomplete"),
@@ -147,7 +149,11 @@ def kept_id(response: Response, *, was_asked: bool) -> str | None:
 
 def full_history(items: Sequence[Item]) -> list[Item]:
     """Return remembered items as they can be sent to a server that knows none of them."""
-    kept = [item for item in items if item_type(item) != "reasoning" or _holds_thought(item)]
+    kept = [
+        item
+        for item in items
+        if item_type(item) != "reasoning" or item.get("encrypted_content") or item.get("content")
+    ]
     if len(kept) == len(items):
         return kept
     return [
@@ -194,7 +200,7 @@ def _continue_named(request: Request, thread: Thread | None, is_kept: bool) -> C
 
 def _is_at(thread: Thread, body: Mapping[str, Any]) -> bool:
     """Return whether a request names the place where a session stands."""
-    parent, conversation = body.get("previous_response_id"), _conversation_id(body)
+    parent, conversation = body.get("previous_response_id"), conversation_id(body)
     return thread.response_id == parent if parent else thread.conversation == conversation
 
 
@@ -247,11 +253,8 @@ def _trimmed(new: Sequence[Item], items: Sequence[Item]) -> str:
     return f"trimmed {count} of {len(items)} items that the server has" if count > 0 else ""
 
 
-def _holds_thought(item: Item) -> bool:
-    return bool(item.get("encrypted_content") or item.get("content"))
-
-
-def _conversation_id(body: Mapping[str, Any]) -> str | None:
+def conversation_id(body: Mapping[str, Any]) -> str | None:
+    """Return the id of the conversation that a request names, if it names one."""
     given = body.get("conversation")
     found = given.get("id") if isinstance(given, Mapping) else given
     return found if isinstance(found, str) else None

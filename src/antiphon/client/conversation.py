@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from antiphon.client.errors import BadCall
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Response, with_total
 
 __all__ = ["ConversationCache", "Thread"]
 
@@ -164,4 +164,4 @@ def _turn_tokens(response: Response, estimate: int) -> tuple[int, bool]:
         return estimate, True
     notes = response.antiphon
     is_estimate = notes is not UNSET and notes.usage == "estimated"
-    return usage.total_tokens or usage.input_tokens + usage.output_tokens, is_estimate
+    return with_total(usage).total_tokens, is_estimate

@@ -23,7 +23,7 @@ from antiphon.client.resources import (
     iterate_pages,
     read_conversation,
     read_deleted,
-    read_item,
+    read_object,
     read_page,
 )
 from antiphon.client.sender import Sender, path_to, with_query
@@ -78,14 +78,13 @@ class AsyncConversations:
         path = with_query(_items_path(conversation_id), after=after, limit=limit, order=order)
         return read_page(await self._fetch("GET", path))
 
-    async def iterate_items(
+    def iterate_items(
         self, conversation_id: str, *, order: str = "asc"
     ) -> AsyncGenerator[Item, None]:
         """Yield all items, page after page."""
-        async for item in iterate_pages(
+        return iterate_pages(
             lambda after: self.items(conversation_id, after=after, limit=100, order=order)
-        ):
-            yield item
+        )
 
     async def add_items(self, conversation_id: str, items: Sequence[Mapping[str, Any]]) -> ItemPage:
         """Add items at the end; return them as they are kept. Servers take up to 20 at a time."""
@@ -94,7 +93,7 @@ class AsyncConversations:
 
     async def retrieve_item(self, conversation_id: str, item_id: str) -> Item:
         """Return one item."""
-        return read_item(await self._fetch("GET", _item_path(conversation_id, item_id)))
+        return read_object(await self._fetch("GET", _item_path(conversation_id, item_id)))
 
     async def delete_item(self, conversation_id: str, item_id: str) -> Conversation:
         """Delete one item; return the conversation it was in."""

@@ -9,38 +9,35 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Callable, Iterator
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 __all__ = ["Description", "read_docstring"]
 
+_PARAMETERS: Final = (
+    "Args|Arguments|Parameters|Params|Other Parameters|Keyword Args|Keyword Arguments"
+)
 _SECTIONS: Final = (
-    "Args|Arguments|Parameters|Params|Other Parameters|Keyword Args|Keyword Arguments|Attributes"
-    "|Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Warns|References|Todo"
+    rf"{_PARAMETERS}|Attributes|Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Warns"
+    "|References|Todo"
 )
 _GOOGLE: Final = re.compile(rf"({_SECTIONS}):\s*")
 _NUMPY: Final = re.compile(_SECTIONS)
 _RULE: Final = re.compile(r"-{3,}")
-_ABOUT_PARAMETERS: Final = frozenset(
-    {
-        "Args",
-        "Arguments",
-        "Parameters",
-        "Params",
-        "Other Parameters",
-        "Keyword Args",
-        "Keyword Arguments",
-    }
-)
+_ABOUT_PARAMETERS: Final = frozenset(_PARAMETERS.split("|"))
 # `name (int, optional): what it is`, and `*names: what they are`.
 _ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
 _NUMPY_ENTRY: Final = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?")
 # `:param name: what it is`, `:param int name: what it is`, and the other fields.
 _FIELD: Final = re.compile(r":(\w+)(?:\s+([^:]+))?:\s*(.*)")
 _PARAMETER_FIELDS: Final = frozenset({"param", "parameter", "arg", "argument", "key", "keyword"})
+
+_Entry = tuple[list[str], str]
+"""The parameters that are described, and the first line of the text."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -52,17 +49,14 @@ class Description(msgspec.Struct, frozen=True):
 
 def read_docstring(docstring: str | None) -> Description:
     """Return what a docstring describes. None, or a form we do not know, describes little."""
-    lines = _lines(docstring or "")
     text: list[str] = []
     parameters: dict[str, str] = {}
-    section = ""
-    body: list[str] = []
-    for title, line in _titled(lines):
-        if title != section:
+    for section, titled in groupby(_titled(_lines(docstring or "")), itemgetter(0)):
+        body = [line for _, line in titled]
+        if section:
             _read_section(section, body, parameters)
-            section, body = title, []
-        (body if section else text).append(line)
-    _read_section(section, body, parameters)
+        else:
+            text += body
     return Description(_paragraphs(text), parameters)
 
 
@@ -105,54 +99,46 @@ def _titled(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 def _read_section(section: str, body: list[str], parameters: dict[str, str]) -> None:
     if section == ":":
-        _read_fields(body, parameters)
+        _read_entries(body, _field, parameters)
     elif section.endswith("\n") and section.strip() in _ABOUT_PARAMETERS:
-        _read_numpy(body, parameters)
+        _read_entries(body, _numpy_entry, parameters)
     elif section in _ABOUT_PARAMETERS:
-        _read_google(body, parameters)
+        block = inspect.cleandoc("\n" + "\n".join(body)).splitlines()
+        _read_entries(block, _google_entry, parameters)
 
 
-def _read_google(body: list[str], parameters: dict[str, str]) -> None:
-    block = inspect.cleandoc("\n" + "\n".join(body)).splitlines()
+def _read_entries(
+    lines: list[str], read: Callable[[str], _Entry | None], parameters: dict[str, str]
+) -> None:
+    """Add what the entries describe; a line that begins none belongs to the one before it."""
     names: list[str] = []
-    for line in block:
-        entry = None if line[:1].isspace() else _ENTRY.fullmatch(line)
+    for line in lines:
+        entry = read(line)
         if entry is not None:
-            names = [entry[1]]
-            parameters[entry[1]] = entry[2].strip()
-        else:
-            _continue(parameters, names, line)
+            names, text = entry
+            parameters.update(dict.fromkeys(names, text.strip()))
+            continue
+        for name in names:
+            parameters[name] = f"{parameters[name]} {line.strip()}".strip()
 
 
-def _read_numpy(body: list[str], parameters: dict[str, str]) -> None:
-    names: list[str] = []
-    for line in body:
-        entry = None if line[:1].isspace() else _NUMPY_ENTRY.fullmatch(line)
-        if entry is not None:
-            names = [name.strip() for name in entry[1].split(",")]
-            parameters.update(dict.fromkeys(names, ""))
-        else:
-            _continue(parameters, names, line)
+def _google_entry(line: str) -> _Entry | None:
+    entry = None if line[:1].isspace() else _ENTRY.fullmatch(line)
+    return ([entry[1]], entry[2]) if entry else None
 
 
-def _read_fields(body: list[str], parameters: dict[str, str]) -> None:
-    names: list[str] = []
-    for line in body:
-        field = _FIELD.match(line)
-        if field is None:
-            _continue(parameters, names, line)
-        elif field[1] in _PARAMETER_FIELDS and field[2]:
-            name = field[2].split()[-1].lstrip("*")
-            names = [name]
-            parameters[name] = field[3].strip()
-        else:
-            names = []
+def _numpy_entry(line: str) -> _Entry | None:
+    entry = None if line[:1].isspace() else _NUMPY_ENTRY.fullmatch(line)
+    return ([name.strip() for name in entry[1].split(",")], "") if entry else None
 
 
-def _continue(parameters: dict[str, str], names: list[str], line: str) -> None:
-    """Add a further line to what is described."""
-    for name in names:
-        parameters[name] = f"{parameters[name]} {line.strip()}".strip()
+def _field(line: str) -> _Entry | None:
+    """Return what a field describes: no parameter, if it is about something else."""
+    field = _FIELD.match(line)
+    if field is None:
+        return None
+    is_parameter = field[1] in _PARAMETER_FIELDS and field[2]
+    return ([field[2].split()[-1].lstrip("*")], field[3]) if is_parameter else ([], "")
 
 
 def _paragraphs(lines: list[str]) -> str:

@@ -35,18 +35,20 @@ The third branch, OurFault, is not the client's own: OutOfFiles, when no file de
 What the model produced before a fault is in `partial`. A response that the server ends as failed
 or incomplete is no error: it is returned, and its `status` says so.
 
-`client.attempts` decides what is retried. Messages never hold keys. Of a list of problems they
+`client.sender` decides what is retried. Messages never hold keys. Of a list of problems they
 show the place and the reason of each, without the input that the server repeats.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.codec import decode_json
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
@@ -55,7 +57,9 @@ from antiphon.protocol.errors import (
     PeerFault,
 )
 from antiphon.protocol.events import ErrorEvent
+from antiphon.protocol.machines.partial_items import string_of
 from antiphon.protocol.response import Response
+from antiphon.transport.retry import read_retry_after
 from antiphon.wires.chat.faults import fault_from_body, fault_from_json, has_error
 
 __all__ = [
@@ -295,7 +299,9 @@ _SPECIAL: Final[dict[str, type[ServerRefused]]] = {
     "insufficient_quota": QuotaExceeded,
 }
 # For these `wires.chat.faults` has the status of the gateway; the server's is in the message.
-_RESTATED: Final = frozenset({"upstream_auth", "upstream_refused", "upstream_error"})
+_RESTATED: Final = frozenset(
+    {"upstream_auth", "upstream_refused", "upstream_error", "upstream_overloaded"}
+)
 _STATUS_IN_MESSAGE: Final = re.compile(r"the upstream [a-z ]{1,40}\(HTTP (\d{3})\)")
 _IS_STATUS: Final = re.compile(r"[45][0-9][0-9]")
 # Codes and types of errors under a 200, beyond those that `wires.chat.faults` knows.
@@ -320,7 +326,6 @@ def error_from_answer(
     body: bytes,
     headers: Mapping[str, str],
     *,
-    retry_after: float | None = None,
     thread: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> ClientError:
@@ -331,32 +336,23 @@ def error_from_answer(
     before it is shortened, so that no part of a key stays.
     """
     verb = "refused" if status < 500 else "failed"
-    return _error(
-        _ErrorAnswer(status, body, thread, redact),
-        f"the server {verb} (HTTP {status})",
-        headers,
-        retry_after,
-    )
+    answer = _ErrorAnswer(status, body, headers, thread, redact)
+    return _error(answer, f"the server {verb} (HTTP {status})")
 
 
 def error_from_body(
-    body: bytes,
-    headers: Mapping[str, str],
-    *,
-    retry_after: float | None = None,
-    thread: str | None = None,
-    redact: Callable[[str], str] = str,
+    body: bytes, headers: Mapping[str, str], *, redact: Callable[[str], str] = str
 ) -> ClientError | None:
     """Return the error in the body of a 2xx, or None if there is no error in it.
 
     Its status is the one it names, by number or by type; without one the server has failed. A
     response that failed is an answer, not an error.
     """
-    fields = _json(body)
+    fields = decode_json(body)
     if not has_error(fields) or "output" in fields or fields.get("object") == "response":
         return None
-    answer = _ErrorAnswer(_named_status(fields), body, thread, redact)
-    return _error(answer, "the server answered with an error", headers, retry_after)
+    answer = _ErrorAnswer(_named_status(fields), body, headers, None, redact)
+    return _error(answer, "the server answered with an error")
 
 
 def error_from_event(
@@ -422,16 +418,15 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 
     status: int
     body: bytes
+    headers: Mapping[str, str]
     thread: str | None
     redact: Callable[[str], str]
 
 
-def _error(
-    answer: _ErrorAnswer, lead: str, headers: Mapping[str, str], retry_after: float | None
-) -> ClientError:
-    fields = _error_fields(_json(answer.body))
-    code = _string(fields, "code") or _string(fields, "type")
-    message, param = _string(fields, "message"), _string(fields, "param")
+def _error(answer: _ErrorAnswer, lead: str) -> ClientError:
+    headers, fields = answer.headers, _error_fields(decode_json(answer.body))
+    code = string_of(fields, "code") or string_of(fields, "type")
+    message, param = string_of(fields, "message"), string_of(fields, "param")
     kind = _SPECIAL.get(fault_from_body(answer.status, answer.body).code or "")
     if kind is None and _is_thread_gone(answer, code, f"{message} '{param}'"):
         kind = ThreadGone
@@ -443,7 +438,7 @@ def _error(
         status=answer.status,
         code=answer.redact(code)[:_MAX_CODE] or None,
         param=answer.redact(param)[:_MAX_CODE] or None,
-        retry_after=retry_after,
+        retry_after=read_retry_after(headers, time.time()),
         request_id=headers.get("x-request-id"),
     )
     error.should_retry = _SHOULD_RETRY.get(headers.get("x-should-retry", ""))
@@ -469,15 +464,8 @@ def _named_status(fields: dict[str, Any]) -> int:
     code = str(error.get("code"))
     if _IS_STATUS.fullmatch(code):
         return int(code)
-    named = _STATUS_OF.get(code) or _STATUS_OF.get(_string(error, "type"))
+    named = _STATUS_OF.get(code) or _STATUS_OF.get(string_of(error, "type"))
     return named or _server_status(fault_from_json(fields))
-
-
-def _json(body: bytes) -> Any:  # Any: any JSON value, None if it is not JSON
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _error_fields(fields: object) -> dict[str, Any]:
@@ -515,13 +503,8 @@ def _problem(entry: dict[str, Any]) -> str:
     """Return a problem in FastAPI's form, without the input that it repeats."""
     place = entry.get("loc")
     where = ".".join(str(step) for step in place) if isinstance(place, list) else ""
-    why = _string(entry, "msg") or _string(entry, "message")
+    why = string_of(entry, "msg") or string_of(entry, "message")
     return f"{where}: {why}" if where and why else where or why
-
-
-def _string(fields: dict[str, Any], name: str) -> str:
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""
 
 
 def _shown(answer: _ErrorAnswer) -> str:

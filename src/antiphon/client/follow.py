@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from antiphon.client.attempts import Attempts
-from antiphon.client.errors import ClientError, InvalidAnswer, error_from_event
-from antiphon.client.sender import Sender, with_query
-from antiphon.client.stream import OpenAnswer, broken
+from antiphon.client.answer import OpenAnswer, broken
+from antiphon.client.errors import ClientError, error_from_event
+from antiphon.client.resources import read_response
+from antiphon.client.sender import Attempts, Sender, with_query
 from antiphon.client.wires import ResponsesWire
-from antiphon.protocol.codec import decode_response
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import ErrorEvent, Event, is_terminal
 from antiphon.protocol.response import DONE_STATUSES, Response
@@ -34,7 +33,7 @@ _LONGEST_WAIT: Final = 8.0
 
 
 class Following:
-    """An `EventSource` of a stream that outlives its connections."""
+    """The events of a stream that outlives its connections, read as those of an `OpenAnswer`."""
 
     skipped_choices = 0
 
@@ -151,10 +150,7 @@ class Following:
         )
         if not self._is_empty or not is_proper:
             return False
-        try:
-            response = decode_response(await self._sender.fetch("GET", self._path))
-        except BrokenStream as error:
-            raise InvalidAnswer(f"the server's answer is no response: {error.message}") from None
+        response = read_response(await self._sender.fetch("GET", self._path))
         if response.status not in DONE_STATUSES:
             return False
         self.ending = response

@@ -27,7 +27,6 @@ import msgspec
 from antiphon.client.docstrings import read_docstring
 from antiphon.client.errors import BadTool
 from antiphon.client.items import fit_arguments
-from antiphon.client.schemas import make_strict
 from antiphon.protocol.tools import Tool
 
 __all__ = ["FunctionTool", "function_tool"]
@@ -125,7 +124,7 @@ def _make(
     definition: Tool = {"type": "function", "name": called}
     if text := description or described.text:
         definition["description"] = text
-    definition["parameters"] = make_strict(called, schema) if strict else schema
+    definition["parameters"] = _make_strict(called, schema) if strict else schema
     definition["strict"] = strict
     return FunctionTool(function, definition, arguments)
 
@@ -146,9 +145,14 @@ class _Parameter(msgspec.Struct, frozen=True):
         return Union[self.hint, None] if self.default is None else self.hint  # noqa: UP007
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _without_partial(function: Callable[..., Any]) -> Any:  # Any: a routine, a class, an object
     while isinstance(function, functools.partial):
         function = function.func
+    return function
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    function = _without_partial(function)
     called = getattr(function, "__name__", None) or type(function).__name__
     if not called.isidentifier():
         raise BadTool(called, "it has no name that a model could call it by; give name=")
@@ -173,9 +177,7 @@ def _parameters(function: Callable[..., Any], called: str) -> list[_Parameter]:
 
 
 def _hints(function: Callable[..., Any], called: str) -> dict[str, Any]:
-    plain = inspect.unwrap(function)
-    while isinstance(plain, functools.partial):
-        plain = plain.func
+    plain = _without_partial(inspect.unwrap(function))
     if not inspect.isroutine(plain) and not inspect.isclass(plain):
         plain = type(plain).__call__
     try:
@@ -247,9 +249,37 @@ def _put_default(field: dict[str, Any], default: Any) -> None:
 
 
 def _docstring(function: Callable[..., Any]) -> str | None:
-    plain: Any = function
-    while isinstance(plain, functools.partial):
-        plain = plain.func
+    plain = _without_partial(function)
     if not inspect.isroutine(plain) and not inspect.isclass(plain):
         return inspect.getdoc(type(plain).__call__) or inspect.getdoc(type(plain))
     return inspect.getdoc(plain)
+
+
+def _make_strict(tool: str, node: Any) -> Any:  # Any: a schema, or a part of one
+    """Return the schema for a strict function. Raise BadTool for what cannot be strict.
+
+    There an object lists all its properties as required and allows no others, without defaults.
+    A value that may be missing is one that may be null, as in the type `int | None`.
+    """
+    if isinstance(node, list):
+        return [_make_strict(tool, one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: value for key, value in node.items() if key != "default"}
+    for key in ("items", "anyOf", "allOf", "oneOf", "prefixItems"):
+        if key in made:
+            made[key] = _make_strict(tool, made[key])
+    for key in ("properties", "$defs"):
+        if key in made:
+            made[key] = {name: _make_strict(tool, inner) for name, inner in made[key].items()}
+    if made.get("type") == "object":
+        _close(tool, made)
+    return made
+
+
+def _close(tool: str, schema: dict[str, Any]) -> None:
+    """Require all properties of an object and forbid others."""
+    if "properties" not in schema and schema.get("additionalProperties") is not False:
+        raise BadTool(tool, "a dict with any keys cannot be strict; name its keys in a type")
+    schema["required"] = list(schema.get("properties", {}))
+    schema["additionalProperties"] = False

@@ -24,15 +24,17 @@ Half a surrogate pair, which a model may leave where its output was cut, cannot 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.client.errors import BadCall, MissingInput
+from antiphon.protocol.families import FAMILIES
 from antiphon.protocol.items import Item, item_type, text_of
 
 __all__ = [
+    "HOSTED",
     "NO_OUTPUT",
     "answer_calls",
     "complete_history",
@@ -45,14 +47,8 @@ __all__ = [
 
 NO_OUTPUT: Final = "(no output was provided for this call)"
 # The outputs that are a text. What answers another call cannot be written for the caller.
-_OUTPUTS: Final = {
-    "function_call": "function_call_output",
-    "custom_tool_call": "custom_tool_call_output",
-}
-
-
-# Calls that the server runs itself: a chat-shaped history cannot hold them.
-_HOSTED: Final = frozenset(
+_OUTPUTS: Final = {FAMILIES[kind].call: FAMILIES[kind].output for kind in ("function", "custom")}
+HOSTED: Final = frozenset(
     {
         "code_interpreter_call",
         "file_search_call",
@@ -62,6 +58,8 @@ _HOSTED: Final = frozenset(
         "web_search_call",
     }
 )
+"""Calls that the server runs itself: a chat-shaped history cannot hold them."""
+
 _MODEL_MADE: Final = frozenset(
     {
         "compaction",
@@ -88,7 +86,7 @@ def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None
     if not all(reader.take(key) for key in _keys(known)):
         return None
     # What does not count may stand on either side of the cut; what is known stays behind it.
-    ending = _uncounted_ending(known)
+    ending = list(takewhile(lambda item: not _counts(item), reversed(known)))
     rest = list(items[reader.place :])
     while rest and not _counts(rest[0]) and any(_is_same(rest[0], item) for item in ending):
         del rest[0]
@@ -231,34 +229,17 @@ class _HistoryReader:
 
 def _keys(items: Sequence[Item]) -> Iterator[_Key]:
     """Yield what the items mean, assistant texts in a row as one."""
-    said = ""
-    for item in items:
-        if not _counts(item):
-            continue
-        text = _text(item)
-        if text is not None:
-            said += text
-            continue
-        if said:
-            yield "said", said
-            said = ""
-        yield _key(item)
-    if said:
-        yield "said", said
+    counted = filter(_counts, items)
+    for is_said, run in groupby(counted, lambda item: _text(item) is not None):
+        if is_said:
+            yield "said", "".join(_text(item) or "" for item in run)
+        else:
+            yield from map(_key, run)
 
 
 def _counts(item: Item) -> bool:
     kind = item_type(item)
-    return kind != "reasoning" and kind not in _HOSTED and _text(item) != ""
-
-
-def _uncounted_ending(items: Sequence[Item]) -> list[Item]:
-    ending: list[Item] = []
-    for item in reversed(items):
-        if _counts(item):
-            break
-        ending.append(item)
-    return ending
+    return kind != "reasoning" and kind not in HOSTED and _text(item) != ""
 
 
 def _is_same(item: Item, known: Item) -> bool:
@@ -271,13 +252,10 @@ def _text(item: Item) -> str | None:
     if item_type(item) != "message" or item.get("role") != "assistant":
         return None
     content = item.get("content")
-    if isinstance(content, list) and not all(_is_text(part) for part in content):
-        return None
+    for part in content if isinstance(content, list) else ():
+        if not isinstance(part, dict) or part.get("type") not in _TEXTS:
+            return None
     return text_of(content)
-
-
-def _is_text(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") in _TEXTS
 
 
 def _key(item: Item) -> _Key:

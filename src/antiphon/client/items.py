@@ -17,6 +17,7 @@ from antiphon.client.errors import InvalidArguments
 from antiphon.client.history import repair_text
 from antiphon.client.request import plain_json
 from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.machines.partial_items import string_of
 from antiphon.protocol.response import Response
 
 __all__ = [
@@ -41,7 +42,7 @@ class _ItemView(msgspec.Struct, frozen=True):
     @property
     def id(self) -> str:
         """The id of the item, empty if it has none."""
-        return _text(self.fields, "id")
+        return string_of(self.fields, "id")
 
     @property
     def type(self) -> str:
@@ -51,7 +52,7 @@ class _ItemView(msgspec.Struct, frozen=True):
     @property
     def status(self) -> str:
         """How far the item came: completed, incomplete or in_progress; empty if it has none."""
-        return _text(self.fields, "status")
+        return string_of(self.fields, "status")
 
 
 class MessageItem(_ItemView, frozen=True):
@@ -60,7 +61,7 @@ class MessageItem(_ItemView, frozen=True):
     @property
     def role(self) -> str:
         """Whose message it is."""
-        return _text(self.fields, "role")
+        return string_of(self.fields, "role")
 
     @property
     def text(self) -> str:
@@ -86,12 +87,12 @@ class _CallView(_ItemView, frozen=True):
     @property
     def call_id(self) -> str:
         """What the output of the call has to name."""
-        return _text(self.fields, "call_id")
+        return string_of(self.fields, "call_id")
 
     @property
     def name(self) -> str:
         """The tool that is called."""
-        return _text(self.fields, "name")
+        return string_of(self.fields, "name")
 
 
 class FunctionCallItem(_CallView, frozen=True):
@@ -100,7 +101,7 @@ class FunctionCallItem(_CallView, frozen=True):
     @property
     def arguments_json(self) -> str:
         """The arguments as the model wrote them."""
-        return _text(self.fields, "arguments")
+        return string_of(self.fields, "arguments")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class CustomCallItem(_CallView, frozen=True):
     @property
     def input(self) -> str:
         """What the model gives to the tool."""
-        return _text(self.fields, "input")
+        return string_of(self.fields, "input")
 
     def output(self, value: object) -> Item:
         """Return the item that answers the call: text as it is, anything else as JSON."""
@@ -141,7 +142,7 @@ class CallOutputItem(_ItemView, frozen=True):
     @property
     def call_id(self) -> str:
         """The call that it answers."""
-        return _text(self.fields, "call_id")
+        return string_of(self.fields, "call_id")
 
     @property
     def text(self) -> str:
@@ -200,11 +201,6 @@ def _whole_numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole_numbers(inner) for inner in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _text(fields: Item, name: str) -> str:
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""
 
 
 def _output(call: _CallView, kind: str, value: object) -> Item:

@@ -18,6 +18,7 @@ import msgspec
 
 from antiphon.client.errors import BadCall, UnsupportedParameter
 from antiphon.client.settings import WireApi
+from antiphon.wires.chat.flat import flat_choice
 
 __all__ = [
     "PARAMETERS",
@@ -45,76 +46,6 @@ class Parameter(msgspec.Struct, frozen=True):
     group: Group
     field: str
     note: str = ""
-
-
-def _same(*names: str) -> tuple[Parameter, ...]:
-    return tuple(Parameter(name, "same", name) for name in names)
-
-
-PARAMETERS: Final[tuple[Parameter, ...]] = (
-    Parameter("input", "input", "input", "a string, or Responses items"),
-    Parameter("messages", "input", "input", "the whole conversation, as chat messages or items"),
-    Parameter(
-        "prompt", "input", "input", "a string: one user message; a stored template goes to `prompt`"
-    ),
-    *_same("model", "instructions", "previous_response_id", "conversation", "include"),
-    Parameter("tools", "same", "tools", "the nested shape of chat completions is made flat"),
-    Parameter(
-        "tool_choice", "same", "tool_choice", "the nested shape of chat completions is made flat"
-    ),
-    *_same("parallel_tool_calls", "max_tool_calls", "metadata", "text", "reasoning"),
-    *_same("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs"),
-    *_same("max_output_tokens", "truncation", "service_tier", "store", "background"),
-    *_same("safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *_same("prompt_cache_options", "context_management", "moderation", "image"),
-    *_same("access_programs", "stream_options", "user"),
-    Parameter("max_tokens", "mapped", "max_output_tokens"),
-    Parameter("max_completion_tokens", "mapped", "max_output_tokens"),
-    Parameter("response_format", "mapped", "text.format", "the nested json_schema is made flat"),
-    Parameter("reasoning_effort", "mapped", "reasoning.effort"),
-    Parameter("verbosity", "mapped", "text.verbosity"),
-    Parameter("logprobs", "mapped", "include", f"true adds `{_LOGPROBS}`"),
-    Parameter("conversation_id", "mapped", "conversation"),
-    Parameter("parent_id", "mapped", "previous_response_id"),
-    Parameter("stop", "chat", "stop", "up to four texts that end the answer"),
-    Parameter("seed", "chat", "seed", "the server tries to sample the same way again"),
-    Parameter("logit_bias", "chat", "logit_bias", "weights of tokens, by token id"),
-    Parameter("n", "ours", "", "only 1: one request gives one response"),
-    Parameter("session", "ours", "", "the conversation that the client keeps under this name"),
-    Parameter("stateful", "ours", "", "false: neither look the session up nor remember it"),
-    Parameter("extra_body", "ours", "", "fields that this version does not know, merged last"),
-)
-
-REFUSED: Final[dict[str, str]] = {
-    "functions": "give tools instead",
-    "function_call": "give tool_choice instead",
-    "best_of": "one request gives one response; send it as often as you want answers",
-    "suffix": "not supported; describe in instructions what follows",
-    "echo": "the input is not repeated; input_items() lists it",
-    "modalities": "images come from the image_generation tool, or by extra_body from a chat server",
-    "audio": "there is no audio output",
-    "prediction": "there are no predicted outputs; leave it out",
-    "web_search_options": 'give tools=[{"type": "web_search"}] instead',
-    "system": "give instructions instead",
-    "top_k": "a server that has it takes it in extra_body",
-    "min_p": "a server that has it takes it in extra_body",
-    "repetition_penalty": "a server that has it takes it in extra_body",
-    "stream": "stream() streams and create() does not; leave it out",
-}
-
-# What to do instead where the server is not a chat server.
-_WITHOUT_CHAT: Final = {
-    "stop": "there are no stop sequences; bound the answer with max_output_tokens, or cut it",
-    "seed": "sampling cannot be seeded; temperature=0 comes closest",
-    "logit_bias": "tokens cannot be weighted; give instructions instead",
-}
-_ONE_RESPONSE: Final = "one request gives one response; send it as often as you want answers"
-
-_BY_NAME: Final = {parameter.name: parameter for parameter in PARAMETERS}
-# What the body has a parameter for: extra_body is no way around its checks.
-_FIELDS: Final = frozenset(
-    parameter.name for parameter in PARAMETERS if parameter.group in ("same", "input")
-) | {"stream"}
 
 
 class Params(TypedDict, total=False):
@@ -172,6 +103,69 @@ class Params(TypedDict, total=False):
     extra_body: Mapping[str, Any] | None
 
 
+# The parameters that are not placed under their own name, or need a note: group, field and note.
+_SPECIAL: Final[Mapping[str, tuple[Group, str, str]]] = {
+    "input": ("input", "input", "a string, or Responses items"),
+    "messages": ("input", "input", "the whole conversation, as chat messages or items"),
+    "prompt": (
+        "input",
+        "input",
+        "a string: one user message; a stored template goes to `prompt`",
+    ),
+    "tools": ("same", "tools", "the nested shape of chat completions is made flat"),
+    "tool_choice": ("same", "tool_choice", "the nested shape of chat completions is made flat"),
+    "max_tokens": ("mapped", "max_output_tokens", ""),
+    "max_completion_tokens": ("mapped", "max_output_tokens", ""),
+    "response_format": ("mapped", "text.format", "the nested json_schema is made flat"),
+    "reasoning_effort": ("mapped", "reasoning.effort", ""),
+    "verbosity": ("mapped", "text.verbosity", ""),
+    "logprobs": ("mapped", "include", f"true adds `{_LOGPROBS}`"),
+    "conversation_id": ("mapped", "conversation", ""),
+    "parent_id": ("mapped", "previous_response_id", ""),
+    "stop": ("chat", "stop", "up to four texts that end the answer"),
+    "seed": ("chat", "seed", "the server tries to sample the same way again"),
+    "logit_bias": ("chat", "logit_bias", "weights of tokens, by token id"),
+    "n": ("ours", "", "only 1: one request gives one response"),
+    "session": ("ours", "", "the conversation that the client keeps under this name"),
+    "stateful": ("ours", "", "false: neither look the session up nor remember it"),
+    "extra_body": ("ours", "", "fields that this version does not know, merged last"),
+}
+PARAMETERS: Final[tuple[Parameter, ...]] = tuple(
+    Parameter(name, *_SPECIAL.get(name, ("same", name, ""))) for name in Params.__annotations__
+)
+
+REFUSED: Final[dict[str, str]] = {
+    "functions": "give tools instead",
+    "function_call": "give tool_choice instead",
+    "best_of": "one request gives one response; send it as often as you want answers",
+    "suffix": "not supported; describe in instructions what follows",
+    "echo": "the input is not repeated; input_items() lists it",
+    "modalities": "images come from the image_generation tool, or by extra_body from a chat server",
+    "audio": "there is no audio output",
+    "prediction": "there are no predicted outputs; leave it out",
+    "web_search_options": 'give tools=[{"type": "web_search"}] instead',
+    "system": "give instructions instead",
+    "top_k": "a server that has it takes it in extra_body",
+    "min_p": "a server that has it takes it in extra_body",
+    "repetition_penalty": "a server that has it takes it in extra_body",
+    "stream": "stream() streams and create() does not; leave it out",
+}
+
+# What to do instead where the server is not a chat server.
+_WITHOUT_CHAT: Final = {
+    "stop": "there are no stop sequences; bound the answer with max_output_tokens, or cut it",
+    "seed": "sampling cannot be seeded; temperature=0 comes closest",
+    "logit_bias": "tokens cannot be weighted; give instructions instead",
+}
+_ONE_RESPONSE: Final = "one request gives one response; send it as often as you want answers"
+
+_BY_NAME: Final = {parameter.name: parameter for parameter in PARAMETERS}
+# What the body has a parameter for: extra_body is no way around its checks.
+_FIELDS: Final = frozenset(
+    parameter.name for parameter in PARAMETERS if parameter.group in ("same", "input")
+) | {"stream"}
+
+
 def refuse_unknown(params: Mapping[str, Any]) -> None:
     """Raise for the first keyword that no call takes, and say what to do instead."""
     for name, value in params.items():
@@ -213,11 +207,14 @@ def place_parameters(params: Mapping[str, Any], wire: WireApi = "responses") -> 
     writers = dict.fromkeys(body)
     for row in PARAMETERS:
         if row.group == "mapped" and row.name in given:
-            _place(body, row, _rewrite(row.name, given[row.name]), writers)
+            _place(body, row, given[row.name], writers)
     if "tool_choice" in body:
-        body["tool_choice"] = _flat_choice(body["tool_choice"])
+        body["tool_choice"] = flat_choice(body["tool_choice"])
     _refuse_chat_options(body)
-    body |= _chat_only(given, wire)
+    if wire == "chat":
+        body |= {name: given[name] for name in _WITHOUT_CHAT if name in given}
+    else:
+        refuse_chat_only(given, 'wire_api="chat"')
     _add_extra(body, given.get("extra_body", {}))
     return body
 
@@ -236,12 +233,12 @@ def _place(
     if row.name == "logprobs":
         _ask_for_logprobs(body, value)
         return
+    if row.name == "response_format":
+        value = _flat_format(value)
     outer, _, inner = row.field.partition(".")
-    if not inner:
-        fields = body
-    else:
+    fields, key = body, inner or outer
+    if inner:
         fields = body[outer] = _object(outer, body.get(outer, {}))
-    key = inner or outer
     if fields.get(key) is not None and fields[key] != value:
         raise BadCall(
             f"{writers.get(row.field) or outer} and {row.name} both set {row.field}, to different "
@@ -252,15 +249,9 @@ def _place(
     writers.setdefault(row.field, row.name)
 
 
-def _rewrite(name: str, value: Any) -> Any:
-    if name == "response_format":
-        return _flat_format(value)
-    if name == "logprobs" and not isinstance(value, bool):
+def _ask_for_logprobs(body: dict[str, Any], is_wanted: object) -> None:
+    if not isinstance(is_wanted, bool):
         raise BadCall("logprobs is true or false; how many is top_logprobs", param="logprobs")
-    return value
-
-
-def _ask_for_logprobs(body: dict[str, Any], is_wanted: bool) -> None:
     include = body.get("include", ())
     if isinstance(include, str):
         raise BadCall("include must be a list", param="include")
@@ -277,38 +268,12 @@ def _flat_format(given: Any) -> dict[str, Any]:
     return form if nested is None else {**form, **_object("response_format.json_schema", nested)}
 
 
-def _flat_choice(choice: Any) -> Any:
-    """Return a tool_choice in the shape of the Responses API; the flat one passes as it is."""
-    if not isinstance(choice, Mapping):
-        return choice
-    kind = choice.get("type")
-    nested = choice.get(kind) if isinstance(kind, str) else None
-    if not isinstance(nested, Mapping):
-        return dict(choice)
-    flat = {name: value for name, value in choice.items() if name != kind} | dict(nested)
-    if kind == "allowed_tools" and isinstance(flat.get("tools"), list):
-        flat["tools"] = [_flat_choice(tool) for tool in flat["tools"]]
-    return flat
-
-
 def _refuse_chat_options(body: dict[str, Any]) -> None:
     options = body.get("stream_options")
     if isinstance(options, Mapping) and "include_usage" in options:
         raise UnsupportedParameter(
             "stream_options.include_usage", "usage always comes; leave it out"
         )
-
-
-def _chat_only(given: Mapping[str, Any], wire: WireApi) -> dict[str, Any]:
-    """Return what only chat servers take. Refuse it for a Responses server."""
-    fields = {
-        row.field: given[row.name]
-        for row in PARAMETERS
-        if row.group == "chat" and row.name in given
-    }
-    if wire != "chat":
-        refuse_chat_only(given, 'wire_api="chat"')
-    return fields
 
 
 def _add_extra(body: dict[str, Any], given: Any) -> None:

@@ -1,4 +1,4 @@
-"""The answers of a server other than responses.
+"""The answers of a server other than turns.
 
 Fields we do not know are kept in `fields`: a list of models differs between servers.
 """
@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from antiphon.client.errors import InvalidAnswer
+from antiphon.protocol.codec import decode_json, decode_response
+from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Usage
+from antiphon.protocol.response import Response, Usage
 
 __all__ = [
     "Compaction",
@@ -26,9 +28,10 @@ __all__ = [
     "read_conversation",
     "read_deleted",
     "read_input_tokens",
-    "read_item",
     "read_models",
+    "read_object",
     "read_page",
+    "read_response",
 ]
 
 
@@ -85,13 +88,13 @@ class Compaction(msgspec.Struct, frozen=True):
 
 def read_deleted(body: bytes, name: str) -> Deleted:
     """Return the server's answer to a deletion; an empty answer means that it is done."""
-    fields = _object(body) if body.strip() else {}
+    fields = read_object(body) if body.strip() else {}
     return Deleted(str(fields.get("id") or name), fields.get("deleted") is not False)
 
 
 def read_conversation(body: bytes) -> Conversation:
     """Return a conversation. Raise InvalidAnswer for anything else."""
-    fields = _object(body)
+    fields = read_object(body)
     name, created, metadata = (fields.get(key) for key in ("id", "created_at", "metadata"))
     if not isinstance(name, str):
         raise InvalidAnswer("the server's answer is no conversation: it has no id")
@@ -103,14 +106,9 @@ def read_conversation(body: bytes) -> Conversation:
     )
 
 
-def read_item(body: bytes) -> Item:
-    """Return one item. Raise InvalidAnswer for anything else."""
-    return _object(body)
-
-
 def read_input_tokens(body: bytes) -> InputTokens:
     """Return a count of tokens. Raise InvalidAnswer for anything else."""
-    fields = _object(body)
+    fields = read_object(body)
     count = fields.get("input_tokens")
     if not isinstance(count, int):
         raise InvalidAnswer("the server's answer has no number of input_tokens")
@@ -119,7 +117,7 @@ def read_input_tokens(body: bytes) -> InputTokens:
 
 def read_compaction(body: bytes) -> Compaction:
     """Return a compaction. Raise InvalidAnswer for anything else."""
-    fields = _object(body)
+    fields = read_object(body)
     try:
         usage = msgspec.convert(fields.get("usage"), Usage | None)
     except msgspec.ValidationError as error:
@@ -131,6 +129,14 @@ def read_compaction(body: bytes) -> Compaction:
         is_estimate=_is_estimate(fields),
         fields=fields,
     )
+
+
+def read_response(body: bytes) -> Response:
+    """Return a stored response. Raise InvalidAnswer for anything else."""
+    try:
+        return decode_response(body)
+    except BrokenStream as error:
+        raise InvalidAnswer(f"the server's answer is no response: {error.message}") from None
 
 
 async def iterate_pages(
@@ -150,7 +156,7 @@ async def iterate_pages(
 
 def read_page(body: bytes) -> ItemPage:
     """Return a page of items. Raise InvalidAnswer for anything else."""
-    fields = _object(body)
+    fields = read_object(body)
     items = [item for item in _list(fields, "data") if isinstance(item, dict)]
     first, last = fields.get("first_id"), fields.get("last_id")
     return ItemPage(
@@ -163,8 +169,8 @@ def read_page(body: bytes) -> ItemPage:
 
 def read_models(body: bytes) -> list[Model]:
     """Return the models of a list. Raise InvalidAnswer for anything else."""
-    value = _json(body)
-    entries = value if isinstance(value, list) else _list(_object(body), "data")
+    value = decode_json(body)
+    entries = value if isinstance(value, list) else _list(read_object(body), "data")
     return [
         _read_model(entry)
         for entry in entries
@@ -187,15 +193,9 @@ def _is_estimate(fields: dict[str, Any]) -> bool:
     return isinstance(notes, dict) and notes.get("usage") == "estimated"
 
 
-def _json(body: bytes) -> Any:  # Any: a JSON value
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    value = _json(body)
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return a JSON object, such as an item. Raise InvalidAnswer for anything else."""
+    value = decode_json(body)
     if not isinstance(value, dict):
         raise InvalidAnswer("the server's answer is no JSON object; check the base URL")
     return value

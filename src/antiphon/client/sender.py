@@ -2,22 +2,25 @@
 
 A `Sender` knows one server: its address, its key, how long to wait and how often to retry. It
 returns bodies; what they mean is decided elsewhere. Every failure is a ClientError without our key
-in it. One policy decides about another attempt (`transport.retry`).
+in it. `transport.retry` knows which statuses are retried, and the back-off; `Attempts` knows the
+client's errors and counts. A request and the connection of a follower differ only in their limits.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from antiphon.client.attempts import Attempts
 from antiphon.client.errors import (
     BadCall,
     ClientError,
     InvalidAnswer,
+    QuotaExceeded,
+    ServerUnreachable,
+    StreamBroken,
+    TimedOut,
     error_from_answer,
     error_from_transport,
     unreadable,
@@ -25,16 +28,66 @@ from antiphon.client.errors import (
 from antiphon.client.settings import ClientSettings, Timeouts
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import Head, HttpClient
-from antiphon.transport.retry import read_retry_after
+from antiphon.transport.retry import WAIT_BUDGET, retry_delay
 from antiphon.transport.stream import ByteStream, open_stream
 
-__all__ = ["EVENT_STREAM", "Sender", "check_is_stream", "path_to", "with_query"]
+__all__ = ["EVENT_STREAM", "Attempts", "Sender", "check_is_stream", "path_to", "with_query"]
 
 EVENT_STREAM: Final = "text/event-stream"
 
 _log: Final = logging.getLogger("antiphon.client")
 _MAX_ERROR: Final = 1024 * 1024
 _T = TypeVar("_T")
+# No status came with these; they count as one that is worth a retry.
+_LOST: Final = (ServerUnreachable, StreamBroken, TimedOut)
+_LOST_STATUS: Final = 503
+# An answer that cannot be read will not be better, and credit does not come back by itself.
+_HOPELESS: Final = (InvalidAnswer, QuotaExceeded)
+
+
+class Attempts:
+    """The failed attempts in a row, and the time left to wait.
+
+    `gives_up_on` are errors that are never retried, besides the hopeless ones. A wait is at most
+    `longest_wait`, unless the server asks for more.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        gives_up_on: tuple[type[ClientError], ...] = (TimedOut,),
+        budget: float = WAIT_BUDGET,
+        longest_wait: float = float("inf"),
+    ) -> None:
+        self.failed = 0
+        self._most = most
+        self._gives_up_on: tuple[type[ClientError], ...] = (*_HOPELESS, *gives_up_on)
+        self._budget = budget
+        self._longest_wait = longest_wait
+
+    def start_over(self) -> None:
+        """Count from the beginning: an attempt has succeeded."""
+        self.failed = 0
+
+    def wait_after(self, error: ClientError, jitter: float) -> float | None:
+        """Count a failed attempt; return the seconds before the next, or None to give up."""
+        self.failed += 1
+        if isinstance(error, self._gives_up_on) or error.should_retry is False:
+            return None
+        is_lost = isinstance(error, _LOST) or error.should_retry
+        wait = retry_delay(
+            _LOST_STATUS if is_lost else error.status,
+            self.failed,
+            error.retry_after,
+            jitter,
+            budget=self._budget,
+            max_attempts=self._most,
+        )
+        if wait is None:
+            return None
+        self._budget -= wait
+        return max(min(wait, self._longest_wait), error.retry_after or 0.0)
 
 
 class Sender:
@@ -168,12 +221,7 @@ class Sender:
 
     def _refusal(self, head: Head, text: bytes, thread_id: str | None) -> ClientError:
         return error_from_answer(
-            head.status,
-            text,
-            head.headers,
-            retry_after=read_retry_after(head.headers, time.time()),
-            thread=thread_id,
-            redact=self.http.redact,
+            head.status, text, head.headers, thread=thread_id, redact=self.http.redact
         )
 
     def _hint(self, error: ClientError) -> None:

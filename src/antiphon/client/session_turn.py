@@ -12,7 +12,7 @@ import secrets
 from typing import Final
 
 from antiphon.client.chat import ChatWire, legacy_profile
-from antiphon.client.continuation import Continuation, continue_from, next_thread
+from antiphon.client.continuation import Continuation, continue_from, conversation_id, next_thread
 from antiphon.client.conversation import ConversationCache, Thread
 from antiphon.client.request import Request
 from antiphon.client.settings import WireApi
@@ -52,10 +52,7 @@ class SessionTurn:
     @property
     def thread_id(self) -> str | None:
         """What the request continues on the server."""
-        conversation = self._body.get("conversation")
-        if isinstance(conversation, dict):
-            conversation = conversation.get("id")
-        return self._body.get("previous_response_id") or conversation
+        return self._body.get("previous_response_id") or conversation_id(self._body)
 
     def wire(self, *, is_streamed: bool) -> Wire:
         """Return a fresh wire for the next attempt."""

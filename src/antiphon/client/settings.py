@@ -76,16 +76,14 @@ def read_settings(
         "OpenAI-Organization": organization or environ.get("OPENAI_ORG_ID", "").strip(),
         "OpenAI-Project": project or environ.get("OPENAI_PROJECT_ID", "").strip(),
     }
+    given = dict(headers or {})
+    # With a header for credentials of its own, a request does not carry OpenAI's key.
+    has_credentials = any(name.lower() == "authorization" for name in given)
     return ClientSettings(
         base_url=url.rstrip("/"),
-        # With a header for credentials of its own, a request does not carry OpenAI's key.
-        key=None if _has_credentials(headers) and api_key is None else _read_key(api_key, environ),
-        headers={name: value for name, value in sent.items() if value} | dict(headers or {}),
+        key=None if has_credentials and api_key is None else _read_key(api_key, environ),
+        headers={name: value for name, value in sent.items() if value} | given,
     )
-
-
-def _has_credentials(headers: Mapping[str, str] | None) -> bool:
-    return any(name.lower() == "authorization" for name in headers or ())
 
 
 def _check_url(url: str) -> None:

@@ -15,141 +15,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from operator import length_hint
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
-from antiphon.client.errors import ClientError, StreamBroken
-from antiphon.client.wires import TERMINAL, Wire
-from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.client.answer import OpenAnswer, broken
+from antiphon.client.errors import ClientError
+from antiphon.client.follow import Following
+from antiphon.client.wires import TERMINAL
+from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.partial_items import join_halves, split_half
 from antiphon.protocol.response import Response
-from antiphon.transport.stream import ByteStream
 
 __all__ = [
     "AsyncStream",
-    "EventSource",
-    "OpenAnswer",
     "Outbox",
     "TextReader",
-    "broken",
     "has_more_waiting",
-    "read_batch",
-    "text_reader",
 ]
 
-# Usage and the end mark of a chat server follow its last word at once, or not at all.
-_AFTERWORD: Final = 5.0
+EventSource = OpenAnswer | Following
+"""Where the events of a stream come from."""
+
 _NOT_ENTERED: Final = (
     "enter the stream first: with client.stream(…) as stream; async with for an AsyncClient"
 )
-
-
-class EventSource(Protocol):
-    """Where the events of a stream come from."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no event can follow."""
-        ...
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether more is here already than has been read."""
-        ...
-
-    @property
-    def fault(self) -> ClientError | None:
-        """Why it is impossible to read further."""
-        ...
-
-    @property
-    def ending(self) -> Response | None:
-        """The response as it ended, where that is known without a terminal event."""
-        ...
-
-    @property
-    def skipped_choices(self) -> int:
-        """How many answers beyond the first there were; only chat servers have any."""
-        ...
-
-    async def read(self) -> list[Event]:
-        """Return the next events; none at the end, or at a fault."""
-        ...
-
-    async def finish(self) -> None:
-        """End a stream that was read to its end."""
-        ...
-
-    def close(self) -> None:
-        """Hang up. Closing twice does nothing."""
-        ...
-
-
-class OpenAnswer:
-    """An answer that has begun: the bytes, the wire that reads them, and the first events."""
-
-    def __init__(
-        self, body: ByteStream, wire: Wire, first: list[Event], ending: Response | None = None
-    ) -> None:
-        self.body: Final = body
-        self.ending: Final = ending
-        self._wire: Final = wire
-        self._first = first
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no event can follow."""
-        return self._wire.is_done
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether more is here already than has been read."""
-        return self.body.is_behind
-
-    @property
-    def fault(self) -> ClientError | None:
-        """Why it is impossible to read further."""
-        return self._wire.fault
-
-    @property
-    def skipped_choices(self) -> int:
-        """How many answers beyond the first there were; only chat servers have any."""
-        return self._wire.skipped_choices
-
-    async def read(self) -> list[Event]:
-        """Return the next events; none at the end, or at a fault."""
-        first, self._first = self._first, []
-        return first or await read_batch(self.body, self._wire)
-
-    async def finish(self) -> None:
-        """End a stream that was read to its end."""
-        await self.body.finish()
-
-    def close(self) -> None:
-        """Hang up. Closing twice does nothing."""
-        self._first = []
-        self.body.close()
-
-
-async def read_batch(body: ByteStream, wire: Wire) -> list[Event]:
-    """Return the events of the next read that has any; none at the end, or before a fault."""
-    while not wire.is_done and wire.fault is None:
-        try:
-            data = await anext(body, b"")
-        except BackendError as error:
-            return wire.end(error)
-        if not data:
-            events = wire.end()
-            wire.is_done = True
-            return events
-        events = wire.feed(data)
-        if wire.is_ending:
-            body.hurry(_AFTERWORD)
-        if events:
-            return events
-    return []
 
 
 class Outbox:
@@ -229,12 +119,7 @@ class AsyncStream:
         self._source = await self._begin()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
@@ -254,7 +139,7 @@ class AsyncStream:
 
     async def text(self) -> AsyncGenerator[str, None]:
         """Yield the text alone, piece by piece: what the response's `output_text` will be."""
-        reader = text_reader(self)
+        reader = TextReader(is_whole=self._is_whole)
         async for event in self:
             if piece := reader.feed(event):
                 yield piece
@@ -368,21 +253,6 @@ class TextReader:
         return piece
 
 
-def text_reader(stream: AsyncStream) -> TextReader:
-    """Return a reader of the text in the events of a stream."""
-    return TextReader(is_whole=stream._is_whole)
-
-
 def has_more_waiting(stream: AsyncStream) -> bool:
     """Return whether more of the stream has arrived than has been read."""
     return stream._source is not None and stream._source.is_behind
-
-
-def broken(fault: ClientError | BrokenStream, partial: Response | None) -> ClientError:
-    """Return a fault of the stream as the caller gets it, with what arrived before it."""
-    if isinstance(fault, ClientError):
-        error = fault
-    else:
-        error = StreamBroken(fault.message, code=fault.code)
-    error.partial = partial
-    return error

@@ -19,6 +19,7 @@ import msgspec
 
 from antiphon.client.errors import BadCall, BadTool, TooManyTools
 from antiphon.protocol.tools import Tool
+from antiphon.wires.chat.flat import flat_tool
 
 __all__ = ["ToolLimits", "prepare_tools"]
 
@@ -57,13 +58,15 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare_tools(tools: Sequence[Mapping[str, Any]], limits: ToolLimits) -> list[Tool]:
-    """Return the tools as they go on the wire. Raise BadTool or TooManyTools instead."""
+    """Return tools of plain JSON as they go on the wire. Raise BadTool or TooManyTools instead."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
         raise BadCall("tools must be a list", param="tools")
-    flat = [_flat(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
-    size = _measure(flat)
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Mapping) or not isinstance(tool.get("type"), str):
+            raise BadTool(f"tools[{index}]", "it must be a dict with a type")
+    flat = [flat_tool(tool) for tool in tools]
     # Counted first: nobody looks into a thousand schemas that will not be sent.
-    _check_amount(len(flat), size, limits)
+    _check_amount(len(flat), len(msgspec.json.encode(flat)), limits)
     seen: set[str] = set()
     for tool in flat:
         if tool["type"] == "function":
@@ -72,31 +75,6 @@ def prepare_tools(tools: Sequence[Mapping[str, Any]], limits: ToolLimits) -> lis
                 raise BadTool(tool["name"], "there are two functions of this name")
             seen.add(tool["name"])
     return flat
-
-
-def _flat(tool: Any, where: str) -> Tool:
-    kind = tool.get("type") if isinstance(tool, Mapping) else None
-    if not isinstance(kind, str):
-        raise BadTool(where, "it must be a dict with a type")
-    nested = tool.get(kind)
-    if kind not in ("function", "custom") or not isinstance(nested, Mapping):
-        return dict(tool)
-    flat = {name: value for name, value in tool.items() if name != kind} | dict(nested)
-    if kind == "function":
-        flat.setdefault("strict", False)
-    form = flat.get("format")
-    if isinstance(form, Mapping) and isinstance(form.get("grammar"), Mapping):
-        flat["format"] = {"type": "grammar", **form["grammar"]}
-    return flat
-
-
-def _measure(tools: list[Tool]) -> int:
-    for index, tool in enumerate(tools):
-        try:
-            msgspec.json.encode(tool)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BadTool(_called(tool, index), f"it cannot be written as JSON: {error}") from None
-    return len(msgspec.json.encode(tools))
 
 
 def _check_amount(count: int, size: int, limits: ToolLimits) -> None:
@@ -191,8 +169,3 @@ def _is_local(reference: str, schema: Mapping[str, Any]) -> bool:
         else:
             return False
     return isinstance(node, Mapping | bool)
-
-
-def _called(tool: Tool, index: int) -> str:
-    name = tool.get("name")
-    return name if isinstance(name, str) else f"tools[{index}]"

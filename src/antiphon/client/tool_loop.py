@@ -91,20 +91,17 @@ async def run_tools(
     if not isinstance(client, AsyncClient):
         raise TypeError("run_tools needs an AsyncClient; with a Client it is run_tools_sync")
     wire_api = wire_api or client.wire_api
-    loop = _Loop(handlers, params, wire_api)
+    loop = _Loop(handlers, params, wire_api, max_rounds)
     while True:
         response = await client.create(wire_api=wire_api, **loop.params)
-        calls = loop.take(response)
-        if not calls or loop.rounds >= max_rounds:
-            return loop.end(response)
-        outputs = []
-        for call in calls:
+        for call in loop.take(response):
             try:
                 value = loop.run(call)
-                outputs.append(_output(call, await value if inspect.isawaitable(value) else value))
+                loop.answer(call, await value if inspect.isawaitable(value) else value)
             except ToolFailed as error:
-                outputs.append(_output(call, str(error)))
-        loop.go_on(response, outputs)
+                loop.answer(call, str(error))
+        if not loop.go_on(response):
+            return loop.end(response)
 
 
 def run_tools_sync(
@@ -119,25 +116,22 @@ def run_tools_sync(
     if not isinstance(client, Client):
         raise TypeError("run_tools_sync needs a Client; with an AsyncClient it is run_tools")
     wire_api = wire_api or client.wire_api
-    loop = _Loop(handlers, params, wire_api)
+    loop = _Loop(handlers, params, wire_api, max_rounds)
     while True:
         response = client.create(wire_api=wire_api, **loop.params)
-        calls = loop.take(response)
-        if not calls or loop.rounds >= max_rounds:
-            return loop.end(response)
-        outputs = []
-        for call in calls:
+        for call in loop.take(response):
             try:
-                outputs.append(_output(call, _plain_value(call, loop.run(call))))
+                loop.answer(call, _plain_value(call, loop.run(call)))
             except ToolFailed as error:
-                outputs.append(_output(call, str(error)))
-        loop.go_on(response, outputs)
+                loop.answer(call, str(error))
+        if not loop.go_on(response):
+            return loop.end(response)
 
 
 class _Loop:
     """What is asked next. `params` are those of the next call."""
 
-    def __init__(self, handlers: Handlers, params: Params, wire: WireApi) -> None:
+    def __init__(self, handlers: Handlers, params: Params, wire: WireApi, max_rounds: int) -> None:
         given = plain_params(params)
         if isinstance(handlers, FunctionTool) or not isinstance(handlers, Mapping):
             handlers = _tools_by_name(handlers)
@@ -146,7 +140,10 @@ class _Loop:
         self._handlers: Mapping[str, Handler] = handlers
         body = place_parameters(given, wire)
         self.params = cast(Params, given)
-        self.rounds = 0
+        self._rounds = 0
+        self._max_rounds = max_rounds
+        self._outputs: list[Item] = []
+        """What the tools gave back in this round."""
         self._deviations: list[str] = []
         self._asked = read_items(given)
         self._made: list[Item] = []
@@ -163,12 +160,13 @@ class _Loop:
             self._rest["tool_choice"] = choice
 
     def take(self, response: Response) -> list[Item]:
-        """Return the calls to run: none unless all of them can be."""
-        self.rounds += 1
+        """Return the calls to run: none after the last round, or unless all of them can be."""
+        self._rounds += 1
+        self._outputs = []
         self._made += response.output
         calls = self._once([i for i in response.output if i.get("type") == "function_call"])
         is_ours = response.status == "completed" and all(c["name"] in self._handlers for c in calls)
-        return calls if is_ours else []
+        return calls if is_ours and self._rounds < self._max_rounds else []
 
     def _once(self, calls: Sequence[Item]) -> list[Item]:
         """Return the calls with each call_id once: an output is matched by its call_id."""
@@ -192,15 +190,21 @@ class _Loop:
         _check_fit(handler, arguments)
         return handler(**arguments)
 
-    def go_on(self, response: Response, outputs: Sequence[Item]) -> None:
-        """Prepare the next round with what the tools gave back."""
-        self._made += outputs
-        self.params = cast(Params, self._rest | self._next_input(response, list(outputs)))
+    def answer(self, call: Item, value: object) -> None:
+        """Keep what a tool gave back."""
+        self._outputs.append(FunctionCallItem(call).output(value))
+
+    def go_on(self, response: Response) -> bool:
+        """Prepare the next round, if tools gave something back. Return whether there is one."""
+        if self._outputs:
+            self._made += self._outputs
+            self.params = cast(Params, self._rest | self._next_input(response, self._outputs))
+        return bool(self._outputs)
 
     def end(self, response: Response) -> ToolRun:
         """Return what came of it."""
         items = [*self._asked, *self._made]
-        return ToolRun(response, items, self.rounds, tuple(self._deviations))
+        return ToolRun(response, items, self._rounds, tuple(self._deviations))
 
     def _next_input(self, response: Response, outputs: list[Item]) -> dict[str, Any]:
         if self._has_thread:
@@ -260,7 +264,3 @@ def _plain_value(call: Item, value: object) -> object:
     if inspect.iscoroutine(value):
         value.close()
     raise BadTool(call["name"], "it is asynchronous, and run_tools_sync cannot await it")
-
-
-def _output(call: Item, value: object) -> Item:
-    return FunctionCallItem(call).output(value)

@@ -9,10 +9,11 @@ for servers that speak chat completions. Both return the same events and the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
+from antiphon.client.chat import ChatWire
 from antiphon.client.errors import ClientError, error_from_stream
 from antiphon.protocol.codec import decode_event, decode_events, decode_response
 from antiphon.protocol.errors import BackendError, BrokenStream
@@ -24,8 +25,7 @@ from antiphon.protocol.events import (
     ResponseInProgress,
     ResponseQueued,
 )
-from antiphon.protocol.response import Response
-from antiphon.protocol.sse import MAX_LINE, SseDecoder
+from antiphon.protocol.sse import SseDecoder
 
 __all__ = ["TERMINAL", "ResponsesWire", "Wire"]
 
@@ -42,63 +42,24 @@ _EVENT_OF: Final[dict[str, Callable[..., Event]]] = {
 }
 
 
-class Wire(Protocol):
-    """How to ask one kind of server, and how to read its answer."""
-
-    path: str
-    """Where to post, below the base URL."""
-    fault: ClientError | None
-    """Why the answer cannot be read further."""
-    is_done: bool
-    """Whether the answer has ended; what follows is not read."""
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether the model has stopped; what may still follow comes at once."""
-        ...
-
-    @property
-    def skipped_choices(self) -> int:
-        """How many answers beyond the first there were; only chat servers send any."""
-        ...
-
-    @property
-    def request(self) -> bytes:
-        """The body to post."""
-        ...
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Return the events that these bytes complete."""
-        ...
-
-    def end(self, error: BackendError | None = None) -> list[Event]:
-        """Return the events of the end of the stream; `error` says how it broke, if it did."""
-        ...
-
-    def whole(self, body: bytes) -> list[Event]:
-        """Return the events of an answer that was not streamed."""
-        ...
-
-
 class ResponsesWire:
     """The Responses API itself."""
 
     path = "/responses"
+    """Where to post, below the base URL."""
     is_ending = False
     skipped_choices = 0
 
-    def __init__(self, body: dict[str, Any], max_line: int = MAX_LINE) -> None:
+    def __init__(self, body: dict[str, Any]) -> None:
         self.fault: ClientError | None = None
+        """Why the answer cannot be read further."""
         self.is_done = False
+        """Whether the answer has ended; what follows is not read."""
         self.has_end_mark = False
         """Whether the server sent the end mark `[DONE]`, which not all servers do."""
-        self._body = body
-        self._sse = SseDecoder(max_line)
-
-    @property
-    def request(self) -> bytes:
+        self.request: Final = msgspec.json.encode(body)
         """The body to post."""
-        return msgspec.json.encode(self._body)
+        self._sse = SseDecoder()
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that these bytes complete."""
@@ -127,9 +88,9 @@ class ResponsesWire:
         except BrokenStream as error:
             self.fault = error_from_stream(error)
             return []
-        return [_event_of(response)]
+        kind = _EVENT_OF.get(response.status, ResponseCompleted)
+        return [kind(sequence_number=0, response=response)]
 
 
-def _event_of(response: Response) -> Event:
-    kind = _EVENT_OF.get(response.status, ResponseCompleted)
-    return kind(sequence_number=0, response=response)
+Wire = ResponsesWire | ChatWire
+"""How to ask one kind of server, and how to read its answer."""

@@ -26,6 +26,8 @@ As they came, decoded, as the upstream gets them, and as the store gets them.
 """
 
 _SHARE: Final = 4
+# So many characters of output need no memory of their own; for more it is reserved in such steps.
+_SMALL_OUTPUT: Final = 64 * 1024
 
 
 class Budget:
@@ -65,14 +67,14 @@ class Budget:
                 f"{self.largest} here (memory_bytes)"
             )
         with self._lock:
-            before, owner = hold._size, hold._owner
+            before, owner = hold.size, hold._owner
             if size > before and hold._is_released:
                 raise Overloaded("the request has already ended")
             used = self._used - before + size
             held = self._owners.get(owner, 0) - before + size
             if size > before and held > _SHARE * (self.total - used):
                 raise Overloaded("the memory for requests is in use; try again in a moment")
-            hold._size = size
+            hold.size = size
             hold._is_released = is_last or hold._is_released
             self._used = used
             if held:
@@ -87,23 +89,36 @@ class Hold:
     A thread may still work for a request whose client has left; it can reserve nothing then.
     """
 
-    __slots__ = ("_budget", "_is_released", "_owner", "_size")
+    __slots__ = ("_budget", "_is_released", "_output", "_owner", "size")
 
     def __init__(self, budget: Budget, owner: str) -> None:
         self._budget = budget
         self._owner = owner
-        self._size = 0
+        self.size = 0
+        """How many bytes are reserved; changed by `resize`."""
         self._is_released = False
-
-    @property
-    def size(self) -> int:
-        """How many bytes are reserved."""
-        return self._size
+        self._output = _SMALL_OUTPUT  # for how many characters of the model there is memory
 
     def resize(self, size: int) -> None:
         """Hold so many bytes instead. Raise Overloaded if they are not free; then keep the rest."""
-        if size != self._size:
+        if size != self.size:
             self._budget._change(self, size)
+
+    def reserve_output(self, length: int) -> int:
+        """Reserve memory for so many characters; return for how many there is memory now.
+
+        Raise Overloaded if it is not free.
+        """
+        more = length + _SMALL_OUTPUT - self._output
+        if length > self._output:
+            try:
+                self.resize(self.size + more * COPIES)
+            except BodyTooLarge as error:
+                raise Overloaded(
+                    "the answer needs more memory than one request may have"
+                ) from error
+            self._output += more
+        return self._output
 
     def release(self) -> None:
         """Give everything back, for good. Doing it twice is fine."""

@@ -38,13 +38,15 @@ from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
 from antiphon.engine.run.background import Background
 from antiphon.engine.run.compact import compaction_of
+from antiphon.engine.run.fallback import Fallback
 from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
-from antiphon.engine.run.retry import retries_of
+from antiphon.engine.run.retry import Retry
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
-from antiphon.plans.assess import Checked, check_request
+from antiphon.plans.assess import Assessment, assess
+from antiphon.plans.capabilities import Capabilities, common_capabilities
 from antiphon.plans.plan import make_plan
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.echo import first_response
@@ -64,6 +66,33 @@ __all__ = ["Engine"]
 _NO_LIMIT: Final = 1 << 62
 # How long no beginning is written down in advance, after one had to be undone.
 _SUSPEND_SECONDS: Final = 60
+
+
+class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, and what is known of its turn before its context is."""
+
+    request: CreateResponse
+    principal: Principal
+    candidates: Sequence[Candidate]
+    response: Response
+    size: ContextSize
+    form: FormatCheck | None
+    is_strict: bool
+    recall: Recall | None = None
+    may_roll_back: bool = False
+    has_error_event: bool
+    is_queued: bool = False
+    """Whether it is in the store already, and keeps its lock there if the turn cannot be made."""
+
+    @property
+    def owner(self) -> str:
+        """Whose turn it is."""
+        return self.principal.owner
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the response is kept."""
+        return self.request.store is not False
 
 
 class Engine:
@@ -127,25 +156,23 @@ class Engine:
         releases; `body_bytes` is the length of the request.
         """
         refuse_impossible(request)
-        route, *_ = await self.catalog.candidates(request.model)
-        response = first_response(
-            request, (), response_id or self.mint("resp"), request.model or route.model, self.now()
+        candidates = await self.catalog.candidates(request.model)
+        model = request.model or candidates[0].model
+        identity = response_id or self.mint("resp")
+        return await self._make(
+            _Admitted(
+                request=request,
+                principal=principal,
+                candidates=candidates,
+                response=first_response(request, (), identity, model, self.now()),
+                size=self._size(request, hold, body_bytes),
+                form=_format_check(request),
+                is_strict=strict,
+                recall=recall,
+                may_roll_back=self._may_begin_early(response_id),
+                has_error_event=not over_socket,
+            )
         )
-        size = self._size(request, hold, body_bytes)
-        turn = await self._make(
-            request,
-            principal,
-            route,
-            response,
-            strict,
-            recall,
-            size,
-            may_roll_back=self._may_begin_early(response_id),
-            has_error_event=not over_socket,
-        )
-        turn.tells_limits = over_socket
-        turn.hold = hold
-        return turn
 
     def _size(self, request: CreateResponse, hold: Hold, body_bytes: int) -> ContextSize:
         return ContextSize(self.context_limits, hold, Size(len(request.items), body_bytes))
@@ -169,27 +196,25 @@ class Engine:
         The turn holds its memory itself. If it cannot be made, the response is still queued and
         keeps its conversation.
         """
-        route, *_ = await self.catalog.candidates(request.model)
-        response = msgspec.structs.replace(response, status="in_progress")
+        candidates = await self.catalog.candidates(request.model)
         hold = self.budget.hold(principal.owner)
         try:
-            size = self._size(request, hold, body_bytes)
-            turn = await self._make(
-                request,
-                principal,
-                route,
-                response,
-                strict,
-                None,
-                size,
-                has_error_event=has_error_event,
-                is_queued=True,
+            return await self._make(
+                _Admitted(
+                    request=request,
+                    principal=principal,
+                    candidates=candidates,
+                    response=msgspec.structs.replace(response, status="in_progress"),
+                    size=self._size(request, hold, body_bytes),
+                    form=_format_check(request),
+                    is_strict=strict,
+                    has_error_event=has_error_event,
+                    is_queued=True,
+                )
             )
         except BaseException:
             hold.release()
             raise
-        turn.hold = hold
-        return turn
 
     def follow(
         self, owner: str, response_id: str, after: int = -1
@@ -212,98 +237,75 @@ class Engine:
         """
         return response_id is None and self.now() >= self._no_early_begin_until
 
-    async def _make(
-        self,
-        request: CreateResponse,
-        principal: Principal,
-        route: Candidate,
-        response: Response,
-        strict: bool,
-        recall: Recall | None,
-        size: ContextSize,
-        *,
-        may_roll_back: bool = False,
-        has_error_event: bool = True,
-        is_queued: bool = False,
-    ) -> Turn:
-        form = _format_check(request)
-        context = await load_context(
-            self.store,
-            principal.owner,
-            request,
-            self.mint,
-            response_id=response.id,
-            defer=self.pending_writes.defer,
-            threads=self.threads,
-            size=size,
-            recall=recall,
-            keeps_lock=is_queued,
-        )
-        log = self._turn_log(
-            request,
-            principal,
-            context,
-            response,
-            may_roll_back=may_roll_back,
-            has_error_event=has_error_event,
-        )
+    async def _make(self, admitted: _Admitted) -> Turn:
+        """Return the turn of a request. If that fails, unlock the conversation it has locked."""
+        context = await self._load(admitted)
+        log = self._turn_log(admitted, context)
         try:
-            parts = await self._parts(
-                request, principal, route, response, context, size, form, strict
-            )
+            inputs = await self._inputs(admitted, context)
         except BaseException:
-            if not is_queued:
+            if not admitted.is_queued:
                 await asyncio.shield(log.abandon())
             raise
-        builder = ResponseBuilder(
+        return Turn(self, inputs, self._builder(admitted, inputs.context), log)
+
+    async def _load(self, admitted: _Admitted) -> Context:
+        return await load_context(
+            self.store,
+            admitted.owner,
+            admitted.request,
+            self.mint,
+            response_id=admitted.response.id,
+            defer=self.pending_writes.defer,
+            threads=self.threads,
+            size=admitted.size,
+            recall=admitted.recall,
+            keeps_lock=admitted.is_queued,
+        )
+
+    def _builder(self, admitted: _Admitted, context: Sequence[Item]) -> ResponseBuilder:
+        response = admitted.response
+        wants_summary = bool(response.reasoning and response.reasoning.summary)
+        return ResponseBuilder(
             response,
             self.mint,
-            reasoning_as=self._reasoning_as(response),
-            seal=self._seal(request, principal.owner),
-            has_error_event=has_error_event,
-            is_taken=taken_in(parts.context),
+            reasoning_as="summary" if wants_summary else self.reasoning_as,
+            seal=self._seal(admitted.request, admitted.owner),
+            has_error_event=admitted.has_error_event,
+            is_taken=taken_in(context),
         )
-        return Turn(self, parts, builder, log)
 
-    async def _parts(
-        self,
-        request: CreateResponse,
-        principal: Principal,
-        route: Candidate,
-        response: Response,
-        context: Context,
-        size: ContextSize,
-        form: FormatCheck | None,
-        strict: bool,
-    ) -> TurnInputs:
+    async def _inputs(self, admitted: _Admitted, context: Context) -> TurnInputs:
         """Return what the turn is made of; note in the response what cannot be honoured."""
-        owner = principal.owner
-        whole, items, unopened, checked = await size.run(self._assemble, request, owner, context)
-        checks, unchecked = await make_checks(
-            checked.toolbox, form, route.backend.capabilities.enforces
+        request, size, route = admitted.request, admitted.size, admitted.candidates[0]
+        able = common_capabilities([one.backend.capabilities for one in admitted.candidates])
+        whole, items, unopened, assessment = await size.run(
+            self._assemble, request, admitted.owner, context, able
         )
-        notes = [*checked.degraded, *unopened, *unchecked]
-        if strict:
+        checks, unchecked = await make_checks(assessment.toolbox, admitted.form, able.enforces)
+        notes = [*assessment.degraded, *unopened, *unchecked]
+        if admitted.is_strict:
             refuse_degraded(notes)
-        _note(response, notes)
+        _note(admitted.response, notes)
         return TurnInputs(
-            principal=principal,
+            principal=admitted.principal,
             backend=route.backend,
-            policies=self._policies(request, route, owner, checks),
+            policies=self._policies(admitted, checks),
             upstream=route.provider,
-            plan=make_plan(request, checked, items, route.model, is_large=size.is_large),
+            plan=make_plan(request, assessment, items, route.model, is_large=size.is_large),
             context=whole,
-            response=response,
-            form=form,
-            is_strict=strict,
+            response=admitted.response,
+            form=admitted.form,
+            is_strict=admitted.is_strict,
             may_shorten=request.truncation == "auto",
+            tells_limits=not admitted.has_error_event,
             size=size,
-            remember=_forget if size.adds_much else self._memory(request, owner, context, whole),
+            remember=self._memory(admitted, context, whole),
         )
 
     def _assemble(
-        self, request: CreateResponse, owner: str, context: Context
-    ) -> tuple[Sequence[Item], Sequence[Item], list[str], Checked]:
+        self, request: CreateResponse, owner: str, context: Context, able: Capabilities
+    ) -> tuple[Sequence[Item], Sequence[Item], list[str], Assessment]:
         """Return the context as it is remembered and as it is shown, and what was found out.
 
         Runs in another thread if the context is large.
@@ -312,59 +314,47 @@ class Engine:
         items, unopened = open_context(whole, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
-        checked = check_request(request, items, can_seal=can_seal, how_to_seal=HOW_TO)
-        return whole, items, unopened, checked
+        assessment = assess(request, items, able, can_seal=can_seal, how_to_seal=HOW_TO)
+        return whole, items, unopened, assessment
 
-    def _memory(
-        self, request: CreateResponse, owner: str, context: Context, whole: Sequence[Item]
-    ) -> Observer:
+    def _memory(self, admitted: _Admitted, context: Context, whole: Sequence[Item]) -> Observer:
         """Return what remembers the response of this turn for the turn that continues it."""
-        is_stored = request.store is not False
-        if not is_stored or context.past is None or not isinstance(whole, Thread):
+        is_kept = admitted.is_stored and not admitted.size.adds_much
+        if not is_kept or context.past is None or not isinstance(whole, Thread):
             return _forget
-        return partial(self.threads.keep, owner, context.past, whole)
+        return partial(self.threads.keep, admitted.owner, context.past, whole)
 
-    def _turn_log(
-        self,
-        request: CreateResponse,
-        principal: Principal,
-        context: Context,
-        response: Response,
-        *,
-        may_roll_back: bool,
-        has_error_event: bool,
-    ) -> TurnLog:
-        is_stored = request.store is not False
+    def _turn_log(self, admitted: _Admitted, context: Context) -> TurnLog:
+        request, is_stored = admitted.request, admitted.is_stored
         policy = StoragePolicy(
-            principal=principal,
+            principal=admitted.principal,
             items=context.own,
             is_stored=is_stored,
             is_logged=is_stored and bool(request.stream or request.background),
-            may_roll_back=may_roll_back and not request.background,
+            may_roll_back=admitted.may_roll_back and not request.background,
             conversation=conversation_of(request),
-            has_error_event=has_error_event,
+            has_error_event=admitted.has_error_event,
         )
-        return TurnLog(self.store, self.live, policy, response, self.pending_writes.defer)
+        return TurnLog(self.store, self.live, policy, admitted.response, self.pending_writes.defer)
 
-    def _policies(
-        self, request: CreateResponse, route: Candidate, owner: str, checks: Checks | None
-    ) -> list[Policy]:
+    def _policies(self, admitted: _Admitted, checks: Checks | None) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
+        request, (route, *others) = admitted.request, admitted.candidates
         if request.generate is False:
             return [NoModel()]
-        compaction = compaction_of(request, owner, self.sealer, context=route.context_length)
-        found: list[Policy] = [] if compaction is None else [compaction]
+        found: list[Policy] = [Fallback(others)] if others else []
+        compaction = compaction_of(
+            request, admitted.owner, self.sealer, context=route.context_length
+        )
+        if compaction is not None:
+            found.append(compaction)
         if checks is not None:
-            found.append(Repair(checks, route.backend.capabilities.enforces))
-        return [*found, *retries_of(route.backend)]
+            found.append(Repair(checks))
+        return [*found, Retry()]
 
     def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
         wants = "reasoning.encrypted_content" in (request.include or ())
         return reasoning_seal(self.sealer, owner) if wants and self.sealer else None
-
-    def _reasoning_as(self, response: Response) -> ReasoningAs:
-        wants_summary = bool(response.reasoning and response.reasoning.summary)
-        return "summary" if wants_summary else self.reasoning_as
 
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:

@@ -20,10 +20,20 @@ from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.protocol.response import Response
 from antiphon.routing.catalog import Catalog
-from antiphon.server.api import compact, conversations, health, models, responses
-from antiphon.server.app import App
+from antiphon.server.api import (
+    chat,
+    compact,
+    conversations,
+    health,
+    messages,
+    models,
+    relay,
+    responses,
+)
+from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
+from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import default_memory
@@ -33,7 +43,7 @@ from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
 
-__all__ = ["ServerSettings", "make_app"]
+__all__ = ["ServerSettings", "make_app", "routes_of"]
 
 _ROUTES: Final = [
     route
@@ -62,6 +72,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every id made here carries after its kind: see `server.ids`."""
     rerun_background: bool = False
     """Whether a key whose background response failed by our fault runs it again."""
+    doors: DoorSettings = DoorSettings()
 
 
 async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
@@ -93,7 +104,7 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
     return App(
         engine,
         Auth(store, _now, require_keys=settings.require_keys),
-        _ROUTES,
+        routes_of(settings.doors),
         limits=limits,
         metrics=metrics,
         webhooks=webhooks,
@@ -101,7 +112,18 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         dialect=settings.dialect,
         strict=settings.strict,
         reruns_background=settings.rerun_background,
+        doors=settings.doors,
     )
+
+
+def routes_of(doors: DoorSettings) -> list[Route]:
+    """Return everything that is answered with these doors open."""
+    choices = [
+        (doors.chat, chat.ROUTES),
+        (doors.messages, messages.ROUTES),
+        (doors.embeddings, relay.ROUTES),
+    ]
+    return [*_ROUTES, *(route for is_open, routes in choices if is_open for route in routes)]
 
 
 def _now() -> int:

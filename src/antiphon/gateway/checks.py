@@ -11,9 +11,8 @@ import time
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
-from antiphon.gateway.places import naming_store, open_named_store
+from antiphon.gateway.places import using_store
 from antiphon.server.origin import ANY_ORIGIN, is_origin
-from antiphon.store import KeyRecord
 from antiphon.store.open import public_url
 
 __all__ = ["check_keyless", "check_origins", "check_workers", "has_valid_key"]
@@ -52,17 +51,13 @@ async def has_valid_key(store: str) -> bool:
 
     This opens the store and writes to it, so a store that is full or read-only is reported now.
     """
-    opened = open_named_store(store)
-    try:
-        with naming_store(store):
-            await opened.ping()
-            return any(map(_is_valid, await opened.list_keys()))
-    finally:
-        await opened.close()
-
-
-def _is_valid(key: KeyRecord) -> bool:
-    return key.revoked_at is None and (key.expires_at is None or time.time() < key.expires_at)
+    now = time.time()
+    async with using_store(store) as opened:
+        await opened.ping()
+        return any(
+            key.revoked_at is None and (key.expires_at is None or now < key.expires_at)
+            for key in await opened.list_keys()
+        )
 
 
 def check_keyless(settings: Settings, store: str, *, is_exposed: bool) -> None:

@@ -24,6 +24,7 @@ from antiphon.gateway.log_lines import LogFormat
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.routing.describe import ModelSettings
+from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
 from antiphon.transport.http import Limits
@@ -117,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_format: LogFormat = "text"
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    doors: DoorSettings = DoorSettings()
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
     providers: dict[str, ProviderSettings] = {}
@@ -125,6 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "doors": DoorSettings,
     "limits": ServerLimits,
     "upstream_limits": UpstreamLimits,
     "providers": ProviderSettings,

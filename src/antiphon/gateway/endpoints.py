@@ -5,7 +5,6 @@ A secret is read from the environment variable that the settings name, and from 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -76,7 +75,7 @@ def _is_inner(host: str) -> bool:
 
 
 def _read_secrets(name: str, environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("whsec_"):
+    if not (name.isascii() and name.isidentifier()) or name.startswith("whsec_"):
         # It is not repeated here: it may be the secret itself.
         raise BadSettings(
             "[[webhooks]] secret_env: name the environment variable that holds the secret, "

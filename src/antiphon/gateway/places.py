@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from antiphon.gateway.errors import BadSettings, Unavailable
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store import Store, open_store
+from antiphon.store.open import is_postgres, servers_of
+from antiphon.store.trouble import unlogged
 
-if TYPE_CHECKING:
-    from antiphon.store import Store
-
-__all__ = ["data_directory", "default_store", "naming_store", "open_named_store", "store_url"]
+__all__ = [
+    "data_directory",
+    "default_store",
+    "naming_store",
+    "open_named_store",
+    "store_url",
+    "using_store",
+]
 
 
 def data_directory(
@@ -68,10 +75,19 @@ def store_url(named: str | None, environ: Mapping[str, str] = os.environ) -> str
     return url
 
 
+@asynccontextmanager
+async def using_store(url: str) -> AsyncIterator[Store]:
+    """Open the store of a URL, name it if it fails, and close it."""
+    store = open_named_store(url)
+    try:
+        with naming_store(url):
+            yield store
+    finally:
+        await store.close()
+
+
 def open_named_store(url: str) -> Store:
     """Open the store of a URL. Raise BadSettings if it names none."""
-    from antiphon.store import open_store
-
     try:
         return open_store(url)
     except ValueError as error:
@@ -81,10 +97,6 @@ def open_named_store(url: str) -> Store:
 @contextmanager
 def naming_store(url: str) -> Iterator[None]:
     """Name the store that fails: callers over HTTP never see where it is, users here do."""
-    from antiphon.protocol.errors import StoreUnavailable
-    from antiphon.store.open import is_postgres, servers_of
-    from antiphon.store.trouble import unlogged
-
     try:
         with unlogged():
             yield

@@ -7,7 +7,6 @@ read from the environment variable that the settings name, and from nowhere else
 from __future__ import annotations
 
 import importlib.util
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -138,7 +137,7 @@ def _read_chat(
 def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret | None:
     if name is None:
         return None
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if not (name.isascii() and name.isidentifier()):
         # It is not repeated here: it may be the key itself.
         raise BadSettings(f"{what}: name the environment variable that holds the key, not the key")
     value = environ.get(name, "")

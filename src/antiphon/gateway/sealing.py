@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from antiphon.engine.prepare.seal import can_seal, read_keys
@@ -18,7 +17,7 @@ def read_seal_keys(settings: Settings, environ: Mapping[str, str]) -> tuple[byte
     Raise BadSettings for what is no key, or if keys are set and nothing can be sealed.
     """
     name = settings.seal_keys_env
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if not (name.isascii() and name.isidentifier()):
         # It is not repeated here: it may be a key itself.
         raise BadSettings("seal_keys_env: name the environment variable that holds the keys")
     text = environ.get(name, "").strip()

@@ -2,24 +2,33 @@
 
 On SIGTERM or SIGINT the server reports that it is not ready, refuses new turns and lets running
 turns finish, up to the drain limit. Turns that are left then end as failed. A second signal
-stops the waiting.
+stops the waiting. What is counted for Prometheus is in `server/metrics.py`; each worker shares
+its counts with the others, and all of them are served on a port of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
 
-from antiphon.gateway.interpreter import settle_interpreter
 from antiphon.gateway.listen import listening
-from antiphon.gateway.metrics import serving_metrics
-from antiphon.gateway.stop import StopSignals
 from antiphon.gateway.upkeep import upkeep
+from antiphon.server.api import health
 from antiphon.server.app import App
+from antiphon.server.memory import return_large_blocks
 
 __all__ = ["running", "serve"]
+
+_SHARE_SECONDS: Final = 1.0
+_YOUNG_OBJECTS: Final = 20_000
+_SWITCH_SECONDS: Final = 0.0005
 
 
 @asynccontextmanager
@@ -41,10 +50,10 @@ async def serve(app: App, sock: socket.socket, metrics_sock: socket.socket | Non
 
     On `metrics_sock` only the metrics are served, without a key.
     """
-    stop = StopSignals()
+    stop = _StopSignals()
     try:
-        async with running(app, sock), serving_metrics(app, metrics_sock):
-            settle_interpreter()
+        async with running(app, sock), _serving_metrics(app, metrics_sock):
+            _settle_interpreter()
             await stop.asked.wait()
             draining = asyncio.create_task(app.drain())
             hurry = asyncio.create_task(stop.asked_twice.wait())
@@ -53,3 +62,60 @@ async def serve(app: App, sock: socket.socket, metrics_sock: socket.socket | Non
             hurry.cancel()
     finally:
         await app.engine.store.close()
+
+
+class _StopSignals:
+    """SIGTERM and SIGINT as events of the running loop, from the moment it is created.
+
+    The first asks the gateway to stop, the second not to wait for turns.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.asked_twice = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, self._note)
+            except NotImplementedError:  # Windows: the loop takes no signals
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._note))
+
+    def _note(self) -> None:
+        if self.asked.is_set():
+            self.asked_twice.set()
+        self.asked.set()
+
+
+def _settle_interpreter() -> None:
+    """Make garbage collection rarer and the switch between threads faster.
+
+    Turns leave hardly any cycles, and the search for them took a twentieth of the time of a
+    stream; objects that exist now are not searched at all. The thread that writes to the store
+    gets the interpreter sooner, because many streams wait for it.
+    """
+    return_large_blocks()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+
+@asynccontextmanager
+async def _serving_metrics(app: App, sock: socket.socket | None) -> AsyncIterator[None]:
+    """Share the counts every second, and answer scrapes on `sock` if there is one."""
+    async with AsyncExitStack() as stack:
+        if sock is not None:
+            scrape = partial(health.answer_scrape, app)
+            await stack.enter_async_context(listening(scrape, app.limits, sock))
+        sharing = asyncio.create_task(_share_counts(app))
+        try:
+            yield
+        finally:
+            sharing.cancel()
+            app.metrics.share()
+
+
+async def _share_counts(app: App) -> None:
+    while True:
+        await asyncio.sleep(_SHARE_SECONDS)
+        app.metrics.background = app.engine.background.count
+        app.metrics.share()

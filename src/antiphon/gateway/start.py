@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -35,28 +35,25 @@ from antiphon.gateway.workers import run_workers
 from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.store.open import public_url
 
-__all__ = ["Console", "start"]
+__all__ = ["start"]
 
 
-class Console(Protocol):
-    """Where the start reports: the terminal of the user, or a substitute in tests."""
+def start(
+    flags: Mapping[str, Any],
+    *,
+    show: Callable[[str], None],
+    warn: Callable[[str], None],
+    fetch_weights: Callable[[str], object],
+) -> int:
+    """Serve until a signal arrives; return the exit code. Raise BadSettings or Unavailable.
 
-    def show(self, text: str) -> None:
-        """Show what was started."""
-
-    def warn(self, text: str) -> None:
-        """Show what is wrong, although the gateway starts."""
-
-    def fetch_weights(self, name: str) -> None:
-        """Download the file of a model from the hub."""
-
-
-def start(flags: Mapping[str, Any], console: Console) -> int:
-    """Serve until a signal arrives; return the exit code. Raise BadSettings or Unavailable."""
+    `show` gets what was started, `warn` what is wrong although the gateway starts, and
+    `fetch_weights` the name of a file on the hub that has to be downloaded first.
+    """
     settings, path = load(flags, os.environ, Path.cwd())
     local = settings.local_model
     if local and is_on_hub(local) and not file_of(local).exists():
-        console.fetch_weights(local)
+        fetch_weights(local)
     sources = read_sources(settings, os.environ)
     read_endpoints(settings, os.environ)  # only checked here
     read_seal_keys(settings, os.environ)
@@ -71,12 +68,12 @@ def start(flags: Mapping[str, Any], console: Console) -> int:
     with bind(address) as sock, _metrics_socket(settings) as metrics_sock:
         if not asyncio.run(has_valid_key(store)):
             check_keyless(settings, store, is_exposed=not address.is_loopback)
-        console.show(
+        show(
             banner(
                 url_of(sock),
                 store=public_url(store),
                 sources=[source.about for source in sources],
-                models=model_names(settings, sources, console.warn),
+                models=model_names(settings, sources, warn),
                 config=path,
                 needs_key=settings.require_keys,
                 metrics=None if metrics_sock is None else metrics_url(metrics_sock),
@@ -139,6 +136,7 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         dialect=settings.dialect,
         strict=settings.strict,
         reasoning_as=settings.reasoning_as,
+        doors=settings.doors,
         require_keys=settings.require_keys,
         allowed_origins=settings.allowed_origins,
         limits=settings.limits,

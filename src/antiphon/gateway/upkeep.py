@@ -24,7 +24,7 @@ from antiphon.server.memory import FreedMemory
 
 __all__ = ["upkeep"]
 
-Chore = Callable[[], Awaitable[None]]
+Chore = Callable[[], Awaitable[object]]
 _LOOK_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 3600.0
 _MEMORY_SECONDS: Final = 5.0
@@ -40,13 +40,14 @@ async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> A
         partial(_recover, engine),
         partial(_cancel, engine),
     ]
+    return_memory = partial(asyncio.to_thread, FreedMemory().give_back)
     for chore in chores:
         await _try(chore)
     tasks = [
         *(asyncio.create_task(_again_and_again(chore, _LOOK_SECONDS)) for chore in chores),
         asyncio.create_task(_sweep_now_and_then(engine, retention_days)),
         asyncio.create_task(webhooks.run()),
-        asyncio.create_task(_again_and_again(_return_memory(FreedMemory()), _MEMORY_SECONDS)),
+        asyncio.create_task(_again_and_again(return_memory, _MEMORY_SECONDS)),
     ]
     try:
         yield
@@ -83,13 +84,6 @@ async def _sweep(engine: Engine, retention_days: float) -> None:
     count = await engine.store.sweep(now - int(retention_days * _DAY), now - _DAY)
     if count:
         _log.info("%d responses were older than the retention and were removed", count)
-
-
-def _return_memory(freed: FreedMemory) -> Chore:
-    async def chore() -> None:
-        await asyncio.to_thread(freed.give_back)
-
-    return chore
 
 
 async def _again_and_again(chore: Chore, seconds: float) -> None:

@@ -8,7 +8,7 @@ without an event loop. Its pieces can be used alone:
 
 from __future__ import annotations
 
-from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.answer import AnswerStream
 from antiphon.host.endpoint_choice import (
     RESPONSES_API_MODELS,
@@ -18,7 +18,8 @@ from antiphon.host.endpoint_choice import (
 )
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
-from antiphon.host.options import RespondOptions
+from antiphon.host.options import RespondOptions, ToolSpec, translate_tools
+from antiphon.host.outcome import Outcome
 from antiphon.host.parts import (
     DataPart,
     Message,
@@ -34,7 +35,6 @@ from antiphon.host.provider import Provider, ProviderSettings
 from antiphon.host.status import status_line
 from antiphon.host.sync import SyncAnswerStream, SyncProvider
 from antiphon.host.tokens import TokenCounter
-from antiphon.host.tool_specs import ToolSpec, translate_tools
 from antiphon.host.translate import translate_messages
 from antiphon.host.usage import UsageTracker
 

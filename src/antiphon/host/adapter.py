@@ -43,14 +43,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.host.calls import CALL_TYPES, ToolCalls, own_call_id
-from antiphon.host.data import (
-    ANNOTATION_MIME,
-    ITEM_MIME,
-    Annotations,
-    show_annotation,
-    show_item,
-)
+from antiphon.host.calls import CALL_TYPES, ToolCalls
+from antiphon.host.data import Annotations, show_annotation, show_item
 from antiphon.host.errors import DamagedText, ResponseFailed, StreamCut
 from antiphon.host.outcome import SUMMARY_BREAK, Meta, Outcome, notes_of, spoken_text, thought_text
 from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart
@@ -68,15 +62,7 @@ from antiphon.protocol.machines.partial_items import (
 )
 from antiphon.protocol.response import Response
 
-__all__ = [
-    "ANNOTATION_MIME",
-    "ITEM_MIME",
-    "AdapterSettings",
-    "Meta",
-    "Outcome",
-    "StreamAdapter",
-    "own_call_id",
-]
+__all__ = ["AdapterSettings", "StreamAdapter"]
 
 # From here on a tail waits for the end of its item: to look at every part whenever one of them
 # is done would take a time that grows with the square of their number.
@@ -93,7 +79,7 @@ class AdapterSettings(msgspec.Struct, frozen=True):
 
     shows_thinking: bool = False
     call_prefix: str = ""
-    """What stands before every call id, such as `gw-`; `own_call_id` takes it off again."""
+    """What stands before every call id, such as `gw-`; `translate` takes it off again."""
     annotations: Annotations = "inline"
 
 

@@ -16,11 +16,12 @@ of the factors. They never fall below a floor, so the newest count has the most 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+
+from antiphon.host.last_used import LastUsed
 
 __all__ = ["Calibration", "Counted", "Vector"]
 
@@ -60,7 +61,7 @@ class Calibration:
         self._doubts = [doubt**2 for doubt in doubts]
         self._offset = 0.0
         self._offset_doubt = _OFFSET_DOUBT
-        self._shares: OrderedDict[tuple[int, int], float] = OrderedDict()
+        self._shares: LastUsed[tuple[int, int], float] = LastUsed(_MAX_SHARES)
         self.is_changed = False
         """Whether a server's count was ever another than ours."""
 
@@ -135,11 +136,9 @@ class Calibration:
                 self._shares.pop(_key(counted.text), None)
             return
         for counted in new:
-            self._shares[_key(counted.text)] = self._apply(counted.vector) * scale
+            self._shares.keep(_key(counted.text), self._apply(counted.vector) * scale)
         for counted in texts:
-            self._shares.move_to_end(_key(counted.text))
-        while len(self._shares) > _MAX_SHARES:
-            self._shares.popitem(last=False)
+            self._shares.find(_key(counted.text))
 
 
 def _key(text: str) -> tuple[int, int]:

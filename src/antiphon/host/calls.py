@@ -14,7 +14,7 @@ too, it makes a `MalformedCall`. Nothing is ever guessed:
 - Arguments that may belong to another call, because the events did not name their item, wait
   for a description of the item itself.
 - The same item is never handed over twice. If its last description has another payload,
-  `changed` returns it; another call_id is only a deviation. Another item with the same call_id
+  `check` raises it; another call_id is only a deviation. Another item with the same call_id
   and payload is the same call.
 - There is one part for each call_id, because results go back by it. Another payload under a
   call_id that was handed over is a conflict that only the server could resolve: it is not handed
@@ -40,17 +40,12 @@ from antiphon.protocol.machines.partial_items import (
 )
 from antiphon.protocol.response import Response
 
-__all__ = ["CALL_TYPES", "ToolCalls", "own_call_id"]
+__all__ = ["CALL_TYPES", "ToolCalls"]
 
 CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
 _FINISHED: Final = frozenset({"completed", None})
 
 _Input = dict[str, Any]
-
-
-def own_call_id(call_id: str, prefix: str) -> str:
-    """Return the server's own id of a call that the application knows under a prefix."""
-    return call_id.removeprefix(prefix)
 
 
 class _ReportedCall(NamedTuple):
@@ -87,34 +82,17 @@ class ToolCalls:
     def settle_draft(
         self, draft: Draft | None, item: Item, response: Response, *, has_gap: bool = False
     ) -> list[ToolCallPart]:
-        """Settle an item of the final response, and the streamed one that it was, if any.
-
-        With a gap in the stream, arguments that nothing confirmed may lack a piece.
-        """
+        """Settle an item of the final response, and the streamed one that it was, if any."""
         if draft is None:
             return self.settle(object(), item, response)
-        return self.settle(
-            draft,
-            item,
-            response,
-            is_announced_only=not (draft.is_confirmed or draft.has_said()),
-            is_guessed=draft.is_guessed and not draft.is_confirmed,
-            may_lack=has_gap and not (draft.is_confirmed or draft.is_final("arguments")),
-        )
+        return self.settle(draft, item, response, _doubt(draft, has_gap))
 
     def settle(
-        self,
-        key: Hashable,
-        item: Item,
-        response: Response,
-        *,
-        is_announced_only: bool = False,
-        is_guessed: bool = False,
-        may_lack: bool = False,
+        self, key: Hashable, item: Item, response: Response, doubt: str = ""
     ) -> list[ToolCallPart]:
         """Return the call by its last description, or note why it cannot be run.
 
-        Arguments that only the announcement holds are not a word: some servers put `{}` there.
+        `doubt` is why its arguments are not to be trusted, even if they can be read.
         """
         if key in self._told:
             self._compare(key, item)
@@ -130,14 +108,8 @@ class ToolCalls:
             why = "it was cut off"
         elif not name or not call_id:
             why = "it has no id" if name else "it has no name"
-        elif is_announced_only:
-            why = "its arguments never came"
-        elif is_guessed:
-            why = "its arguments may be those of another call"
-        elif may_lack:
-            why = "some of its arguments may have been lost"
-        elif arguments is None:
-            why = "its arguments are no JSON object"
+        elif doubt or arguments is None:
+            why = doubt or "its arguments are no JSON object"
         else:
             return self._tell(key, item, ToolCallPart(call_id, name, arguments))
         self.malformed.append(MalformedCall(call_id, name, _said(item), why=why, response=response))
@@ -162,18 +134,11 @@ class ToolCalls:
         """Raise the error for the calls of a response that has ended, if one is wrong."""
         if self.malformed:
             raise self.malformed[0]
-        changed = self.changed(response)
-        if changed is not None:
-            raise changed
-
-    def changed(self, response: Response) -> ChangedCall | None:
-        """Return the first call whose last description is not what was handed over, if any."""
         for key, said in self._changes.items():
             told = self._told[key]
-            return ChangedCall(
+            raise ChangedCall(
                 told.call_id, told.name, told=told.arguments, said=said, response=response
             )
-        return None
 
     def _compare(self, key: Hashable, item: Item) -> None:
         told = self._told[key]
@@ -184,6 +149,23 @@ class ToolCalls:
         deviation = f"call {told.call_id} changed after it was handed over"
         if deviation not in self.deviations:
             self.deviations.append(deviation)
+
+
+def _doubt(draft: Draft, has_gap: bool) -> str:
+    """Return why the arguments of a streamed call are not to be trusted; empty if they are.
+
+    Those that only the announcement has do not count: some servers put `{}` there. With a gap in
+    the stream, arguments that nothing confirmed may lack a piece.
+    """
+    if draft.is_confirmed:
+        return ""
+    if not draft.has_said():
+        return "its arguments never came"
+    if draft.is_guessed:
+        return "its arguments may be those of another call"
+    if has_gap and not draft.is_final("arguments"):
+        return "some of its arguments may have been lost"
+    return ""
 
 
 def _read_input(item: Item) -> _Input | None:

@@ -18,13 +18,13 @@ import logging
 import re
 from typing import Final
 
-from antiphon.host.adapter import ANNOTATION_MIME
+from antiphon.host.data import ANNOTATION_MIME
 from antiphon.host.errors import UnsupportedContent
 from antiphon.host.images import sniff_image
 from antiphon.host.parts import DataPart, TextPart
 from antiphon.protocol.items import Part as WirePart
 
-__all__ = ["MARKERS", "media_type", "read_text", "translate_content", "translate_data"]
+__all__ = ["MARKERS", "media_type", "read_text", "translate_content"]
 
 # The bare words are those of VS Code's own chat.
 MARKERS: Final = frozenset(
@@ -56,22 +56,15 @@ _EXTENSIONS: Final = {
 }
 
 
-def translate_content(
-    content: TextPart | DataPart, markers: frozenset[str] = MARKERS
-) -> WirePart | None:
-    """Return text or data as content of a user, or None if there is nothing in it."""
-    if isinstance(content, DataPart):
-        return translate_data(content, markers)
-    return {"type": "input_text", "text": content.value} if content.value else None
-
-
-def translate_data(part: DataPart, markers: frozenset[str] = MARKERS) -> WirePart | None:
-    """Return data as content of a user, or None if there is nothing in it for a model.
+def translate_content(part: TextPart | DataPart) -> WirePart | None:
+    """Return text or data as content of a user, or None if it has nothing for a model.
 
     Raise UnsupportedContent for data of no media type that is no marker.
     """
+    if isinstance(part, TextPart):
+        return {"type": "input_text", "text": part.value} if part.value else None
     media = media_type(part)
-    if media in markers:
+    if media in MARKERS:
         _log.debug("a %s marker of %d bytes is not sent", media, len(part.data))
         return None
     if not part.data:

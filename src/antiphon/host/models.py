@@ -34,9 +34,8 @@ from antiphon.models.listing import read_models
 from antiphon.models.prices import Price
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.http import HttpClient, Reply
-from antiphon.transport.retry import read_retry_after
 
-__all__ = ["Capabilities", "ModelDescription", "ModelDirectory"]
+__all__ = ["ModelAbilities", "ModelDescription", "ModelDirectory"]
 
 _log = logging.getLogger("antiphon.host")
 
@@ -46,7 +45,7 @@ _TIMEOUT: Final = 10.0
 _DATE: Final = re.compile(r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 
 
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+class ModelAbilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a model can do. None: no source states it."""
 
     image_input: bool | None = None
@@ -61,7 +60,7 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     family: str
-    capabilities: Capabilities
+    capabilities: ModelAbilities
     context_window: int | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -198,13 +197,8 @@ class ModelDirectory:
     def _read(self, reply: Reply) -> Iterator[ModelDescription]:
         head = reply.head
         if head.status != 200:
-            raise error_from_answer(
-                head.status,
-                reply.body,
-                head.headers,
-                retry_after=read_retry_after(head.headers, time.time()),
-                redact=self._client.redact,
-            )
+            redact = self._client.redact
+            raise error_from_answer(head.status, reply.body, head.headers, redact=redact)
         try:
             models = read_models(reply.body)
         except BackendError as error:
@@ -221,7 +215,7 @@ def _describe(model_id: str, facts: ModelFacts) -> ModelDescription:
         id=model_id,
         name=facts.name or model_id,
         family=facts.family or _DATE.sub("", bare),
-        capabilities=Capabilities(
+        capabilities=ModelAbilities(
             image_input=facts.image_input,
             tool_calling=facts.tool_calling,
             reasoning=facts.reasoning,

@@ -17,24 +17,39 @@ A tool mode of `required` needs tools, or a stored prompt, which may have some. 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
-from antiphon.client.errors import BadCall
+from antiphon.client.errors import BadCall, BadTool
 from antiphon.client.function_tools import FunctionTool
 from antiphon.client.parameters import Params, refuse_chat_only
 from antiphon.client.request import plain_json
 from antiphon.client.settings import WireApi
-from antiphon.host.tool_specs import ToolSpec, translate_tool_mode, translate_tools
 from antiphon.host.translate import Translation
-from antiphon.protocol.tools import Mode
+from antiphon.protocol.tools import Mode, Tool
 
-__all__ = ["RespondOptions", "make_params", "session_of", "system_text"]
+__all__ = [
+    "RespondOptions",
+    "ToolSpec",
+    "make_params",
+    "session_of",
+    "system_text",
+    "translate_tools",
+]
 
-_INPUTS: Final = ("input", "messages")
+_MODES: Final[tuple[Mode, ...]] = ("auto", "required", "none")
 _CHAT_FOR_ALL: Final = "ProviderSettings(gate=GateConfig(responses_enabled=False))"
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as hosts describe it: LanguageModelChatTool in VS Code."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any] | None = None
 
 
 class RespondOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +124,7 @@ def _refuse_other_input(model: str, given: Mapping[str, Any]) -> None:
             "give the model as the first argument",
             param="model",
         )
-    for name in (*_INPUTS, "prompt"):
+    for name in ("input", "messages", "prompt"):
         if name in given and not (name == "prompt" and isinstance(given[name], Mapping)):
             raise BadCall(
                 f"model_options[{name!r}] cannot be sent: the messages are the input",
@@ -134,7 +149,9 @@ def _tool_choice(
     options: RespondOptions, given: Mapping[str, Any], *, has_tools: bool
 ) -> object | None:
     """Return the tool_choice to send; None if there is nothing to choose from."""
-    mode = translate_tool_mode(options.tool_mode)
+    mode = options.tool_mode
+    if mode not in _MODES:
+        raise ValueError(f"the tool mode must be one of {', '.join(_MODES)}, not {mode!r}")
     choice = given.get("tool_choice")
     if choice is not None:
         if mode not in ("auto", choice):
@@ -151,3 +168,35 @@ def _tool_choice(
             return mode
         raise BadCall("tool_mode is 'required', but there are no tools", param="tool_mode")
     return None
+
+
+def translate_tools(tools: Sequence[ToolSpec | FunctionTool]) -> list[Tool]:
+    """Return the tools as function tools. Raise BadTool for anything that is not a tool.
+
+    Those of a host are not `strict`, which is the default of the API: a host's
+    schema rarely keeps the rules of that mode, and servers refuse one that does not.
+    """
+    return [_translate_tool(tool, place) for place, tool in enumerate(tools)]
+
+
+def _translate_tool(tool: object, place: int) -> Tool:
+    if isinstance(tool, FunctionTool):
+        return dict(tool.definition)
+    if not isinstance(tool, ToolSpec):
+        kind = type(tool).__name__
+        raise BadTool(
+            f"tools[{place}]", f"it is of type {kind}; give a ToolSpec or function_tool(…)"
+        )
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": _plain(tool.input_schema or {"type": "object", "properties": {}}),
+        "strict": False,
+    }
+
+
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema of any kind of mappings as one of dicts."""
+    plain: dict[str, Any] = json.loads(json.dumps(schema, default=dict))
+    return plain

@@ -35,7 +35,7 @@ from antiphon.client.parameters import Params
 from antiphon.client.resources import InputTokens
 from antiphon.client.settings import WireApi
 from antiphon.client.stream import AsyncStream
-from antiphon.host.adapter import AdapterSettings, Outcome, StreamAdapter
+from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.answer import AnswerStream, Batches, CancelGuard
 from antiphon.host.data import Annotations
 from antiphon.host.endpoint_choice import GateConfig, choose_wire, is_listed
@@ -43,6 +43,7 @@ from antiphon.host.errors import HostError, TurnCancelled
 from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.options import RespondOptions, make_params, session_of, system_text
+from antiphon.host.outcome import Outcome
 from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.tokens import TokenCounter
 from antiphon.host.translate import TranslateSettings, translate_messages
@@ -245,36 +246,28 @@ class Provider:
         return self.usage.start(asked.session, asked.model, estimate.tokens, limit)
 
     def _translation(self, model: str, wire: WireApi, options: RespondOptions) -> TranslateSettings:
+        known = self._directory.get(model)
+        # A chat server that accepts reasoning stores none, so the text is sent.
+        takes_thoughts = profile_for(self._client.base_url).reasoning_replay != "none"
         return TranslateSettings(
             call_prefix=self._settings.call_prefix,
             tool_images=self._settings.tool_images,
-            keeps_reasoning=wire == "responses" or self._is_taking_thoughts(),
+            keeps_reasoning=wire == "responses" or takes_thoughts,
             is_stored=wire == "chat" or options.model_options.get("store") is not False,
-            may_reason=self._reasons(model) is not False,
+            may_reason=known is None or known.capabilities.reasoning is not False,
             custom_calls=wire == "responses",
             inline_links=self._settings.annotations == "inline",
             system_prompt=system_text(options),
         )
 
-    def _is_taking_thoughts(self) -> bool:
-        """Return whether the chat server accepts reasoning; it stores none, so the text is sent."""
-        return profile_for(self._client.base_url).reasoning_replay != "none"
-
     def _adapter_settings(self, model: str) -> AdapterSettings:
+        allowed = self._settings.thinking_models
+        may_think = allowed is None or is_listed(allowed, model)
         return AdapterSettings(
-            shows_thinking=self._settings.shows_thinking and self._may_think(model),
+            shows_thinking=self._settings.shows_thinking and may_think,
             call_prefix=self._settings.call_prefix,
             annotations=self._settings.annotations,
         )
-
-    def _may_think(self, model: str) -> bool:
-        allowed = self._settings.thinking_models
-        return allowed is None or is_listed(allowed, model)
-
-    def _reasons(self, model: str) -> bool | None:
-        """Return whether a model reasons; None if that is not known."""
-        known = self._directory.get(model)
-        return known.capabilities.reasoning if known else None
 
     def _count(self, turn: TrackedTurn, asked: _Asked, response: Response) -> None:
         ended = self.usage.complete(

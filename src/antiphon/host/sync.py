@@ -15,17 +15,14 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Self
 
-from antiphon.client.resources import InputTokens
-from antiphon.client.sync import Client
+from antiphon.client.sync import Blocking, Client, blocking
 from antiphon.host.answer import AnswerStream, Batches
 from antiphon.host.errors import TurnCancelled
 from antiphon.host.model_table import ModelTable
-from antiphon.host.models import ModelDescription
 from antiphon.host.options import RespondOptions
 from antiphon.host.outcome import Outcome
 from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.provider import Provider, ProviderSettings
-from antiphon.host.tokens import TokenCounter
 from antiphon.host.usage import UsageTracker
 
 __all__ = ["SyncAnswerStream", "SyncProvider"]
@@ -118,7 +115,7 @@ class SyncAnswerStream:
         return self._answer.outcome
 
 
-class SyncProvider:
+class SyncProvider(Blocking[Provider]):
     """Provider, synchronous: the same parameters, the same methods. Enter it, or close it."""
 
     def __init__(
@@ -132,10 +129,13 @@ class SyncProvider:
     ) -> None:
         if not isinstance(client, Client):
             raise TypeError("SyncProvider needs a Client; with an AsyncClient it is Provider")
-        self._client = client
-        self._provider = Provider(
+        provider = Provider(
             client.asynchronous, settings, table=table, usage=usage, environ=environ
         )
+        super().__init__(client._portal, provider)
+        self.usage: Final = provider.usage
+        self.tokens: Final = provider.tokens
+        self._client = client
 
     def __enter__(self) -> Self:
         return self
@@ -143,34 +143,17 @@ class SyncProvider:
     def __exit__(self, *reason: object) -> None:
         self.close()
 
-    @property
-    def usage(self) -> UsageTracker:
-        """What turns took."""
-        return self._provider.usage
-
-    @property
-    def tokens(self) -> TokenCounter:
-        """What counts tokens."""
-        return self._provider.tokens
-
     def close(self) -> None:
         """End what is under way. The client stays open: it was given to us."""
         if not self._client.is_closed:
-            self._client.run(self._provider.close())
+            self._client.run(self._asynchronous.close())
 
-    def models(self, silent: bool = True) -> Sequence[ModelDescription]:
-        """Return the server's models. With `silent`, return none where it would raise."""
-        return self._client.run(self._provider.models(silent))
+    models = blocking(Provider.models)
+    measure_tokens = blocking(Provider.measure_tokens)
 
     def count_tokens(self, model: str, content: str | Message) -> int:
         """Return how many tokens a text or a message has for this model. Made to be fast."""
-        return self._provider.count_tokens(model, content)
-
-    def measure_tokens(
-        self, model: str, messages: Sequence[Message], options: RespondOptions | None = None
-    ) -> InputTokens:
-        """Ask the server how many tokens it would be sent, and learn from it. Nothing is run."""
-        return self._client.run(self._provider.measure_tokens(model, messages, options))
+        return self._asynchronous.count_tokens(model, content)
 
     def stream(
         self,
@@ -187,7 +170,7 @@ class SyncProvider:
         """
         return SyncAnswerStream(
             self._client,
-            lambda stop: self._provider.stream(model, messages, options, stop),
+            lambda stop: self._asynchronous.stream(model, messages, options, stop),
             cancel,
         )
 

@@ -7,23 +7,20 @@ text in it, which leans high. What the server counted corrects the two others (`
 
 from __future__ import annotations
 
-import sys
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from antiphon.host.calibration import Calibration, Counted, Vector
+from antiphon.host.last_used import LastUsed
 from antiphon.host.model_table import ModelTable
-from antiphon.host.text_kinds import Estimate, estimate_kinds
-from antiphon.host.text_prices import ENCODINGS, UNKNOWN
+from antiphon.host.text_kinds import ENCODINGS, UNKNOWN, Estimate, estimate_kinds
 from antiphon.host.vocabulary import Tokenizer, Tokenizers
 from antiphon.models.image_cost import DEFAULT_IMAGE_COST, ImageCost
 
 __all__ = ["TextCache", "TextCounter"]
 
-_MIB: Final = 1024 * 1024
 _MAX_MODELS: Final = 256
 # How far a factor may be from 1, before a server has counted: tokenizers agree about English words
 # and differ about other scripts. Servers write tools in ways of their own, so those are the first
@@ -35,43 +32,20 @@ _SCHEMA_DOUBT: Final = 0.6
 _TOKENIZER_DOUBT: Final = 0.1
 
 
-class TextCache:
-    """What was found out about texts, by the way it was found. It forgets the oldest first."""
+class TextCache(LastUsed[tuple[str, int, int], Vector]):
+    """What was found out about texts, by the way it was found. It holds no text itself."""
 
-    def __init__(self, max_entries: int = 20_000, max_bytes: int = 32 * _MIB) -> None:
-        self._max_entries = max_entries
-        self._max_bytes = max_bytes
-        self._found: OrderedDict[tuple[str, str], Vector] = OrderedDict()
-        self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    @property
-    def size(self) -> int:
-        """The bytes that the texts take up."""
-        return self._size
+    def __init__(self, max_entries: int = 20_000) -> None:
+        super().__init__(max_entries)
 
     def look_up(self, way: str, text: str, read: Callable[[str], Vector]) -> Vector:
         """Return what `read` makes of a text, from memory if it is known."""
-        key = (way, text)
-        known = self._found.get(key)
-        if known is not None:
-            self._found.move_to_end(key)
-            return known
-        found = read(text)
-        self._keep(key, found)
+        key = (way, hash(text), len(text))
+        found = self.find(key)
+        if found is None:
+            found = read(text)
+            self.keep(key, found)
         return found
-
-    def _keep(self, key: tuple[str, str], found: Vector) -> None:
-        size = sys.getsizeof(key[1])
-        if size > self._max_bytes:
-            return
-        self._found[key] = found
-        self._size += size
-        while len(self._found) > self._max_entries or self._size > self._max_bytes:
-            (_, text), _ = self._found.popitem(last=False)
-            self._size -= sys.getsizeof(text)
 
 
 class _Counting(msgspec.Struct, frozen=True):
@@ -90,8 +64,8 @@ class TextCounter:
         self._table = table
         self._tokenizers = tokenizers
         self._cache = cache
-        self._models: dict[str, _Counting] = {}
-        self._learned: OrderedDict[str, Calibration] = OrderedDict()
+        self._models: LastUsed[str, _Counting] = LastUsed(_MAX_MODELS)
+        self._learned: LastUsed[str, Calibration] = LastUsed(_MAX_MODELS)
 
     def is_prepared(self, model: str) -> bool:
         """Return whether what counting needs is loaded."""
@@ -159,24 +133,19 @@ class TextCounter:
         return (*zeros, sum(vector)) if is_schema else (*vector, 0.0)
 
     def _calibration(self, model: str) -> Calibration:
-        learned = self._learned.get(model)
+        learned = self._learned.find(model)
         if learned is None:
-            is_known = self.has_tokenizer(model)
-            doubts = [_TOKENIZER_DOUBT] if is_known else _KIND_DOUBTS
-            learned = self._learned[model] = Calibration([*doubts, _SCHEMA_DOUBT])
-            if len(self._learned) > _MAX_MODELS:
-                self._learned.popitem(last=False)
-        self._learned.move_to_end(model)
+            doubts = [_TOKENIZER_DOUBT] if self.has_tokenizer(model) else _KIND_DOUBTS
+            learned = Calibration([*doubts, _SCHEMA_DOUBT])
+            self._learned.keep(model, learned)
         return learned
 
     def _model(self, model: str) -> _Counting:
-        known = self._models.get(model)
+        known = self._models.find(model)
         if known is None:
             facts = self._table.facts(model)
             tokenizer = self._tokenizers.find(facts.encoding) if facts.encoding else None
             image_cost = facts.image_cost or DEFAULT_IMAGE_COST
             known = _Counting(tokenizer, facts.encoding or "", image_cost)
-            if len(self._models) >= _MAX_MODELS:
-                self._models.clear()
-            self._models[model] = known
+            self._models.keep(model, known)
         return known

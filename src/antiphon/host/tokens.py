@@ -17,15 +17,16 @@ import hashlib
 import json
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any, Final
 
 import msgspec
 
+from antiphon.client.history import is_model_made
 from antiphon.host.content import MARKERS, media_type, read_text
 from antiphon.host.images import image_size, sniff_image
+from antiphon.host.last_used import LastUsed
 from antiphon.host.model_table import ModelTable
 from antiphon.host.parts import (
     DataPart,
@@ -97,11 +98,12 @@ class TokenCounter:
         max_conversations: int = 100,
     ) -> None:
         self._texts = TextCounter(
-            table or ModelTable(), tokenizers or default_tokenizers(), cache or TextCache()
+            table or ModelTable(),
+            tokenizers or default_tokenizers(),
+            TextCache() if cache is None else cache,
         )
         self._lock = threading.RLock()
-        self._max_conversations = max_conversations
-        self._actuals: OrderedDict[tuple[str, str], _Actual] = OrderedDict()
+        self._actuals: LastUsed[tuple[str, str], _Actual] = LastUsed(max_conversations)
 
     def prepare(self, model: str) -> bool:
         """Load what counting needs, and return whether texts will be counted by a tokenizer.
@@ -157,11 +159,8 @@ class TokenCounter:
             if conversation is None:
                 return
             items, frame = _items_of(body), self._count_frame(body, model).tokens
-            key = (conversation, model)
-            self._actuals[key] = _Actual(len(items), _digest(items), _frame(body), frame, usage)
-            self._actuals.move_to_end(key)
-            if len(self._actuals) > self._max_conversations:
-                self._actuals.popitem(last=False)
+            actual = _Actual(len(items), _digest(items), _frame(body), frame, usage)
+            self._actuals.keep((conversation, model), actual)
 
     def learn(self, model: str, body: Mapping[str, Any], tokens: int) -> None:
         """Learn from the server's own count of a request, of an answer or of `input_tokens`."""
@@ -236,10 +235,9 @@ class TokenCounter:
     ) -> _Actual | None:
         if conversation is None:
             return None
-        actual = self._actuals.get((conversation, model))
+        actual = self._actuals.find((conversation, model))
         if actual is None or _digest(items[: actual.items]) != actual.digest:
             return None
-        self._actuals.move_to_end((conversation, model))
         return actual
 
     def _continue(
@@ -247,7 +245,7 @@ class TokenCounter:
     ) -> TokenCount:
         """Take the server's figure and count what came after its answer."""
         rest = items[actual.items :]
-        answer = list(takewhile(_is_made_by_model, rest))
+        answer = list(takewhile(is_model_made, rest))
         new = [self._count_item(item, model) for item in rest[len(answer) :]]
         changed = 0
         if _frame(body) != actual.frame:
@@ -272,7 +270,10 @@ def _items_of(body: Mapping[str, Any]) -> Sequence[Item]:
 
 def _extras(body: Mapping[str, Any]) -> list[Any]:
     """Return what the model is shown as JSON: the tools, and the schema of the answer."""
-    return [*(body.get("tools") or ()), *_schemas(body.get("text"))]
+    text = body.get("text")
+    form = text.get("format") if isinstance(text, Mapping) else None
+    schema = form.get("schema") if isinstance(form, Mapping) else None
+    return [*(body.get("tools") or ()), *([schema] if schema else [])]
 
 
 def _tool_marks(body: Mapping[str, Any]) -> int:
@@ -297,13 +298,6 @@ def _join_texts(message: Message) -> Iterator[Part]:
             yield from parts
 
 
-def _schemas(text: object) -> list[Any]:
-    """Return the schema that the answer must have, if there is one."""
-    form = text.get("format") if isinstance(text, Mapping) else None
-    schema = form.get("schema") if isinstance(form, Mapping) else None
-    return [schema] if schema else []
-
-
 def _digest(items: Sequence[Item]) -> bytes:
     return hashlib.blake2b(encode_json(items), digest_size=16).digest()
 
@@ -315,13 +309,6 @@ def _write(arguments: Mapping[str, Any]) -> str:
 
 def _plain(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else str(value)
-
-
-def _is_made_by_model(item: Item) -> bool:
-    kind = item_type(item)
-    if kind == "message":
-        return item.get("role") == "assistant"
-    return not (kind.endswith("_output") or kind == "item_reference")
 
 
 def _kept_output(usage: Usage, answer: Sequence[Item]) -> int:

@@ -44,9 +44,9 @@ from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
-from antiphon.host.adapter import ITEM_MIME, own_call_id
-from antiphon.host.content import MARKERS, translate_content, translate_data
-from antiphon.host.data import show_annotation
+from antiphon.client.history import HOSTED
+from antiphon.host.content import translate_content
+from antiphon.host.data import ITEM_MIME, show_annotation
 from antiphon.host.parts import (
     DataPart,
     Message,
@@ -58,6 +58,7 @@ from antiphon.host.parts import (
     ToolResultPart,
     check_messages,
 )
+from antiphon.protocol.codec import decode_json
 from antiphon.protocol.items import Item
 from antiphon.protocol.items import Part as WirePart
 
@@ -70,15 +71,7 @@ __all__ = [
 _log: Final = logging.getLogger("antiphon.host")
 
 # What a server runs by itself, at the end of a thought.
-_HOSTED: Final = frozenset(
-    {
-        "code_interpreter_call",
-        "file_search_call",
-        "image_generation_call",
-        "mcp_call",
-        "web_search_call",
-    }
-)
+_HOSTED: Final = HOSTED - {"mcp_list_tools"}
 _LINK: Final = re.compile(r" \[(.+)\]\((https?://[^()]+)\)", re.IGNORECASE | re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\([\\\[\]])")
 
@@ -93,8 +86,7 @@ class TranslateSettings(msgspec.Struct, frozen=True, kw_only=True):
     kept none of its answers (`store=False`), so that only encrypted thoughts go back.
     `may_reason` False says that the model never thinks. `custom_calls` False turns calls of
     custom tools into those of functions. `inline_links` False says that the adapter put no links
-    into the text. `system_prompt` goes before the system messages. `markers` are the types of
-    data that is not content.
+    into the text. `system_prompt` goes before the system messages.
     """
 
     call_prefix: str = ""
@@ -105,7 +97,6 @@ class TranslateSettings(msgspec.Struct, frozen=True, kw_only=True):
     custom_calls: bool = True
     inline_links: bool = True
     system_prompt: str = ""
-    markers: frozenset[str] = MARKERS
 
 
 _DEFAULTS: Final = TranslateSettings()
@@ -182,7 +173,8 @@ class _MessageTranslator:
         self._loose = _OpenThought()
         match part:
             case TextPart():
-                if not self._is_added_link(part):
+                is_answer = self._role is Role.ASSISTANT and self._has_spoken
+                if not (is_answer and self._settings.inline_links and _is_link(part)):
                     self._say(part.value)
             case DataPart():
                 self._show(part)
@@ -200,16 +192,12 @@ class _MessageTranslator:
             self._has_spoken = True
             self._content.append({"type": "input_text", "text": text})
 
-    def _is_added_link(self, part: TextPart) -> bool:
-        is_answer = self._role is Role.ASSISTANT and self._has_spoken
-        return is_answer and self._settings.inline_links and _is_link(part)
-
     def _show(self, part: DataPart) -> None:
         item = _read_item(part)
         if item is not None:
             self._replay(item)
             return
-        shown = translate_data(part, self._settings.markers)
+        shown = translate_content(part)
         if shown is None:
             return
         if shown["type"] == "input_text":
@@ -257,7 +245,7 @@ class _MessageTranslator:
 
     def _output(self, part: ToolResultPart) -> str | list[WirePart]:
         """Return the output of a result. What cannot go with it is put aside."""
-        shown = [translate_content(content, self._settings.markers) for content in part.content]
+        shown = [translate_content(content) for content in part.content]
         parts = [content for content in shown if content is not None]
         if not parts:
             return "Error" if part.is_error else ""
@@ -309,7 +297,7 @@ class _MessageTranslator:
             self._moved = []
 
     def _plain_id(self, call_id: str) -> str:
-        return own_call_id(call_id, self._settings.call_prefix)
+        return call_id.removeprefix(self._settings.call_prefix)
 
 
 class _OpenThought:
@@ -357,10 +345,7 @@ def _read_item(part: DataPart) -> Item | None:
     """Return the item that the adapter showed as data, or None for any other data."""
     if part.mime != ITEM_MIME:
         return None
-    try:
-        item = msgspec.json.decode(part.data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    item = decode_json(part.data)
     return item if isinstance(item, dict) and isinstance(item.get("type"), str) else None
 
 

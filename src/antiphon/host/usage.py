@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET
 
+from antiphon.host.last_used import LastUsed
 from antiphon.host.listeners import Listeners, Tasks
-from antiphon.protocol.response import Response, Usage
+from antiphon.protocol.response import Response, Usage, with_total
 
 __all__ = [
     "Listener",
@@ -41,7 +41,6 @@ __all__ = [
 _log: Final = logging.getLogger("antiphon.host")
 _ANSWERS: Final = frozenset({"completed", "incomplete"})
 _ENDS: Final = _ANSWERS | {"failed", "cancelled"}
-_T = TypeVar("_T")
 
 
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,8 +126,8 @@ class UsageTracker:
 
     def __init__(self, *, max_conversations: int = 1000, max_responses: int = 10_000) -> None:
         self._lock = threading.Lock()
-        self._books: _Recent[_Book] = _Recent(max_conversations)
-        self._responses: _Recent[TurnUsage] = _Recent(max_responses)
+        self._books: LastUsed[str, _Book] = LastUsed(max_conversations)
+        self._responses: LastUsed[str, TurnUsage] = LastUsed(max_responses)
         self._listeners: Listeners[Update] = Listeners()
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
@@ -181,34 +180,23 @@ class UsageTracker:
         """
         if turn.usage is not None:
             return turn.usage
-        ended = TurnUsage(
-            conversation=turn.started.conversation,
-            model=turn.started.model,
-            response_id=None,
-            status="not_run",
-            usage=None,
-            estimate=Usage(),
-            max_input=turn.started.max_input,
-        )
+        ended = _weigh(turn.started, None, "not_run", 0)
+        ended = msgspec.structs.replace(ended, estimate=Usage(), is_estimate=False)
         _log.debug("turn not run")
-        self._listeners.notify(
-            TurnEnded(turn=ended, totals=self._totals_of(ended.conversation)), turn._listening
-        )
+        totals = self.totals(ended.conversation)
+        self._listeners.notify(TurnEnded(turn=ended, totals=totals), turn._listening)
         return ended
 
-    def totals(self, conversation: str) -> Totals:
+    def totals(self, conversation: str | None) -> Totals:
         """Return the sums of a conversation; all zero if it is not known, or no longer."""
-        return self._totals_of(conversation)
+        with self._lock:
+            book = None if conversation is None else self._books.find(conversation)
+            return book.totals if book else Totals()
 
     def of(self, response_id: str) -> TurnUsage | None:
         """Return what a response took, or None if it is not known, or no longer."""
         with self._lock:
-            return self._responses.get(response_id)
-
-    def _totals_of(self, conversation: str | None) -> Totals:
-        with self._lock:
-            book = None if conversation is None else self._books.get(conversation)
-            return book.totals if book else Totals()
+            return self._responses.find(response_id)
 
     def _end(
         self, turn: TrackedTurn, response: Response | None, status: str, estimated_output: int
@@ -243,18 +231,18 @@ class UsageTracker:
         """Return the book of a conversation; one that is not stored if there is none."""
         if conversation is None:
             return _Book()
-        book = self._books.get(conversation)
+        book = self._books.find(conversation)
         if book is None:
             book = _Book()
-            self._books.put(conversation, book)
+            self._books.keep(conversation, book)
         return book
 
     def _remember(self, ended: TurnUsage) -> None:
         if ended.response_id is None:
             return
-        known = self._responses.get(ended.response_id)
+        known = self._responses.find(ended.response_id)
         if known is None or _trust(known) <= _trust(ended):
-            self._responses.put(ended.response_id, ended)
+            self._responses.keep(ended.response_id, ended)
 
 
 class _Book:
@@ -270,36 +258,17 @@ class _Book:
             output=old.output + sign * usage.output_tokens,
             cached=old.cached + sign * usage.input_tokens_details.cached_tokens,
             reasoning=old.reasoning + sign * usage.output_tokens_details.reasoning_tokens,
-            total=old.total + sign * _total_of(usage),
+            total=old.total + sign * with_total(usage).total_tokens,
             turns=old.turns + sign,
             estimated_turns=old.estimated_turns + sign * turn.is_estimate,
         )
-
-
-class _Recent(Generic[_T]):
-    """A mapping that holds so many entries and forgets the one used longest ago."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._entries: OrderedDict[str, _T] = OrderedDict()
-
-    def get(self, key: str) -> _T | None:
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
-        return entry
-
-    def put(self, key: str, entry: _T) -> None:
-        self._entries[key] = entry
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._size:
-            self._entries.popitem(last=False)
 
 
 def _weigh(
     started: TurnStarted, response: Response | None, status: str, estimated_output: int
 ) -> TurnUsage:
     usage = _usage_of(response) if response else None
+    notes = response.antiphon if response else UNSET
     return TurnUsage(
         conversation=started.conversation,
         model=started.model,
@@ -312,7 +281,7 @@ def _weigh(
             total_tokens=started.estimated_input + estimated_output,
         ),
         max_input=started.max_input,
-        is_estimate=usage is None or (response is not None and _is_marked(response)),
+        is_estimate=usage is None or (notes is not UNSET and notes.usage == "estimated"),
     )
 
 
@@ -335,11 +304,3 @@ def _usage_of(response: Response) -> Usage | None:
     is_zero = not (usage.input_tokens or usage.output_tokens or usage.total_tokens)
     has_answer = response.status in _ANSWERS or bool(response.output)
     return None if is_zero and has_answer else usage
-
-
-def _is_marked(response: Response) -> bool:
-    return response.antiphon is not UNSET and response.antiphon.usage == "estimated"
-
-
-def _total_of(usage: Usage) -> int:
-    return usage.total_tokens or usage.input_tokens + usage.output_tokens

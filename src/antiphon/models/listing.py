@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.models.facts import ModelInfo, merge
 from antiphon.models.prices import Price
+from antiphon.protocol.codec import decode_json
 from antiphon.protocol.errors import BackendError
 
 __all__ = ["read_models"]
@@ -92,16 +93,18 @@ def read_models(body: bytes) -> list[ModelInfo]:
     merged: dict[str, ModelInfo] = {}
     for entry in _entries(body):
         model = _read_model(entry)
-        if model is not None:
-            merged[model.id] = _merge(merged.get(model.id), model)
+        if model is None:
+            continue
+        first = merged.get(model.id)
+        if first is not None:
+            is_hidden = first.is_hidden or model.is_hidden
+            model = msgspec.structs.replace(merge(first, model), is_hidden=is_hidden)
+        merged[model.id] = model
     return list(merged.values())
 
 
 def _entries(body: bytes) -> Iterator[_Entry]:
-    try:
-        answer: Any = msgspec.json.decode(body)  # Any: JSON of a peer
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        answer = None
+    answer = decode_json(body)
     lists = [answer] if isinstance(answer, list) else []
     if isinstance(answer, dict):
         lists = [found for key in ("data", "models") if isinstance(found := answer.get(key), list)]
@@ -139,14 +142,6 @@ def _read_model(entry: _Entry) -> ModelInfo | None:
         price=_price(entry.get("pricing")),
         stated=_stated(entry),
     )
-
-
-def _merge(first: ModelInfo | None, second: ModelInfo) -> ModelInfo:
-    """Return what both entries of a model state; the first wins."""
-    if first is None:
-        return second
-    is_hidden = first.is_hidden or second.is_hidden
-    return msgspec.structs.replace(merge(first, second), is_hidden=is_hidden)
 
 
 def _without_assumptions(entry: _Entry) -> _Entry:

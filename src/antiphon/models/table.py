@@ -2,7 +2,7 @@
 
 A table of well-known models, as of FIGURES_FROM. A figure that is not certain is left out.
 Figures are the maker's: a server may run a model with a smaller window, so what the server or
-the configuration states comes first.
+the configuration states comes first. Prices are without surcharges for long contexts.
 
 A row is for one family of models. Its pattern matches the start of a plain name (see `names`)
 and must end where a word ends. The longest match wins.
@@ -20,7 +20,7 @@ import msgspec
 from antiphon.models.facts import Facts, ModelInfo, merge
 from antiphon.models.image_cost import ImageCost, PatchCost, TileCost
 from antiphon.models.names import END_OF_NAME, bare_name, plain_name, spellings
-from antiphon.models.prices import PRICES
+from antiphon.models.prices import Price
 
 __all__ = ["FIGURES_FROM", "ROWS", "Row", "fill_in", "find_facts"]
 
@@ -87,6 +87,12 @@ _GPT_5_TILES: Final = TileCost(70, 140)
 _MINI_PATCHES: Final = PatchCost(1.62)
 _NANO_PATCHES: Final = PatchCost(2.46)
 
+_GPT_5: Final = Price(1.25, 10, 0.125)
+_GPT_5_2: Final = Price(1.75, 14, 0.175)
+_SONNET: Final = Price(3, 15, 0.3)
+_OPUS: Final = Price(5, 25, 0.5)
+_OLD_OPUS: Final = Price(15, 75, 1.5)
+
 _K: Final = 1024
 _M: Final = 1_048_576
 
@@ -94,6 +100,7 @@ _M: Final = 1_048_576
 def _chat(
     context: int,
     output: int | None,
+    price: Price | None = None,
     *,
     image: ImageCost | None = None,
     encoding: str = _O200K,
@@ -109,19 +116,22 @@ def _chat(
         reasoning_levels=_NO_LEVELS,
         encoding=encoding,
         image_cost=image,
+        price=price,
     )
 
 
 def _reasoner(
     context: int,
-    output: int,
-    levels: tuple[str, ...] | None,
+    output: int | None,
+    levels: tuple[str, ...] | None = None,
+    price: Price | None = None,
     *,
     image: ImageCost | None = None,
     modalities: tuple[str, ...] = _IMAGE,
+    encoding: str | None = _O200K,
     tools: bool | None = True,
 ) -> Facts:
-    """Return a model of OpenAI's that reasons. No `image`: what images cost is not certain."""
+    """Return a model that reasons. No `image`: what images cost is not certain."""
     return Facts(
         context_length=context,
         max_output_tokens=output,
@@ -129,19 +139,9 @@ def _reasoner(
         supports_tools=tools,
         reasoning=True,
         reasoning_levels=levels,
-        encoding=_O200K,
+        encoding=encoding,
         image_cost=image,
-    )
-
-
-def _thinker(context: int, output: int, modalities: tuple[str, ...] = _IMAGE) -> Facts:
-    """Return a model of Anthropic's or Google's that may be asked to reason."""
-    return Facts(
-        context_length=context,
-        max_output_tokens=output,
-        modalities=modalities,
-        supports_tools=True,
-        reasoning=True,
+        price=price,
     )
 
 
@@ -162,84 +162,93 @@ def _other(
     )
 
 
-def _latest(context: int | None = None, output: int | None = None) -> Facts:
+def _latest(
+    context: int | None = None, output: int | None = None, price: Price | None = None
+) -> Facts:
     """Return a model of OpenAI's of whose abilities little is certain."""
-    return Facts(context_length=context, max_output_tokens=output, encoding=_O200K)
+    return Facts(context_length=context, max_output_tokens=output, encoding=_O200K, price=price)
 
 
 _FAMILIES: Final[Mapping[str, Facts]] = {
-    "gpt-3.5-turbo": _chat(16_385, 4_096, encoding=_CL100K),
-    "gpt-4": _chat(8_192, 8_192, encoding=_CL100K),
+    "gpt-3.5-turbo": _chat(16_385, 4_096, Price(0.5, 1.5), encoding=_CL100K),
+    "gpt-4": _chat(8_192, 8_192, Price(30, 60), encoding=_CL100K),
     "gpt-4-32k": _chat(32_768, None, encoding=_CL100K),
-    "gpt-4-0125-preview": _chat(128_000, 4_096, encoding=_CL100K),
-    "gpt-4-1106-preview": _chat(128_000, 4_096, encoding=_CL100K),
-    "gpt-4-turbo": _chat(128_000, 4_096, image=_GPT_4O_TILES, encoding=_CL100K),
-    "gpt-4o": _chat(128_000, 16_384, image=_GPT_4O_TILES),
-    "gpt-4o-2024-05-13": _chat(128_000, 4_096, image=_GPT_4O_TILES),
+    "gpt-4-0125-preview": _chat(128_000, 4_096, Price(10, 30), encoding=_CL100K),
+    "gpt-4-1106-preview": _chat(128_000, 4_096, Price(10, 30), encoding=_CL100K),
+    "gpt-4-turbo": _chat(128_000, 4_096, Price(10, 30), image=_GPT_4O_TILES, encoding=_CL100K),
+    "gpt-4o": _chat(128_000, 16_384, Price(2.5, 10, 1.25), image=_GPT_4O_TILES),
+    "gpt-4o-2024-05-13": _chat(128_000, 4_096, Price(5, 15), image=_GPT_4O_TILES),
     "gpt-4o-audio-preview": _chat(128_000, 16_384),
     "gpt-4o-search-preview": _latest(128_000),
-    "gpt-4o-mini": _chat(128_000, 16_384, image=TileCost(2833, 5667)),
+    "gpt-4o-mini": _chat(128_000, 16_384, Price(0.15, 0.6, 0.075), image=TileCost(2833, 5667)),
     "gpt-4o-mini-audio-preview": _chat(128_000, 16_384),
     "gpt-4o-mini-search-preview": _latest(128_000),
-    "chatgpt-4o-latest": _chat(128_000, 16_384, image=_GPT_4O_TILES, tools=False),
-    "gpt-4.1": _chat(1_047_576, 32_768, image=_GPT_4O_TILES),
-    "gpt-4.1-mini": _chat(1_047_576, 32_768, image=_MINI_PATCHES),
-    "gpt-4.1-nano": _chat(1_047_576, 32_768, image=_NANO_PATCHES),
-    "o1": _reasoner(200_000, 100_000, _TO_HIGH, image=_O_TILES),
-    "o1-mini": _reasoner(128_000, 65_536, None, modalities=_TEXT, tools=False),
-    "o1-preview": _reasoner(128_000, 32_768, None, modalities=_TEXT, tools=False),
-    "o1-pro": _reasoner(200_000, 100_000, _TO_HIGH, image=_O_TILES),
-    "o3": _reasoner(200_000, 100_000, _TO_HIGH, image=_O_TILES),
-    "o3-mini": _reasoner(200_000, 100_000, _TO_HIGH, modalities=_TEXT),
-    "o3-pro": _reasoner(200_000, 100_000, _TO_HIGH),
-    "o3-deep-research": _reasoner(200_000, 100_000, None, tools=None),
-    "o4-mini": _reasoner(200_000, 100_000, _TO_HIGH, image=PatchCost(1.72)),
-    "o4-mini-deep-research": _reasoner(200_000, 100_000, None, tools=None),
-    "codex-mini-latest": _reasoner(200_000, 100_000, _TO_HIGH),
-    "gpt-5": _reasoner(400_000, 128_000, _FROM_MINIMAL, image=_GPT_5_TILES),
-    "gpt-5-chat-latest": _chat(128_000, 16_384, image=_GPT_5_TILES, tools=None),
-    "gpt-5-codex": _reasoner(400_000, 128_000, _TO_HIGH),
-    "gpt-5-mini": _reasoner(400_000, 128_000, _FROM_MINIMAL, image=_MINI_PATCHES),
-    "gpt-5-nano": _reasoner(400_000, 128_000, _FROM_MINIMAL, image=_NANO_PATCHES),
-    "gpt-5-pro": _reasoner(400_000, 272_000, ("high",)),
-    "gpt-5-search-api": _latest(),
-    "gpt-5.1": _reasoner(400_000, 128_000, _FROM_NONE),
-    "gpt-5.1-chat-latest": _latest(128_000, 16_384),
-    "gpt-5.1-codex": _reasoner(400_000, 128_000, None),
-    "gpt-5.1-codex-max": _reasoner(400_000, 128_000, None),
-    "gpt-5.1-codex-mini": _reasoner(400_000, 128_000, None),
-    "gpt-5.2": _reasoner(400_000, 128_000, _TO_XHIGH),
-    "gpt-5.2-chat-latest": _latest(128_000, 16_384),
-    "gpt-5.2-codex": _reasoner(400_000, 128_000, None),
-    "gpt-5.2-pro": _reasoner(400_000, 128_000, None),
-    "gpt-5.3-codex": _reasoner(400_000, 128_000, None),
-    "gpt-5.3-chat-latest": _latest(128_000, 16_384),
-    "gpt-5.4": _reasoner(1_050_000, 128_000, _TO_XHIGH),
-    "gpt-5.4-mini": _reasoner(400_000, 128_000, _TO_XHIGH),
-    "gpt-5.4-nano": _reasoner(400_000, 128_000, _TO_XHIGH),
-    "gpt-5.4-pro": _reasoner(1_050_000, 128_000, None),
-    "gpt-5.5": _reasoner(1_050_000, 128_000, _TO_XHIGH),
-    "gpt-5.5-pro": _reasoner(1_050_000, 128_000, None),
-    "gpt-5.6": Facts(modalities=_IMAGE, supports_tools=True, reasoning=True, encoding=_O200K),
-    "gpt-oss": Facts(
-        context_length=128 * _K,
-        modalities=_TEXT,
-        supports_tools=True,
-        reasoning=True,
-        reasoning_levels=_TO_HIGH,
-        encoding=_O200K,
+    "chatgpt-4o-latest": _chat(128_000, 16_384, Price(5, 15), image=_GPT_4O_TILES, tools=False),
+    "gpt-4.1": _chat(1_047_576, 32_768, Price(2, 8, 0.5), image=_GPT_4O_TILES),
+    "gpt-4.1-mini": _chat(1_047_576, 32_768, Price(0.4, 1.6, 0.1), image=_MINI_PATCHES),
+    "gpt-4.1-nano": _chat(1_047_576, 32_768, Price(0.1, 0.4, 0.025), image=_NANO_PATCHES),
+    "o1": _reasoner(200_000, 100_000, _TO_HIGH, Price(15, 60, 7.5), image=_O_TILES),
+    "o1-mini": _reasoner(
+        128_000, 65_536, None, Price(1.1, 4.4, 0.55), modalities=_TEXT, tools=False
     ),
-    "claude-haiku-4.5": _thinker(200_000, 64_000),
-    "claude-sonnet-4": _thinker(200_000, 64_000),
-    "claude-sonnet-4.5": _thinker(200_000, 64_000),
-    "claude-sonnet-4.6": _thinker(1_000_000, 128_000),
-    "claude-opus-4": _thinker(200_000, 32_000),
-    "claude-opus-4.1": _thinker(200_000, 32_000),
-    "claude-opus-4.5": _thinker(200_000, 64_000),
-    "claude-opus-4.6": _thinker(1_000_000, 128_000),
-    "gemini-2.5-flash": _thinker(_M, 65_536, _AUDIO),
-    "gemini-2.5-flash-lite": _thinker(_M, 65_536, _AUDIO),
-    "gemini-2.5-pro": _thinker(_M, 65_536, _AUDIO),
+    "o1-preview": _reasoner(
+        128_000, 32_768, None, Price(15, 60, 7.5), modalities=_TEXT, tools=False
+    ),
+    "o1-pro": _reasoner(200_000, 100_000, _TO_HIGH, Price(150, 600), image=_O_TILES),
+    "o3": _reasoner(200_000, 100_000, _TO_HIGH, Price(2, 8, 0.5), image=_O_TILES),
+    "o3-mini": _reasoner(200_000, 100_000, _TO_HIGH, Price(1.1, 4.4, 0.55), modalities=_TEXT),
+    "o3-pro": _reasoner(200_000, 100_000, _TO_HIGH, Price(20, 80)),
+    "o3-deep-research": _reasoner(200_000, 100_000, None, Price(10, 40, 2.5), tools=None),
+    "o4-mini": _reasoner(200_000, 100_000, _TO_HIGH, Price(1.1, 4.4, 0.275), image=PatchCost(1.72)),
+    "o4-mini-deep-research": _reasoner(200_000, 100_000, None, Price(2, 8, 0.5), tools=None),
+    "codex-mini-latest": _reasoner(200_000, 100_000, _TO_HIGH, Price(1.5, 6, 0.375)),
+    "gpt-5": _reasoner(400_000, 128_000, _FROM_MINIMAL, _GPT_5, image=_GPT_5_TILES),
+    "gpt-5-chat-latest": _chat(128_000, 16_384, _GPT_5, image=_GPT_5_TILES, tools=None),
+    "gpt-5-codex": _reasoner(400_000, 128_000, _TO_HIGH, _GPT_5),
+    "gpt-5-mini": _reasoner(
+        400_000, 128_000, _FROM_MINIMAL, Price(0.25, 2, 0.025), image=_MINI_PATCHES
+    ),
+    "gpt-5-nano": _reasoner(
+        400_000, 128_000, _FROM_MINIMAL, Price(0.05, 0.4, 0.005), image=_NANO_PATCHES
+    ),
+    "gpt-5-pro": _reasoner(400_000, 272_000, ("high",), Price(15, 120)),
+    "gpt-5-search-api": _latest(),
+    "gpt-5.1": _reasoner(400_000, 128_000, _FROM_NONE, _GPT_5),
+    "gpt-5.1-chat-latest": _latest(128_000, 16_384, _GPT_5),
+    "gpt-5.1-codex": _reasoner(400_000, 128_000, None, _GPT_5),
+    "gpt-5.1-codex-max": _reasoner(400_000, 128_000, None, _GPT_5),
+    "gpt-5.1-codex-mini": _reasoner(400_000, 128_000, None, Price(0.25, 2, 0.025)),
+    "gpt-5.2": _reasoner(400_000, 128_000, _TO_XHIGH, _GPT_5_2),
+    "gpt-5.2-chat-latest": _latest(128_000, 16_384, _GPT_5_2),
+    "gpt-5.2-codex": _reasoner(400_000, 128_000, None, _GPT_5_2),
+    "gpt-5.2-pro": _reasoner(400_000, 128_000, None, Price(21, 168)),
+    "gpt-5.3-codex": _reasoner(400_000, 128_000, None, _GPT_5_2),
+    "gpt-5.3-chat-latest": _latest(128_000, 16_384, _GPT_5_2),
+    "gpt-5.4": _reasoner(1_050_000, 128_000, _TO_XHIGH, Price(2.5, 15, 0.25)),
+    "gpt-5.4-mini": _reasoner(400_000, 128_000, _TO_XHIGH, Price(0.75, 4.5, 0.075)),
+    "gpt-5.4-nano": _reasoner(400_000, 128_000, _TO_XHIGH, Price(0.2, 1.25, 0.02)),
+    "gpt-5.4-pro": _reasoner(1_050_000, 128_000, None, Price(30, 180)),
+    "gpt-5.5": _reasoner(1_050_000, 128_000, _TO_XHIGH, Price(5, 30, 0.5)),
+    "gpt-5.5-pro": _reasoner(1_050_000, 128_000, None, Price(30, 180)),
+    "gpt-5.6": Facts(modalities=_IMAGE, supports_tools=True, reasoning=True, encoding=_O200K),
+    "gpt-oss": _reasoner(128 * _K, None, _TO_HIGH, modalities=_TEXT),
+    "claude-haiku-4.5": _reasoner(200_000, 64_000, price=Price(1, 5, 0.1), encoding=None),
+    "claude-sonnet-4": _reasoner(200_000, 64_000, price=_SONNET, encoding=None),
+    "claude-sonnet-4.5": _reasoner(200_000, 64_000, price=_SONNET, encoding=None),
+    "claude-sonnet-4.6": _reasoner(1_000_000, 128_000, price=_SONNET, encoding=None),
+    "claude-opus-4": _reasoner(200_000, 32_000, price=_OLD_OPUS, encoding=None),
+    "claude-opus-4.1": _reasoner(200_000, 32_000, price=_OLD_OPUS, encoding=None),
+    "claude-opus-4.5": _reasoner(200_000, 64_000, price=_OPUS, encoding=None),
+    "claude-opus-4.6": _reasoner(1_000_000, 128_000, price=_OPUS, encoding=None),
+    "gemini-2.5-flash": _reasoner(
+        _M, 65_536, price=Price(0.3, 2.5, 0.03), modalities=_AUDIO, encoding=None
+    ),
+    "gemini-2.5-flash-lite": _reasoner(
+        _M, 65_536, price=Price(0.1, 0.4, 0.01), modalities=_AUDIO, encoding=None
+    ),
+    "gemini-2.5-pro": _reasoner(
+        _M, 65_536, price=Price(1.25, 10, 0.125), modalities=_AUDIO, encoding=None
+    ),
 }
 
 # The families whose names begin otherwise than their own: an alias, or a sibling that is unlike.
@@ -313,7 +322,7 @@ _OTHERS: Final[tuple[tuple[str, str, Facts], ...]] = (
 
 
 def _family(name: str, facts: Facts) -> Row:
-    named = msgspec.structs.replace(facts, family=name, price=PRICES.get(name))
+    named = msgspec.structs.replace(facts, family=name)
     return Row(name, _PATTERNS.get(name, plain_name(name)), named)
 
 

@@ -2,34 +2,53 @@
 
     deltas -> tool gate -> builder -> events
 
-`Assembly` holds an answer to what its plan allows and ends it: as the model's stop reason says,
+`Assembly` holds an answer to what its plan allows and ends it: by the model's stop reason,
 or as a failure that keeps everything the model produced. It does no I/O and reads no clock; the
 caller starts the builder, passes the time, and decides where the events go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.plans.tool_gate import gate_for
-from antiphon.protocol.deltas import Delta, TextGrew
+from antiphon.protocol.deltas import Delta, TextGrew, produced_length
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import Event
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.response import Failure
 
-__all__ = ["Assembly"]
+__all__ = ["Assembly", "Reserve"]
+
+Reserve = Callable[[int], int]
+"""Makes room for so many characters of output; returns for how many there is room now.
+
+Raises AntiphonError if there is none.
+"""
+
+
+def _unlimited(length: int) -> int:
+    return sys.maxsize
 
 
 class Assembly:
-    """One answer on its way from deltas to events. The builder belongs to the assembly."""
+    """One response on its way from deltas to events. The builder belongs to the assembly.
 
-    def __init__(self, plan: Plan, builder: ResponseBuilder) -> None:
-        self._plan = plan
+    `plan` is what the usage is estimated by if no backend counts it.
+    """
+
+    def __init__(
+        self, plan: Plan, builder: ResponseBuilder, *, reserve: Reserve = _unlimited
+    ) -> None:
+        self.plan = plan
         self._gate = gate_for(plan)
         self._builder = builder
+        self._reserve = reserve
+        self._length = 0  # how many characters the model has produced
+        self._room = reserve(0)  # and for how many there is room
 
     def feed(self, batch: Sequence[Delta]) -> list[Event]:
         """Return the events of these deltas. Raise BackendError for one that breaks a rule.
@@ -38,15 +57,33 @@ class Assembly:
         """
         first = batch[0] if len(batch) == 1 else None
         if type(first) is TextGrew:  # most batches are one piece of text, which no gate stops
+            self._length += len(first.text)
+            if self._length > self._room:
+                self._room = self._reserve(self._length)
             return self._builder.feed(first)
+        self._length += produced_length(batch)
+        if self._length > self._room:
+            self._room = self._reserve(self._length)
         admit = self._gate.admit
         return self._builder.feed_all(
             [admitted for delta in batch if (admitted := admit(delta)) is not None]
         )
 
+    def begin_round(self, plan: Plan, *, continues: bool) -> list[Event]:
+        """Hold what follows to this plan; return the events that end the round before.
+
+        A round that `continues` repeats or repairs the answer of the one before: it writes on
+        where that one stopped, and what the caller may get is still decided by the first plan.
+        """
+        if continues:
+            self._builder.free_keys()
+            return []
+        self._gate = gate_for(plan)
+        return self._builder.next_round()
+
     def close(self) -> tuple[list[Event], BackendError | None]:
         """Close the open items; return their events, and the problem that makes it a failure."""
-        if not self._builder.has_stopped:
+        if self._builder.stop is None:
             cut = BackendError("the model broke off", code="upstream_closed")
             return self._builder.close("incomplete"), cut
         return self._builder.close(), self._gate.violation()
@@ -57,15 +94,19 @@ class Assembly:
 
     def finish(self, at: int) -> list[Event]:
         """Return the terminal event of an answer that was closed without a problem."""
-        self._estimate_usage()
+        self.estimate_usage()
         return self._builder.finish(at)
 
     def fail(self, failure: Failure, kind: str) -> list[Event]:
         """Return the last events of a failure; `kind` is the type of its error event."""
         events = self._builder.close("incomplete")
-        self._estimate_usage()
+        self.estimate_usage()
         return events + self._builder.fail(failure, kind)
 
-    def _estimate_usage(self) -> None:
+    def estimate_usage(self) -> None:
+        """Estimate what no backend has counted, of the items that are closed.
+
+        `finish` and `fail` do it; call it before them to do it in another thread.
+        """
         if self._builder.usage is None:
-            self._builder.note_estimate(estimate_usage(self._plan, self._builder.output))
+            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))

@@ -1,7 +1,15 @@
-"""What of a request can be done where the only tools are those that the caller runs?
+"""What of a request can be done by the backend that answers it?
 
-Shapes were checked when the request was read. Rule: nothing is dropped in silence. What would
-make the answer wrong is refused by name; what only loses something is listed in `degraded`.
+The request is assessed when its backend is known. Shapes were checked when the request was read.
+Rule: nothing is dropped in silence.
+
+    | a tool                                  | becomes                                      |
+    |-----------------------------------------|----------------------------------------------|
+    | of a kind that the upstream runs        | passed through: `toolbox.upstream`           |
+    | of a kind that the registry knows       | run here: `toolbox.hosted`                   |
+    | that the caller runs                    | offered; the wire emulates kinds it lacks    |
+    | of another kind                         | degraded: left out and reported              |
+    | that must be called, and cannot be      | refused: InvalidRequest                      |
 """
 
 from __future__ import annotations
@@ -11,40 +19,45 @@ from typing import Final
 
 import msgspec
 
-from antiphon.plans.toolbox import Toolbox, gather_tools, resolve_choice
+from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.tool_choice import resolve_choice
+from antiphon.plans.toolbox import Toolbox, gather_tools
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import ToolPolicy, read_choice
 
-__all__ = ["Checked", "check_request"]
+__all__ = ["Assessment", "assess"]
 
 # Asking for what we always do is no degradation; asking for the rest is.
 _SEALED: Final = "reasoning.encrypted_content"
 _INCLUDED: Final = frozenset({"message.output_text.logprobs", _SEALED})
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What was found out about a request."""
+class Assessment(msgspec.Struct, frozen=True):
+    """What can be run of a request, and what cannot be honoured."""
 
     toolbox: Toolbox
     policy: ToolPolicy
     degraded: list[str]
 
 
-def check_request(
+def assess(
     request: CreateResponse,
-    items: Sequence[Item] = (),
+    items: Sequence[Item],
+    capabilities: Capabilities,
+    registry: frozenset[str] = frozenset(),
     *,
     can_seal: bool = False,
     how_to_seal: str = "",
-) -> Checked:
+) -> Assessment:
     """Return what can be run of this request. Raise InvalidRequest for what must not be lost.
 
-    `items` is the whole context, because tools are offered there too. `how_to_seal` is added
-    to the report of what needs sealing where nothing can be sealed.
+    `items` is the whole context, because tools are offered there too. `registry` holds the kinds
+    of tools that are run here. `how_to_seal` is added to the report of what needs sealing where
+    nothing can be sealed.
     """
     tools = request.tools or []
-    toolbox, degraded = gather_tools(tools, items)
+    toolbox, degraded = gather_tools(tools, items, capabilities.tool_kinds, registry)
     policy, unmeant = resolve_choice(read_choice(request.tool_choice), toolbox, tools)
     degraded += unmeant
     if request.only_compacts or request.generate is False:
@@ -53,7 +66,7 @@ def check_request(
         unsealed = _needs_sealing(request)
         degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
     degraded += _unhonoured(request)
-    return Checked(toolbox, policy, degraded)
+    return Assessment(toolbox, policy, degraded)
 
 
 def _needs_sealing(request: CreateResponse) -> list[str]:

@@ -14,6 +14,8 @@ import msgspec
 
 from antiphon.models.image_cost import DEFAULT_IMAGE_COST, UNKNOWN_SIZE
 from antiphon.plans.plan import Plan
+from antiphon.plans.tool_schemas import SCHEMAS
+from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.response import OutputDetails, Usage
 
@@ -34,10 +36,12 @@ BYTES_PER_TOKEN: Final = 4
 ATTACHMENT_TOKENS: Final = DEFAULT_IMAGE_COST.tokens(UNKNOWN_SIZE)
 """The cost of an image of unknown size, and of a file."""
 
-_TEXTS: Final = (
-    *("text", "refusal", "arguments", "name", "input", "output", "content", "summary"),
-    # What is shown of calls that a server ran.
-    *("action", "code", "logs", "outputs", "queries", "query", "results", "sources", "url"),
+_TEXTS: Final = frozenset(
+    {
+        *("text", "refusal", "arguments", "name", "input", "output", "content", "summary"),
+        # What is shown of calls that a server ran.
+        *("action", "code", "logs", "outputs", "queries", "query", "results", "sources", "url"),
+    }
 )
 _IMAGES: Final = frozenset(
     # "image" is what a code interpreter drew.
@@ -83,7 +87,7 @@ def _open(value: dict[str, Any], found: Contents) -> Iterable[object]:
     sealed = value.get("encrypted_content")
     if isinstance(sealed, str):
         found.sealed += len(sealed)
-    return [value[name] for name in _TEXTS if name in value]
+    return [inner for name, inner in value.items() if name in _TEXTS]
 
 
 def text_bytes(text: str) -> int:
@@ -115,7 +119,7 @@ def estimate_tools(tools: Iterable[Any]) -> int:
 
 def estimate_usage(plan: Plan, output: Sequence[Item]) -> Usage:
     """Return the estimated usage of a plan and what came of it."""
-    sent = estimate_tokens([plan.instructions or "", *plan.items]) + estimate_tools(plan.tools)
+    sent = estimate_tokens([plan.instructions or "", *plan.items]) + _estimate_toolbox(plan.toolbox)
     thought = sum(estimate_tokens(item) for item in output if item.get("type") == "reasoning")
     said = sum(estimate_tokens(item) for item in output if item.get("type") != "reasoning")
     return Usage(
@@ -124,6 +128,18 @@ def estimate_usage(plan: Plan, output: Sequence[Item]) -> Usage:
         output_tokens_details=OutputDetails(reasoning_tokens=thought),
         total_tokens=sent + said + thought,
     )
+
+
+def _estimate_toolbox(toolbox: Toolbox) -> int:
+    """Return the estimated tokens of tools, with the schemas of those that bring none."""
+
+    def estimate() -> int:
+        kinds = {offer.kind for offer in toolbox.offers}
+        schemas = [SCHEMAS[kind] for kind in kinds if kind in SCHEMAS]
+        tools = [*(offer.tool for offer in toolbox.offers), *toolbox.upstream]
+        return estimate_tools([*tools, *schemas])
+
+    return toolbox.derived.get(_estimate_toolbox, estimate)
 
 
 def _tokens(size: int) -> int:

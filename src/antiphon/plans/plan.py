@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.plans.assess import Checked
-from antiphon.plans.lower import lower_tools
+from antiphon.plans.assess import Assessment
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import Tool, ToolPolicy
+from antiphon.protocol.tools import ToolPolicy
 
 __all__ = ["NO_TOOLS", "Plan", "make_plan"]
 
@@ -28,16 +27,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `items` is the whole context in order: history first, then what is new. Other turns may share
     the items, so they must not be changed. None means that the caller left it to the model.
-    `tools` are the tools of the toolbox as functions, under their aliases; all of them stay
-    visible to the model, also those that `policy` forbids.
+    `toolbox` holds the caller's own tools: how a model is shown them is decided by the wire. All of
+    them stay visible to the model, also those that `policy` forbids.
     """
 
     model: str
     items: Sequence[Item]
     stream: bool = True
     instructions: str | None = None
-    tools: Sequence[Tool] = ()
     toolbox: Toolbox = NO_TOOLS
+    shows_tools: bool = True
+    """Whether the model is shown the tools; in the history they have their names in any case."""
     policy: ToolPolicy = ToolPolicy()
     parallel_tool_calls: bool | None = None
     format: Mapping[str, Any] | None = None
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_plan(
     request: CreateResponse,
-    checked: Checked,
+    assessment: Assessment,
     items: Sequence[Item],
     model: str,
     *,
@@ -82,9 +82,8 @@ def make_plan(
         # What runs in the background is followed, cancelled and cut off in mid-answer too.
         stream=bool(request.stream or request.background),
         instructions=request.instructions or None,
-        tools=lower_tools(checked.toolbox),
-        toolbox=checked.toolbox,
-        policy=checked.policy,
+        toolbox=assessment.toolbox,
+        policy=assessment.policy,
         parallel_tool_calls=request.parallel_tool_calls,
         format=form if form and form.get("type") != "text" else None,
         verbosity=text.verbosity if text else None,

@@ -17,20 +17,23 @@ from antiphon.protocol.deltas import (
     CallOpened,
     Degraded,
     Delta,
+    ItemOpened,
     Stopped,
 )
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.hosted import is_hosted
 from antiphon.protocol.tools import ToolPolicy
 
 __all__ = ["ToolGate", "gate_for"]
 
-_WATCHED: Final = frozenset({CallOpened, CallMade, CallGrew, CallClosed, Stopped})
+_WATCHED: Final = frozenset({CallOpened, CallMade, CallGrew, CallClosed, ItemOpened, Stopped})
 
 
 class ToolGate:
     """Lets through what the policy allows. `parallel` False allows one call an answer.
 
-    An answer is what a model writes in one round: each round has a gate of its own, for its plan.
+    An answer is what a model writes in one round, with the rounds that repair it: each answer has
+    a gate of its own, for its plan.
     """
 
     def __init__(self, policy: ToolPolicy, *, parallel: bool, names: frozenset[str]) -> None:
@@ -40,6 +43,7 @@ class ToolGate:
         self._shut: set[int] = set()
         self._passed = 0
         self._is_cut = False
+        self._is_served = False  # by a tool that the caller does not run
 
     def admit(self, delta: Delta) -> Delta | None:
         """Return the delta, its replacement, or None to drop it."""
@@ -60,6 +64,8 @@ class ToolGate:
                 why = self._why_not(delta.alias or delta.name)
                 self._passed += why is None
                 return delta if why is None else Degraded(why)
+            case ItemOpened():
+                self._is_served = self._is_served or is_hosted(delta.item)
             case CallGrew() | CallClosed():
                 return None if delta.key in self._shut else delta
         return delta
@@ -69,7 +75,8 @@ class ToolGate:
 
         One that was cut short might have made it.
         """
-        if self._policy.mode != "required" or self._passed or self._is_cut:
+        has_called = self._passed or self._is_served
+        if self._policy.mode != "required" or has_called or self._is_cut:
             return None
         return BackendError(
             "tool_choice requires a call, and the model made none", code="tool_choice_violated"
@@ -90,5 +97,5 @@ def gate_for(plan: Plan) -> ToolGate:
     return ToolGate(
         plan.policy,
         parallel=plan.parallel_tool_calls is not False,
-        names=frozenset([tool["name"] for tool in plan.tools]),
+        names=plan.toolbox.aliases,
     )

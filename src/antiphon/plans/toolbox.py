@@ -6,8 +6,9 @@ tools; and they offer tools in the middle of a conversation too, in `additional_
 and in what a search found. A toolbox gathers all that can be called and gives each tool an
 alias: its own name where that will do, else one that is made of it and always the same.
 
-Which tools there are and which are meant by tool_choice is decided here; how a tool looks as a
-function is the chat side's business (`chat.lower`). Rule: nothing is dropped in silence.
+Which tools there are is decided here, and which are meant by tool_choice in `tool_choice`; how a
+tool looks as a function is the chat wire's business (`wires.chat.lower`). Rule: nothing is dropped
+in silence.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tool_list import Derived, ToolList
-from antiphon.protocol.tools import Meant, Tool, ToolChoice, ToolPolicy, check_shape
+from antiphon.protocol.tools import Tool, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
-__all__ = ["Offer", "Toolbox", "gather_tools", "resolve_choice"]
+__all__ = ["Offer", "Toolbox", "gather_tools"]
 
 _MAX_OFFERS: Final = 2048
 _MAX_ALIAS: Final = 64
@@ -37,7 +38,9 @@ _HASH_DIGITS: Final = 8
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 _CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
 
-_COMMON: Final = frozenset({"type", "name", "description", "defer_loading", "allowed_callers"})
+_COMMON: Final = frozenset(
+    {"type", "name", "description", "defer_loading", "allowed_callers", "cache_control"}
+)
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     "function": _COMMON | {"parameters", "strict"},
     "custom": _COMMON | {"format"},
@@ -78,15 +81,53 @@ class _Found(NamedTuple):
         return self.kind, self.namespace, self.name
 
 
+class _Rest:
+    """What is found beside the tools that the caller runs."""
+
+    def __init__(self, upstream_kinds: frozenset[str], hosted_kinds: frozenset[str]) -> None:
+        self.upstream: list[Tool] = []
+        self.hosted: list[Tool] = []
+        self.report: list[str] = []
+        self._upstream_kinds = upstream_kinds
+        self._hosted_kinds = hosted_kinds
+
+    def take(self, tool: Any, kind: object, where: str, why: str, *, is_alone: bool) -> None:
+        """Take a tool that the caller does not run; report `why`, if no one else runs it.
+
+        Only one that stands alone, outside any namespace, is passed on.
+        """
+        name = kind if is_alone and isinstance(kind, str) else ""
+        if name in self._upstream_kinds:
+            self.upstream.append(tool)
+        elif name in self._hosted_kinds:
+            self.hosted.append(tool)
+        else:
+            self.report.append(f"{where} ({kind}): {why}")
+
+
 class Toolbox:
     """The tools of one turn, in the order in which the model is shown them."""
 
-    def __init__(self, offers: Sequence[Offer] = (), deferred: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        offers: Sequence[Offer] = (),
+        deferred: Sequence[str] = (),
+        upstream: Sequence[Tool] = (),
+        hosted: Sequence[Tool] = (),
+    ) -> None:
         self.offers = tuple(offers)
+        """What the caller runs."""
         self.deferred = tuple(deferred)
         """What a search may find: names of tools and namespaces that are not offered yet."""
+        self.upstream = tuple(upstream)
+        """What the upstream runs itself, as the caller wrote it."""
+        self.hosted = tuple(hosted)
+        """What is run here, as the caller wrote it."""
+        self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
+        """The kinds of tools that the caller does not run; tool_choice means them by their kind."""
         self.derived = Derived()
         self._by_alias = {offer.alias: offer for offer in self.offers}
+        self.aliases = frozenset(self._by_alias)
         self._by_identity = {
             (offer.kind, offer.namespace, offer.name): offer for offer in self.offers
         }
@@ -94,7 +135,11 @@ class Toolbox:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):
             return NotImplemented
-        return (self.offers, self.deferred) == (other.offers, other.deferred)
+        return self._parts == other._parts
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self.offers, self.deferred, self.upstream, self.hosted
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
@@ -134,33 +179,45 @@ class Toolbox:
 _NO_TOOLS: Final = Toolbox()
 
 
-def gather_tools(tools: Sequence[Tool], items: Sequence[Item] = ()) -> tuple[Toolbox, list[str]]:
+def gather_tools(
+    tools: Sequence[Tool],
+    items: Sequence[Item] = (),
+    upstream: frozenset[str] = frozenset(),
+    hosted: frozenset[str] = frozenset(),
+) -> tuple[Toolbox, list[str]]:
     """Return what can be called, and a report of what cannot be honoured.
 
+    `upstream` and `hosted` are the kinds of tools that the upstream runs, and that are run here.
     Raise InvalidRequest if two tools of the request are one and the same. What comes later in
     the conversation takes the place of what was offered under the same name before.
     """
     carriers = _carriers(items)
     if carriers or not isinstance(tools, ToolList):
-        return _gather(tools, carriers)
-    toolbox, report = tools.derived.get(gather_tools, lambda: _gather(tools, ()))
+        return _gather(tools, carriers, upstream, hosted)
+    toolbox, report = tools.derived.get(
+        (gather_tools, upstream, hosted), lambda: _gather(tools, (), upstream, hosted)
+    )
     return toolbox, report.copy()
 
 
 def _gather(
-    tools: Sequence[Tool], carriers: Sequence[tuple[int, Item]]
+    tools: Sequence[Tool],
+    carriers: Sequence[tuple[int, Item]],
+    upstream: frozenset[str],
+    hosted: frozenset[str],
 ) -> tuple[Toolbox, list[str]]:
     if not tools and not carriers:
         return _NO_TOOLS, []
-    report: list[str] = []
+    rest = _Rest(upstream, hosted)
+    report = rest.report
     found: dict[tuple[str, str | None, str], _Found] = {}
-    for entry in _walk(tools, "tools", report, is_loaded=False):
+    for entry in _walk(tools, "tools", rest, is_loaded=False):
         if entry.identity in found:
             raise InvalidRequest(
                 f"two tools are named '{entry.name}'", code="duplicate_tool", param="tools"
             )
         found[entry.identity] = entry
-    for entry in _carried(carriers, report):
+    for entry in _carried(carriers, rest):
         before = found.get(entry.identity)
         is_loaded = entry.is_loaded or (before is not None and before.is_loaded)
         found[entry.identity] = entry._replace(is_loaded=is_loaded)
@@ -169,59 +226,24 @@ def _gather(
     if any(entry.kind == "tool_search" for entry in shown):
         deferred = [entry for entry in shown if _is_deferred(entry)]
         shown = [entry for entry in shown if not _is_deferred(entry)]
-    report += [
-        f"{entry.where}.defer_loading: nothing here could load it later"
-        for entry in shown
-        if _is_deferred(entry)
-    ]
+    if not any(tool["type"] == "tool_search" for tool in rest.upstream):
+        report += [
+            f"{entry.where}.defer_loading: nothing here could load it later"
+            for entry in shown
+            if _is_deferred(entry)
+        ]
     names = dict.fromkeys(entry.namespace or entry.name for entry in deferred)
-    return Toolbox(list(_offer(shown)), list(names)), report
-
-
-def resolve_choice(
-    choice: ToolChoice, toolbox: Toolbox, tools: Iterable[Tool]
-) -> tuple[ToolPolicy, list[str]]:
-    """Return the policy that tool_choice means, and a report of what cannot be honoured.
-
-    Raise InvalidRequest if it names an unknown tool, or forces one that cannot be run.
-    """
-    if choice.meant is None and choice.mode != "required":
-        return ToolPolicy(choice.mode), []
-    report: list[str] = []
-    allowed: frozenset[str] | None = None
-    if choice.meant is not None:
-        labels = set(_labels(tools))
-        aliases: set[str] = set()
-        for meant in choice.meant:
-            matches = _meant_by(meant, toolbox)
-            if not matches and not _is_there(meant, labels, toolbox):
-                raise InvalidRequest(
-                    f"tool_choice names '{meant.label}', which is not among the tools",
-                    code="invalid_value",
-                    param="tool_choice",
-                )
-            if not matches:
-                report.append(f"tool_choice ({meant.label}): it cannot be run here")
-            aliases |= matches
-        allowed = frozenset(aliases)
-    can_call = bool(toolbox.offers if allowed is None else allowed)
-    if choice.mode == "required" and not can_call:
-        raise InvalidRequest(
-            "tool_choice forces a tool, but no tool of the request can be run here",
-            code="unsupported_tool",
-            param="tool_choice",
-        )
-    return ToolPolicy(choice.mode, allowed), report
+    return Toolbox(list(_offer(shown)), list(names), rest.upstream, rest.hosted), report
 
 
 # What there is.
 
 
-def _carried(carriers: Iterable[tuple[int, Item]], report: list[str]) -> Iterator[_Found]:
+def _carried(carriers: Iterable[tuple[int, Item]], rest: _Rest) -> Iterator[_Found]:
     """Yield the tools that these items of the conversation carry."""
     for index, item in carriers:
         is_loaded = item_type(item) != "additional_tools"
-        yield from _walk(item["tools"], f"input[{index}].tools", report, is_loaded=is_loaded)
+        yield from _walk(item["tools"], f"input[{index}].tools", rest, is_loaded=is_loaded)
 
 
 def _carriers(items: Sequence[Item]) -> list[tuple[int, Item]]:
@@ -238,41 +260,31 @@ def _carries(item: Item) -> bool:
     return item_type(item) in _CARRIERS and isinstance(item.get("tools"), list)
 
 
-def _walk(
-    tools: Sequence[Any], where: str, report: list[str], *, is_loaded: bool
-) -> Iterator[_Found]:
+def _walk(tools: Sequence[Any], where: str, rest: _Rest, *, is_loaded: bool) -> Iterator[_Found]:
     for index, tool in enumerate(tools):
         place = f"{where}[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
         if kind == "namespace" and _is_named(tool) and isinstance(tool.get("tools") or [], list):
-            _report_fields(tool, place, report)
-            yield from _walk_namespace(tool, place, report, is_loaded=is_loaded)
+            _report_fields(tool, place, rest.report)
+            for number, inner in enumerate(tool.get("tools") or ()):
+                yield from _take(inner, tool, f"{place}.tools[{number}]", rest, is_loaded=is_loaded)
         else:
-            yield from _take(tool, None, "", place, report, is_loaded=is_loaded)
-
-
-def _walk_namespace(
-    space: Tool, where: str, report: list[str], *, is_loaded: bool
-) -> Iterator[_Found]:
-    about = space.get("description")
-    inner = space.get("tools")
-    for index, tool in enumerate(inner if isinstance(inner, list) else ()):
-        place = f"{where}.tools[{index}]"
-        text = about if isinstance(about, str) else ""
-        yield from _take(tool, space["name"], text, place, report, is_loaded=is_loaded)
+            yield from _take(tool, None, place, rest, is_loaded=is_loaded)
 
 
 def _take(
-    tool: Any, namespace: str | None, about: str, where: str, report: list[str], *, is_loaded: bool
+    tool: Any, space: Tool | None, where: str, rest: _Rest, *, is_loaded: bool
 ) -> Iterator[_Found]:
-    """Yield the tool if it can be run; report what cannot be honoured."""
+    """Yield the tool if the caller runs it. `space` is the namespace that holds it."""
     kind = tool.get("type") if isinstance(tool, dict) else None
+    namespace, about = (None, "") if space is None else (space["name"], space.get("description"))
     why = _why_not(tool, kind, namespace, where)
     if why is not None:
-        report.append(f"{where} ({kind}): {why}")
+        rest.take(tool, kind, where, why, is_alone=namespace is None)
         return
-    _report_fields(tool, where, report)
+    _report_fields(tool, where, rest.report)
     name = tool["name"] if kind in ("function", "custom") else str(kind)
+    about = about if isinstance(about, str) else ""
     yield _Found(kind, namespace, name, tool, where, about, is_loaded)  # type: ignore[arg-type]  # it is in FAMILIES
 
 
@@ -366,40 +378,3 @@ def _free_alias(
         if alias not in taken:
             return alias
     raise InvalidRequest(f"the tool '{name}' cannot be named", code="invalid_value", param="tools")
-
-
-# What tool_choice means.
-
-
-def _meant_by(meant: Meant, toolbox: Toolbox) -> set[str]:
-    """Return the aliases of the tools that are meant.
-
-    A name without a namespace means a tool without one, or else tools in namespaces.
-    """
-    if meant.type == "namespace":
-        inside = (offer for offer in toolbox.offers if offer.namespace is not None)
-        return {offer.alias for offer in inside if offer.namespace == meant.name}
-    same = [
-        offer
-        for offer in toolbox.offers
-        if offer.kind == meant.type and meant.name in (None, offer.name)
-    ]
-    exact = {offer.alias for offer in same if offer.namespace == meant.namespace}
-    if exact or meant.namespace is not None:
-        return exact
-    return {offer.alias for offer in same}
-
-
-def _is_there(meant: Meant, labels: set[str], toolbox: Toolbox) -> bool:
-    """Return whether the tool was offered, even if it cannot be run here."""
-    is_offered = meant.label in labels or meant.type in labels
-    return is_offered or (meant.namespace or meant.label) in toolbox.deferred
-
-
-def _labels(tools: Iterable[Tool]) -> Iterator[str]:
-    for tool in tools:
-        name = tool.get("name")
-        label = name if isinstance(name, str) else str(tool.get("type"))
-        yield label
-        if tool.get("type") == "namespace":
-            yield from (f"{label}.{inner}" for inner in _labels(tool.get("tools") or ()))

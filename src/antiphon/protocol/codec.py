@@ -9,7 +9,6 @@ The machines know one form. What differs on the wire is written down here:
     | echo of a json_schema   | the schema                      | null (its schema says so)  |
     | echo of other tools     | as sent                         | function tools only        |
     | echo of minimal, max    | as sent                         | null (not in its list)     |
-    | echo of other efforts   | as sent (minimal, max)          | null                       |
 
 Reading takes every variant. The fast way reads an event of exactly the known fields straight
 into its class; whatever has more takes the slow way and keeps the rest in `extra`.
@@ -44,6 +43,7 @@ from antiphon.protocol.events import (
     ErrorEvent,
     Event,
     KnownEvent,
+    LifecycleEvent,
     UnknownEvent,
     event_type,
 )
@@ -64,6 +64,7 @@ __all__ = [
     "decode_event",
     "decode_event_strictly",
     "decode_events",
+    "decode_json",
     "decode_response",
     "decode_response_strictly",
     "encode_all_sse",
@@ -128,9 +129,6 @@ _PLAIN: Final[dict[type[Event], bytes]] = {
     for name, cls in EVENT_CLASSES.items()
     if "response" not in cls.__struct_fields__ and cls is not ErrorEvent
 }
-_WITH_RESPONSE: Final = frozenset(
-    cls for cls in EVENT_CLASSES.values() if "response" in cls.__struct_fields__
-)
 _AS_THEY_ARE: Final[dict[Dialect, dict[type[Event], bytes]]] = {
     "openai": _PLAIN,
     "open-responses": {
@@ -148,10 +146,13 @@ def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
 
 def _encode_other(event: Event, dialect: Dialect) -> bytes:
     """Encode an event that carries a response, an error, or fields that we do not know."""
-    if dialect == "openai" and type(event) in _WITH_RESPONSE:
-        response: Response = event.response  # type: ignore[union-attr] # of this class
-        if event.extra is msgspec.UNSET and _is_plain(response):  # type: ignore[union-attr] # known ones
-            return _encode(event)
+    if (
+        dialect == "openai"
+        and isinstance(event, LifecycleEvent)
+        and event.extra is msgspec.UNSET
+        and _is_plain(event.response)
+    ):
+        return _encode(event)
     return _encode(_event_object(event, dialect))
 
 
@@ -201,8 +202,19 @@ def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
 
 def _is_plain(response: Response) -> bool:
     """Return whether the struct is what goes over the wire: it holds no unknown fields."""
-    usage = response.usage
-    return response.extra is msgspec.UNSET and (usage is None or not _has_extra(usage))
+    usage, unset = response.usage, msgspec.UNSET
+    if usage is None or response.extra is not unset:
+        return response.extra is unset
+    read, written = usage.input_tokens_details, usage.output_tokens_details
+    return usage.extra is read.extra is written.extra is unset
+
+
+def decode_json(data: bytes | str, default: object = None) -> Any:  # Any: what a peer may send
+    """Return the value of JSON, or the default if it is not JSON."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return default
 
 
 def decode_response(data: bytes) -> Response:
@@ -305,8 +317,8 @@ def _event_object(event: Event, dialect: Dialect) -> dict[str, Any]:
         return event.fields | {"type": event.type}
     fields: dict[str, Any] = msgspec.to_builtins(event)
     fields |= fields.pop(_EXTRA, {})
-    if "response" in fields:
-        fields["response"] = response_object(event.response, dialect)  # type: ignore[union-attr] # lifecycle events only
+    if isinstance(event, LifecycleEvent):
+        fields["response"] = response_object(event.response, dialect)
     if isinstance(event, ErrorEvent):
         _nest_error(fields, dialect)
     if dialect == "open-responses":
@@ -477,15 +489,6 @@ _MENDERS: Final[dict[str, Callable[[object], object]]] = {
     "incomplete_details": lambda why: {"reason": why} if isinstance(why, str) else why,
     "conversation": lambda name: {"id": name} if isinstance(name, str) else name,
 }
-
-
-def _has_extra(usage: Usage) -> bool:
-    unset = msgspec.UNSET
-    return not (
-        usage.extra is unset
-        and usage.input_tokens_details.extra is unset
-        and usage.output_tokens_details.extra is unset
-    )
 
 
 def _json_object(data: bytes | str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ __all__ = [
     "ItemPassed",
     "ItemProgressed",
     "NativeState",
+    "ProseDelta",
     "ReasoningGrew",
     "RefusalGrew",
     "Repaired",
@@ -204,21 +205,26 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
     reason: StopReason
 
 
-Delta = (
+ProseDelta = (
     TextGrew
     | RefusalGrew
     | ReasoningGrew
     | SummaryGrew
     | AnnotationAdded
+    | ItemPassed
+    | NativeState
+)
+"""What never stands beside an open call."""
+
+Delta = (
+    ProseDelta
     | CallOpened
     | CallGrew
     | CallClosed
     | CallMade
-    | ItemPassed
     | ItemOpened
     | ItemProgressed
     | ItemClosed
-    | NativeState
     | UsageKnown
     | TierUsed
     | Degraded

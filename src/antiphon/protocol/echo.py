@@ -7,9 +7,8 @@ makes no response of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from msgspec import UNSET
+from operator import attrgetter
+from typing import Any, Final
 
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Reasoning, Response
@@ -17,6 +16,17 @@ from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Tool
 
 __all__ = ["first_response"]
+
+_MADE: Final = frozenset(
+    {"model", "reasoning", "text", "tool_choice", "tools", "conversation", "service_tier", "extra"}
+)
+# What is repeated as it was sent. A parameter that was not sent has the default of a response.
+_AS_SENT: Final = [
+    name
+    for name in Response.__struct_fields__
+    if name in CreateResponse.__struct_fields__ and name not in _MADE
+]
+_values_of: Final = attrgetter(*_AS_SENT)
 
 
 def first_response(
@@ -26,36 +36,20 @@ def first_response(
 
     `degraded` is what is known by now not to be honoured.
     """
-    parallel, temperature, top_p = request.parallel_tool_calls, request.temperature, request.top_p
-    presence, frequency = request.presence_penalty, request.frequency_penalty
-    conversation, tools = request.conversation, request.tools
+    values = zip(_AS_SENT, _values_of(request), strict=True)
+    sent = {name: value for name, value in values if value is not None}
     response = Response(
         id=response_id,
         created_at=now,
-        background=bool(request.background),
         model=model,
-        instructions=request.instructions,
-        max_output_tokens=request.max_output_tokens,
-        max_tool_calls=request.max_tool_calls,
-        parallel_tool_calls=True if parallel is None else parallel,
-        previous_response_id=request.previous_response_id,
-        prompt_cache_key=request.prompt_cache_key,
         reasoning=_reasoning(request),
-        safety_identifier=request.safety_identifier,
-        store=request.store is not False,
-        temperature=1.0 if temperature is None else temperature,
         text=_text(request),
         tool_choice=_tool_choice(request),
-        tools=_echo_tools(tools) if tools else [],
-        top_logprobs=request.top_logprobs or 0,
-        top_p=1.0 if top_p is None else top_p,
-        presence_penalty=0.0 if presence is None else presence,
-        frequency_penalty=0.0 if frequency is None else frequency,
-        truncation=request.truncation or "disabled",
-        metadata=request.metadata or {},
-        user=UNSET if request.user is None else request.user,
-        conversation=UNSET if conversation is None else _conversation(conversation),
+        tools=_echo_tools(request.tools) if request.tools else [],
+        **sent,
     )
+    if request.conversation is not None:
+        response.conversation = _conversation(request.conversation)
     if degraded:
         response.antiphon = Notes(degraded=tuple(degraded))
     return response

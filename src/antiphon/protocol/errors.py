@@ -59,6 +59,7 @@ __all__ = [
     "StoreUnavailable",
     "TurnLost",
     "Unauthorized",
+    "invalid",
     "no_conversation",
     "no_response",
 ]
@@ -203,9 +204,9 @@ class BackendError(PeerFault):
 
     `status` is the HTTP status to answer with if nothing has gone out yet. `code` is one of
     `upstream_unreachable`, `upstream_timeout`, `upstream_closed`, `upstream_invalid_response`,
-    `upstream_auth`, `upstream_refused`, `upstream_error`, `rate_limit_exceeded`,
-    `insufficient_quota`, `model_not_found`, `tool_choice_violated`, `tool_call_invalid`,
-    `output_format_violated`, or the upstream's own.
+    `upstream_auth`, `upstream_refused`, `upstream_error`, `upstream_overloaded`,
+    `rate_limit_exceeded`, `insufficient_quota`, `model_not_found`, `tool_choice_violated`,
+    `tool_call_invalid`, `output_format_violated`, or the upstream's own.
     """
 
     code = "upstream_error"
@@ -299,6 +300,11 @@ class QueueFull(Overloaded):
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
     retry_after = 5.0
+
+
+def invalid(param: str, why: str, code: str = "invalid_value") -> InvalidRequest:
+    """Return the error for a parameter. The message is its name and `why`."""
+    return InvalidRequest(f"{param} {why}", code=code, param=param)
 
 
 def no_response(response_id: str) -> NotFound:

@@ -21,6 +21,9 @@ __all__ = [
     "AnnotationEvent",
     "ArgumentsDelta",
     "ArgumentsDone",
+    "BeginEvent",
+    "CallDelta",
+    "CallDone",
     "CodeCompleted",
     "CodeDelta",
     "CodeDone",
@@ -52,6 +55,8 @@ __all__ = [
     "OutputItemDone",
     "OutputTextDelta",
     "OutputTextDone",
+    "PartAdded",
+    "PartDone",
     "PartialImage",
     "ReasoningTextDelta",
     "ReasoningTextDone",
@@ -69,6 +74,8 @@ __all__ = [
     "SummaryTextDelta",
     "SummaryTextDone",
     "TerminalEvent",
+    "TextDelta",
+    "TextDone",
     "UnknownEvent",
     "WebSearchCompleted",
     "WebSearchInProgress",
@@ -394,15 +401,17 @@ class UnknownEvent(msgspec.Struct, frozen=True):
         return number if isinstance(number, int) else None
 
 
-LifecycleEvent = (
-    ResponseCreated
-    | ResponseQueued
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseFailed
-    | ResponseIncomplete
-)
+BeginEvent = ResponseCreated | ResponseQueued | ResponseInProgress
+TerminalEvent = ResponseCompleted | ResponseFailed | ResponseIncomplete
+LifecycleEvent = BeginEvent | TerminalEvent
 """Has the whole response as it is at that moment."""
+
+PartAdded = ContentPartAdded | SummaryPartAdded
+PartDone = ContentPartDone | SummaryPartDone
+TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
+TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
+CallDelta = ArgumentsDelta | CustomInputDelta | CodeDelta | McpArgumentsDelta
+CallDone = ArgumentsDone | CustomInputDone | CodeDone | McpArgumentsDone
 
 StageEvent = (
     WebSearchInProgress
@@ -431,32 +440,17 @@ KnownEvent = (
     LifecycleEvent
     | OutputItemAdded
     | OutputItemDone
-    | ContentPartAdded
-    | ContentPartDone
-    | OutputTextDelta
-    | OutputTextDone
+    | PartAdded
+    | PartDone
+    | TextDelta
+    | TextDone
     | AnnotationEvent
-    | RefusalDelta
-    | RefusalDone
-    | ReasoningTextDelta
-    | ReasoningTextDone
-    | SummaryPartAdded
-    | SummaryPartDone
-    | SummaryTextDelta
-    | SummaryTextDone
-    | ArgumentsDelta
-    | ArgumentsDone
-    | CustomInputDelta
-    | CustomInputDone
+    | CallDelta
+    | CallDone
     | StageEvent
-    | CodeDelta
-    | CodeDone
-    | McpArgumentsDelta
-    | McpArgumentsDone
     | ErrorEvent
 )
 Event = KnownEvent | UnknownEvent
-TerminalEvent = ResponseCompleted | ResponseFailed | ResponseIncomplete
 
 EVENT_CLASSES: Final[dict[str, type[KnownEvent]]] = {
     str(cls.__struct_config__.tag): cls for cls in get_args(KnownEvent)

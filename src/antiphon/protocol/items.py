@@ -9,12 +9,12 @@ that has no shape here passes unchecked.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.errors import InvalidRequest, invalid
 
 __all__ = [
     "Item",
@@ -22,6 +22,7 @@ __all__ = [
     "check_item",
     "item_prefix",
     "item_type",
+    "last_user_text",
     "shape_error",
     "text_length",
     "text_of",
@@ -51,10 +52,8 @@ _LONG_LISTS: Final = ("content", "summary", "outputs", "results")
 _Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
 _ImageUrl = Annotated[str, msgspec.Meta(max_length=_MAX_IMAGE)]
 _FileData = Annotated[str, msgspec.Meta(max_length=_MAX_FILE)]
-_Id = str | None
 _CallId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
-_ItemStatus = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"] | None
 
 
 class _TextPart(msgspec.Struct):
@@ -109,102 +108,82 @@ _PART_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
 _Content = _Text | list[Part]
 
 
-class _Message(msgspec.Struct):
+class _WithStatus(msgspec.Struct, kw_only=True):
+    status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"] | None = None
+
+
+class _Message(_WithStatus):
     role: Literal["user", "assistant", "system", "developer"]
     content: _Content
-    id: _Id = None
-    status: _ItemStatus = None
     phase: Literal["commentary", "final_answer"] | None = None
 
 
-class _FunctionCall(msgspec.Struct):
+class _FunctionCall(_WithStatus):
     call_id: _CallId
     name: _Name
     arguments: _Text
     namespace: _Name | None = None
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _CallOutput(msgspec.Struct):
+class _CallOutput(_WithStatus):
     call_id: _CallId
     output: _Content
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _CustomCall(msgspec.Struct):
+class _CustomCall(_WithStatus):
     call_id: _CallId
     name: _Name
     input: _Text
     namespace: _Name | None = None
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _ShellCall(msgspec.Struct):
+class _ShellCall(_WithStatus):
     call_id: _CallId
     action: dict[str, Any]
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _ShellOutput(msgspec.Struct):
+class _ShellOutput(_WithStatus):
     call_id: _CallId
     output: _Text | list[dict[str, Any]]
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _LocalShellOutput(msgspec.Struct):
+class _LocalShellOutput(_WithStatus):
     output: _Text
-    # Which call it is of stands in the one or in the other.
-    id: _Id = None
+    # The id of its call may stand in `id` instead.
     call_id: _CallId | None = None
-    status: _ItemStatus = None
 
 
-class _PatchCall(msgspec.Struct):
+class _PatchCall(_WithStatus):
     call_id: _CallId
     operation: dict[str, Any]
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _PatchOutput(msgspec.Struct):
+class _PatchOutput(_WithStatus):
     call_id: _CallId
     output: _Text | None = None
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _SearchCall(msgspec.Struct):
+class _SearchCall(_WithStatus):
     call_id: _CallId | None = None
-    id: _Id = None
-    status: _ItemStatus = None
 
 
-class _CarriesTools(msgspec.Struct):
+class _CarriesTools(_WithStatus):
     tools: list[dict[str, Any]]
     call_id: _CallId | None = None
-    id: _Id = None
-    status: _ItemStatus = None
 
 
 class _Reasoning(msgspec.Struct):
     summary: list[Part] | None = None
     content: list[Part] | None = None
     encrypted_content: str | None = None
-    id: _Id = None
 
 
 class _Compaction(msgspec.Struct):
-    encrypted_content: Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
-    id: _Id = None
+    encrypted_content: _Text
 
 
 class _Reference(msgspec.Struct):
-    id: Annotated[str, msgspec.Meta(min_length=1)]
+    id: _Name
 
 
 _ITEM_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
@@ -290,18 +269,11 @@ def with_id(item: Item, mint: Callable[[str], str]) -> Item:
 def check_item(item: object, param: str) -> None:
     """Raise InvalidRequest if the item is of a type we know but not of its shape."""
     if not isinstance(item, dict):
-        raise InvalidRequest(f"{param} must be an object", code="invalid_type", param=param)
-    kind = item.get("type")
-    if kind is not None and not isinstance(kind, str):
-        raise InvalidRequest(
-            f"{param}.type must be a string", code="invalid_type", param=f"{param}.type"
-        )
-    item_id = item.get("id")
-    if item_id is not None and not isinstance(item_id, str):
-        raise InvalidRequest(
-            f"{param}.id must be a string", code="invalid_type", param=f"{param}.id"
-        )
-    kind = kind if kind is not None else item_type(item)
+        raise invalid(param, "must be an object", "invalid_type")
+    for field in ("type", "id"):
+        if not isinstance(item.get(field), str | None):
+            raise invalid(f"{param}.{field}", "must be a string", "invalid_type")
+    kind = item_type(item)
     shape = _ITEM_SHAPES.get(kind)
     if shape is None:
         return
@@ -323,11 +295,8 @@ def check_item(item: object, param: str) -> None:
 def _check_part(part: Part, param: str) -> None:
     kind = part.get("type")
     if not isinstance(kind, str):
-        raise InvalidRequest(
-            f"{param}.type is missing: say what kind of part this is",
-            code="missing_required_parameter",
-            param=f"{param}.type",
-        )
+        why = "is missing: say what kind of part this is"
+        raise invalid(f"{param}.type", why, "missing_required_parameter")
     shape = _PART_SHAPES.get(kind)
     if shape is not None:
         _check(part, shape, param)
@@ -347,12 +316,18 @@ def shape_error(error: msgspec.ValidationError, param: str) -> InvalidRequest:
     where = f"{param}{path}" if param else path.lstrip(".")
     if text.startswith("Object missing required field `"):
         where = f"{where}.{text.split('`')[1]}".lstrip(".")
-        return InvalidRequest(f"{where} is missing", code="missing_required_parameter", param=where)
+        return invalid(where, "is missing", "missing_required_parameter")
     return InvalidRequest(
         f"{where or 'the body'}: {text[:1].lower()}{text[1:]}".replace("`", ""),
         code="invalid_value" if _IS_VALUE.search(text) else "invalid_type",
         param=where or None,
     )
+
+
+def last_user_text(items: Sequence[Item]) -> str:
+    """Return the text that the user wrote last; nothing if there is none."""
+    users = (item for item in reversed(items) if item.get("role") == "user")
+    return text_of(next(users, {}).get("content"))
 
 
 def text_of(content: object) -> str:

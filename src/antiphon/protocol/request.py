@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from antiphon.protocol.errors import ContextTooLarge, InvalidRequest
+from antiphon.protocol.errors import ContextTooLarge, InvalidRequest, invalid
 from antiphon.protocol.items import Item, check_item, item_type, shape_error
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.schema import check_schema
@@ -20,6 +20,7 @@ from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Tool, check_shape, read_choice
 
 __all__ = [
+    "MAX_TOOLS",
     "PARAMETERS",
     "ContextManagement",
     "CreateResponse",
@@ -29,7 +30,8 @@ __all__ = [
     "read_request",
 ]
 
-_MAX_TOOLS: Final = 128
+MAX_TOOLS: Final = 128
+"""How many tools a request may have. Items of type `additional_tools` may carry more."""
 _MAX_INPUT: Final = 10 * 1024 * 1024
 # Bytes of what a response repeats of its request: several events carry all of it.
 _MAX_ECHO: Final = 4 * 1024 * 1024
@@ -82,7 +84,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
     include: list[str] | None = None
-    tools: Annotated[list[Tool], msgspec.Meta(max_length=_MAX_TOOLS)] | None = None
+    tools: Annotated[list[Tool], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -242,15 +244,12 @@ def _check_tool(tool: Tool, param: str) -> None:
 def _check_namespace(tool: Tool, param: str) -> None:
     inner = tool.get("tools") or []
     if len(inner) > _MAX_NAMESPACE:
-        raise InvalidRequest(
-            f"{param}.tools has {len(inner)} tools; at most {_MAX_NAMESPACE} are taken",
-            code="invalid_value",
-            param=f"{param}.tools",
-        )
+        why = f"has {len(inner)} tools; at most {_MAX_NAMESPACE} are taken"
+        raise invalid(f"{param}.tools", why)
     for index, entry in enumerate(inner):
         where = f"{param}.tools[{index}]"
         if not isinstance(entry, dict):
-            raise InvalidRequest(f"{where} must be an object", code="invalid_type", param=where)
+            raise invalid(where, "must be an object", "invalid_type")
         if entry.get("type") == "namespace":
             raise InvalidRequest(
                 f"{where}: a namespace holds tools, not namespaces",
@@ -266,20 +265,13 @@ def _check_format(text: TextRequest | None) -> None:
         return
     kind = form.get("type")
     if kind not in ("text", "json_object", "json_schema"):
-        raise InvalidRequest(
-            "text.format.type must be text, json_object or json_schema",
-            code="invalid_value",
-            param="text.format.type",
-        )
+        raise invalid("text.format.type", "must be text, json_object or json_schema")
     if kind != "json_schema":
         return
     for field, cls in (("name", str), ("schema", dict)):
         if not isinstance(form.get(field), cls):
             is_nested = isinstance(form.get("json_schema"), dict)
             hint = ": it stands beside type here, not under json_schema" if is_nested else ""
-            raise InvalidRequest(
-                f"text.format.{field} is missing or of the wrong type{hint}",
-                code="missing_required_parameter" if field not in form else "invalid_type",
-                param=f"text.format.{field}",
-            )
+            code = "invalid_type" if field in form else "missing_required_parameter"
+            raise invalid(f"text.format.{field}", f"is missing or of the wrong type{hint}", code)
     check_schema(form["schema"], "text.format.schema")

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.errors import invalid
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_WEIGHT", "SchemaScale", "check_schema"]
 
@@ -34,20 +34,13 @@ def check_schema(schema: dict[str, Any] | None, param: str) -> None:
         return
     written = msgspec.json.encode(schema)
     if len(written) > MAX_BYTES:
-        raise InvalidRequest(
-            f"{param} is larger than {MAX_BYTES // 1024} KiB", code="schema_too_large", param=param
-        )
+        raise invalid(param, f"is larger than {MAX_BYTES // 1024} KiB", "schema_too_large")
     flaw = _known_flaw(written) if len(written) <= _MAX_KNOWN_BYTES else _flaw(schema)
     if flaw == "deep":
-        raise InvalidRequest(
-            f"{param} is nested deeper than {MAX_DEPTH} levels", code="schema_too_deep", param=param
-        )
+        raise invalid(param, f"is nested deeper than {MAX_DEPTH} levels", "schema_too_deep")
     if flaw == "heavy":
-        raise InvalidRequest(
-            f"{param} refers to itself too often: over {MAX_WEIGHT} values when unfolded",
-            code="schema_too_large",
-            param=param,
-        )
+        why = f"refers to itself too often: over {MAX_WEIGHT} values when unfolded"
+        raise invalid(param, why, "schema_too_large")
 
 
 def _flaw(schema: dict[str, Any]) -> _Flaw:

@@ -11,16 +11,18 @@ A kept list and its tools are shared between requests: nobody may change them.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from antiphon.protocol.tools import Tool
 
-__all__ = ["LONGEST", "SHORTEST", "Derived", "ToolList"]
+__all__ = ["LONGEST", "SHORTEST", "Derived", "KeptLists", "ToolList"]
 
 SHORTEST: Final = 1024
 """A shorter list is read again as quickly as it is found."""
 LONGEST: Final = 128 * 1024
 """A longer list is not kept, which bounds the memory."""
+_MOST: Final = 32
 
 _T = TypeVar("_T")
 
@@ -48,3 +50,38 @@ class ToolList(list[Tool]):
         self.is_checked = False
         """Whether a request with these tools was found to be valid."""
         self.derived = Derived()
+
+
+class KeptLists:
+    """The lists that were read last, the latest first.
+
+    Threads may share it: what is kept is replaced as a whole, so at worst a list is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[tuple[bytes, ToolList], ...] = ()
+
+    def find(self, data: bytes, start: int) -> tuple[bytes, ToolList] | None:
+        """Return the list whose text stands at this place of a body, with that text.
+
+        A text is a whole JSON array, so the value at that place is no longer than it.
+        """
+        for entry in self._kept:
+            if data.startswith(entry[0], start):
+                if entry is not self._kept[0]:
+                    self._put_first(entry)
+                return entry
+        return None
+
+    def read(self, text: bytes, make: Callable[[bytes], ToolList]) -> ToolList:
+        """Return the list with this text, as it was kept or as `make` reads it."""
+        found = self.find(text, 0)
+        if found is not None:
+            return found[1]
+        tools = make(text)
+        self._put_first((text, tools))
+        return tools
+
+    def _put_first(self, entry: tuple[bytes, ToolList]) -> None:
+        others = (one for one in self._kept if one is not entry)
+        self._kept = (entry, *islice(others, _MOST - 1))

@@ -2,7 +2,7 @@
 
 A tool is a JSON object as it stands on the wire. `read_choice` makes every form of tool_choice
 plain: a mode and, perhaps, some tools that are meant. `ToolPolicy` is what became of it once it
-is known which tools there are (see `protocol.toolbox`).
+is known which tools there are (see `plans.toolbox`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.errors import invalid
 
 __all__ = [
     "Meant",
@@ -20,7 +20,6 @@ __all__ = [
     "ToolChoice",
     "ToolPolicy",
     "check_shape",
-    "function_name",
     "read_choice",
 ]
 
@@ -29,6 +28,7 @@ Tool = dict[str, Any]
 Mode = Literal["auto", "none", "required"]
 
 _MAX_NAME: Final = 256
+_MISSING: Final = "missing_required_parameter"
 _TOOL_SHAPES: Final[dict[str, tuple[tuple[str, type[Any]], ...]]] = {
     "function": (("description", str), ("parameters", dict), ("strict", bool)),
     "custom": (("description", str), ("format", dict)),
@@ -40,7 +40,8 @@ _TOOL_SHAPES: Final[dict[str, tuple[tuple[str, type[Any]], ...]]] = {
 class ToolPolicy(msgspec.Struct, frozen=True):
     """Which tools may be called. `allowed` holds aliases, and is None for all of them.
 
-    A named tool is `required` with one allowed name.
+    A tool that the caller does not run has no alias, and is allowed by its kind. A named tool is
+    `required` with one allowed name.
     """
 
     mode: Mode = "auto"
@@ -75,11 +76,6 @@ class ToolChoice(msgspec.Struct, frozen=True):
 _ANY: Final = ToolChoice()
 
 
-def function_name(tool: Tool) -> str | None:
-    """Return the name of a function tool, or None for any other kind."""
-    return tool.get("name") if tool.get("type") == "function" else None
-
-
 def check_shape(tool: Tool, param: str) -> None:
     """Raise InvalidRequest if a tool of a kind we know is not of its shape.
 
@@ -87,18 +83,13 @@ def check_shape(tool: Tool, param: str) -> None:
     """
     kind = tool.get("type")
     if not isinstance(kind, str):
-        raise InvalidRequest(
-            f"{param}.type is missing", code="missing_required_parameter", param=f"{param}.type"
-        )
+        raise invalid(f"{param}.type", "is missing", _MISSING)
     if kind in ("function", "custom", "namespace"):
         _check_name(tool, param)
     for field, kinds in _TOOL_SHAPES.get(kind, ()):
         if not isinstance(tool.get(field), (kinds, type(None))):
-            raise InvalidRequest(
-                f"{param}.{field} must be of type {kinds.__name__}",
-                code="invalid_type",
-                param=f"{param}.{field}",
-            )
+            why = f"must be of type {kinds.__name__}"
+            raise invalid(f"{param}.{field}", why, "invalid_type")
     if kind == "custom" and tool.get("format") is not None:
         _check_grammar(tool["format"], f"{param}.format")
 
@@ -107,39 +98,29 @@ def _check_name(tool: Tool, param: str) -> None:
     """Refuse a name that nobody can mean; one that a backend would not take is no mistake."""
     name = tool.get("name")
     if name is None and isinstance(tool.get("function"), dict):
-        raise InvalidRequest(
-            f"{param}.name is missing: a tool is flat here, so its name, description, parameters "
-            "and strict stand beside type instead of under function",
-            code="missing_required_parameter",
-            param=f"{param}.name",
+        raise invalid(
+            f"{param}.name",
+            "is missing: a tool is flat here, so its name, description, parameters and strict "
+            "stand beside type instead of under function",
+            _MISSING,
         )
     if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
-        raise InvalidRequest(
-            f"{param}.name must be 1 to {_MAX_NAME} printable characters",
-            code="invalid_value" if name else "missing_required_parameter",
-            param=f"{param}.name",
-        )
+        why = f"must be 1 to {_MAX_NAME} printable characters"
+        raise invalid(f"{param}.name", why, "invalid_value" if name else _MISSING)
 
 
 def _check_grammar(form: dict[str, Any], param: str) -> None:
     """Check the shape of a custom tool's format: text, or a grammar with its definition."""
     kind = form.get("type")
     if kind not in ("text", "grammar"):
-        raise InvalidRequest(
-            f"{param}.type must be text or grammar", code="invalid_value", param=f"{param}.type"
-        )
+        raise invalid(f"{param}.type", "must be text or grammar")
     if kind == "text":
         return
     if form.get("syntax") not in ("lark", "regex"):
-        raise InvalidRequest(
-            f"{param}.syntax must be lark or regex", code="invalid_value", param=f"{param}.syntax"
-        )
+        raise invalid(f"{param}.syntax", "must be lark or regex")
     if not isinstance(form.get("definition"), str):
-        raise InvalidRequest(
-            f"{param}.definition must be a string",
-            code="missing_required_parameter" if "definition" not in form else "invalid_type",
-            param=f"{param}.definition",
-        )
+        code = "invalid_type" if "definition" in form else _MISSING
+        raise invalid(f"{param}.definition", "must be a string", code)
 
 
 def read_choice(choice: str | dict[str, Any] | None) -> ToolChoice:
@@ -153,43 +134,27 @@ def read_choice(choice: str | dict[str, Any] | None) -> ToolChoice:
         mode = _mode(choice.get("mode") or "auto", "tool_choice.mode")
         tools = choice.get("tools")
         if not isinstance(tools, list) or not tools:
-            raise InvalidRequest(
-                "tool_choice.tools must list at least one tool",
-                code="invalid_value",
-                param="tool_choice.tools",
-            )
+            raise invalid("tool_choice.tools", "must list at least one tool")
         return ToolChoice(mode, tuple(_meant(tool) for tool in tools))
     if not isinstance(kind, str):
-        raise InvalidRequest(
-            "tool_choice.type is missing",
-            code="missing_required_parameter",
-            param="tool_choice.type",
-        )
+        raise invalid("tool_choice.type", "is missing", _MISSING)
     return ToolChoice("required", (_meant(choice),))
 
 
 def _mode(value: object, param: str) -> Mode:
     if value == "auto" or value == "none" or value == "required":
         return value
-    raise InvalidRequest(
-        f"{param} must be auto, none or required", code="invalid_value", param=param
-    )
+    raise invalid(param, "must be auto, none or required")
 
 
 def _meant(tool: object) -> Meant:
     if not isinstance(tool, dict):
-        raise InvalidRequest(
-            "tool_choice must name a tool", code="invalid_type", param="tool_choice"
-        )
+        raise invalid("tool_choice", "must name a tool", "invalid_type")
     kind, name, namespace = (tool.get(field) for field in ("type", "name", "namespace"))
     if kind in ("function", "custom") and not isinstance(name, str):
         is_nested = isinstance(tool.get(str(kind)), dict)
         hint = f": it stands beside type here, not under {kind}" if is_nested else ""
-        raise InvalidRequest(
-            f"tool_choice.name is missing{hint}",
-            code="missing_required_parameter",
-            param="tool_choice.name",
-        )
+        raise invalid("tool_choice.name", f"is missing{hint}", _MISSING)
     return Meant(
         str(kind),
         name if isinstance(name, str) else None,

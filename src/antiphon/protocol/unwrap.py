@@ -15,18 +15,16 @@ The arguments of a function may come as a string that holds them.
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+from antiphon.protocol.codec import decode_json
 
 __all__ = ["is_object", "unwrap_arguments", "unwrap_input"]
 
 
 def unwrap_input(text: str) -> str:
     """Return the input of a custom tool from the arguments of the function it was shown as."""
-    value = _decode(text)
+    value = decode_json(text)
     if isinstance(value, str):
-        return unwrap_input(value) if isinstance(_decode(value), dict) else value
+        return unwrap_input(value) if isinstance(decode_json(value), dict) else value
     if not isinstance(value, dict):
         return text
     strings = [entry for entry in value.values() if isinstance(entry, str)]
@@ -38,19 +36,12 @@ def unwrap_arguments(text: str) -> str:
     """Return the arguments without the string around them, if there is one and it holds JSON."""
     if not text.lstrip().startswith('"'):
         return text
-    value = _decode(text)
-    if isinstance(value, str) and isinstance(_decode(value), dict):
+    value = decode_json(text)
+    if isinstance(value, str) and isinstance(decode_json(value), dict):
         return value
     return text
 
 
 def is_object(text: str) -> bool:
     """Return whether this is a JSON object, which is all that arguments may be."""
-    return isinstance(_decode(text), dict)
-
-
-def _decode(text: str) -> Any:  # any JSON value, None if it is none
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
+    return isinstance(decode_json(text), dict)

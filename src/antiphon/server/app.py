@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
@@ -33,10 +33,12 @@ from antiphon.protocol.errors import (
     NotFound,
     Overloaded,
 )
-from antiphon.server.api.idempotency import Once
+from antiphon.server.absent import why_absent
+from antiphon.server.api.idempotency import Idempotency
 from antiphon.server.auth import Auth
 from antiphon.server.delivery.socket_cache import SocketCache
 from antiphon.server.delivery.sockets import Sockets
+from antiphon.server.doors import DoorSettings
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
 from antiphon.server.limits import ServerLimits
@@ -46,6 +48,7 @@ from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
 from antiphon.transport.aside import work_for
+from antiphon.wires.door import ErrorWriter, openai_error
 
 __all__ = ["App", "Call", "Handler", "Route", "note_degraded"]
 
@@ -81,6 +84,8 @@ class Call:
         """Whether a client that holds its body back was asked for it."""
         self.hold: Hold | None = None
         """The memory that is reserved for the request."""
+        self.write_error: ErrorWriter = openai_error
+        """What writes the body of an error, once the route is known."""
 
     @property
     def owner(self) -> str:
@@ -115,6 +120,8 @@ class Call:
         """Add the headers that every answer has. Do it before the answer begins to leave."""
         answer.headers["Server"] = "antiphon"
         answer.headers["x-request-id"] = self.request_id
+        if "anthropic-version" in self.request.headers:
+            answer.headers["request-id"] = self.request_id  # where Anthropic's SDKs look for it
         answer.headers.update(self.app.origins.headers(self.request))
 
     def reserve(self, size: int) -> None:
@@ -177,6 +184,8 @@ class Route(msgspec.Struct, frozen=True):
     """Whether `{id}`, the last step, stands for all that follows, slashes and all."""
     takes_form: bool = False
     """Whether a body may be something else than JSON without a key, such as a form."""
+    write_error: ErrorWriter = openai_error
+    """Writes the body of an error, in the shape that the clients of this route know."""
 
 
 class App:
@@ -195,14 +204,16 @@ class App:
         dialect: Dialect = "openai",
         strict: bool = False,
         reruns_background: bool = False,
+        doors: DoorSettings | None = None,
     ) -> None:
         self.engine = engine
-        self.once = Once(engine, reruns_background=reruns_background)
+        self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
         self.metrics = metrics
         self.webhooks = webhooks
         self.dialect = dialect
         self.strict = strict
+        self.doors = doors or DoorSettings()
         self.is_draining = False
         self.sockets = Sockets(limits)
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
@@ -216,6 +227,11 @@ class App:
         self._turns: dict[asyncio.Task[object], Turn] = {}
         """The turns that have a reader here, by the task that runs each."""
         self._room = _Room(self)
+
+    @property
+    def paths(self) -> Set[str]:
+        """The paths that are answered, in the form of `Route.path`."""
+        return self._routes.keys()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; raise only when the client has disconnected."""
@@ -242,7 +258,8 @@ class App:
             check_expectation(request)
             preflight = self.origins.preflight(request)
             if preflight is None:
-                call.entry.route, route, call.path_id, call.item_id = self._find(request)
+                call.entry.route, route, call.path_id, call.item_id = self._find(call)
+                call.write_error = route.write_error
                 response = await self._answer(call, route)
             else:
                 response = preflight
@@ -268,7 +285,10 @@ class App:
 
     def _refuse(self, call: Call, error: AntiphonError) -> web.StreamResponse:
         call.entry.error = error.code or error.type
-        return error_response(error)
+        response = error_response(error, call.write_error, call.request_id)
+        if isinstance(error, _WrongMethod):  # RFC 9110, section 15.5.6
+            response.headers["Allow"] = ", ".join(error.allowed)
+        return response
 
     async def principal_of(self, request: web.BaseRequest) -> Principal:
         """Return who asks. Raise Unauthorized; a key may be revoked by now."""
@@ -326,26 +346,36 @@ class App:
                 self.origins.check_body(call.request, takes_form=route.takes_form)
         return await route.handler(call)
 
-    def _find(self, request: web.BaseRequest) -> tuple[str, Route, str, str]:
-        """Return the route's pattern, the route, and what stands for its `{id}` and `{item}`."""
+    def _find(self, call: Call) -> tuple[str, Route, str, str]:
+        """Return the route's pattern, the route, and what stands for its `{id}` and `{item}`.
+
+        If there is none, the error has the shape of the routes that are nearest.
+        """
+        request = call.request
         path = request.rel_url.raw_path
         by_method, path_id, item_id = self._routes.get(path), "", ""
         if by_method is None:
             path, path_id, item_id = self._pattern(path)
             by_method = self._routes.get(path)
         if by_method is None:
-            raise NotFound(
-                f"There is nothing at {request.method} {request.rel_url.raw_path}.",
-                code="unknown_url",
-            )
+            call.write_error = self._writer_above(request.rel_url.raw_path)
+            raise _nothing_at(request)
         route = by_method.get(request.method)
         if route is None and request.method == "HEAD":
             # Monitors ask so. The head is that of GET, and aiohttp sends no body.
             read = by_method.get("GET")
             route = read if read is not None and read.is_open else None
         if route is None:
+            call.write_error = next(iter(by_method.values())).write_error
             raise _WrongMethod(request.method, sorted(by_method))
         return path, route, path_id, item_id
+
+    def _writer_above(self, path: str) -> ErrorWriter:
+        """Return what writes the errors of the route that this path is below, if it is."""
+        while path := path.rpartition("/")[0]:
+            for route in self._routes.get(path, {}).values():
+                return route.write_error
+        return openai_error
 
     def _pattern(self, path: str) -> tuple[str, str, str]:
         """Return the pattern that fits this path, and what stands for its `{id}` and `{item}`."""
@@ -417,11 +447,19 @@ class _WrongMethod(CallerError):
 
     def __init__(self, method: str, allowed: list[str]) -> None:
         super().__init__(f"{method} is not possible here; {', '.join(allowed)} is")
+        self.allowed = allowed
 
 
 class _HeadTooLarge(CallerError):
     status = 431
     code = "headers_too_large"
+
+
+def _nothing_at(request: web.BaseRequest) -> NotFound:
+    path = request.rel_url.raw_path
+    why = why_absent(path)
+    sentence = f" {why}" if why else ""
+    return NotFound(f"There is nothing at {request.method} {path}.{sentence}", code="unknown_url")
 
 
 def _check_head(request: web.BaseRequest, limits: ServerLimits) -> None:

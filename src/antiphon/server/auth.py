@@ -61,7 +61,7 @@ class Auth:
 
     async def principal(self, request: web.BaseRequest) -> Principal:
         """Return who asks. Raise Unauthorized."""
-        token = _bearer(request)
+        token = _token(request)
         if not self._require_keys and not token.startswith(f"{_PREFIX}_"):
             return LOCAL  # clients on loopback send any placeholder
         if not token:
@@ -98,10 +98,11 @@ class Auth:
         return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
 
 
-def _bearer(request: web.BaseRequest) -> str:
+def _token(request: web.BaseRequest) -> str:
+    """Return the key that was sent, by the header of OpenAI's clients or of Anthropic's."""
     given = request.headers.get("Authorization")
     if given is None:
-        return ""
+        return request.headers.get("x-api-key", "").strip()
     scheme, _, token = given.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -1,14 +1,18 @@
-"""Errors on the wire: raised anywhere, translated here and nowhere else."""
+"""Errors on the wire: raised anywhere, translated here and nowhere else.
+
+Each door has a body of its own for an error; the route of a request says which. Status and
+headers are the same everywhere.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 
-import msgspec
 from aiohttp import web
 
 from antiphon.protocol.errors import AntiphonError, OurFault, ResponseDeleted
+from antiphon.wires.door import ErrorWriter, openai_error
 
 __all__ = ["error_response", "translate"]
 
@@ -23,19 +27,12 @@ def translate(error: Exception) -> AntiphonError:
     return OurFault("the gateway broke; this is our fault, and it is in the log")
 
 
-def error_response(error: AntiphonError) -> web.Response:
-    """Return the error in OpenAI's shape, with its status and headers."""
-    body = {
-        "error": {
-            "message": error.message,
-            "type": error.type,
-            "param": error.param,
-            "code": error.code,
-        }
-    }
-    response = web.Response(
-        status=error.status, body=msgspec.json.encode(body), content_type="application/json"
-    )
+def error_response(
+    error: AntiphonError, write: ErrorWriter = openai_error, request_id: str = ""
+) -> web.Response:
+    """Return the error with its status and headers, and with the body of the route's door."""
+    body = write(error, request_id)
+    response = web.Response(status=error.status, body=body, content_type="application/json")
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     if error.status == 401:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Response, Usage
 from antiphon.server.metrics_board import Counts, MetricsBoard, add_up
 
 if TYPE_CHECKING:
@@ -57,9 +57,11 @@ class Metrics:
         self._responses[response.status] += 1
         if response.antiphon and response.antiphon.degraded:
             self._degraded += 1
-        usage = response.usage
-        if usage is None:
-            return
+        if response.usage is not None:
+            self.note_usage(response.usage)
+
+    def note_usage(self, usage: Usage) -> None:
+        """Count the tokens of one call of a model."""
         tokens = self._tokens
         tokens["input"] += usage.input_tokens
         tokens["cached"] += usage.input_tokens_details.cached_tokens

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antiphon.protocol.errors import CallerError, OurFault, StoreUnavailable
-from antiphon.store.copy_tables import TABLES, Digest, Place
+from antiphon.store.copy_tables import TABLES, Digest, Place, Table
 from antiphon.store.open import NEEDS_DRIVER, is_postgres, servers_of
 from antiphon.store.sqlite import connection as sqlite_errors
 from antiphon.store.sqlite.copy import SqlitePlace
@@ -70,10 +70,8 @@ async def copy_store(
                 f"a gateway runs on the source (its workers: {alive}): stop it first, or pass"
                 " --while-running to copy what there is now"
             )
-        await giver.begin(is_target=False)
         async with _place(target, is_target=True) as taker:
-            digests = await _copy_all(giver, taker, progress)
-    return {table.name: digest.count for table, digest in zip(TABLES, digests, strict=True)}
+            return await _copy_all(giver, taker, progress)
 
 
 async def read_info(url: str) -> Info:
@@ -82,37 +80,37 @@ async def read_info(url: str) -> Info:
     Raise OlderDatabase if it is not up to date, and ValueError if the URL cannot be used.
     """
     async with _place(url, is_target=False) as place:
-        await place.begin(is_target=False)
+        await place.begin()
         return Info(
             {table.name: await place.count(table) for table in TABLES},
-            await place.count_unfinished(),
+            await place.number("SELECT count(*) FROM responses WHERE writer IS NOT NULL"),
             await place.count_busy(),
             await place.count_alive(),
             await place.size(),
         )
 
 
-async def _copy_all(giver: Place, taker: Place, progress: Progress) -> list[Digest]:
-    """Copy every table and compare; return the digest of each."""
-    await taker.begin(is_target=True)
+async def _copy_all(giver: Place, taker: Place, progress: Progress) -> dict[str, int]:
+    """Copy every table and compare; return how many rows each has."""
+    await giver.begin()
+    await taker.begin()
     for table in TABLES:
         if count := await taker.count(table):
             raise CopyRefused(
                 f"the target is not empty: it has {count} rows in {table.name}; choose an empty one"
             )
-    digests = [await _copy(giver, taker, place, progress) for place in range(len(TABLES))]
-    for table, digest in zip(TABLES, digests, strict=True):
+    digests = {table: await _copy(giver, taker, table, progress) for table in TABLES}
+    for table, digest in digests.items():
         found = Digest()
         async for rows in taker.rows(table):
             found.add(rows)
-        if found != digest:
+        if found.value() != digest.value():
             raise BadCopy(table.name)
     await taker.commit()
-    return digests
+    return {table.name: digest.count for table, digest in digests.items()}
 
 
-async def _copy(giver: Place, taker: Place, number: int, progress: Progress) -> Digest:
-    table = TABLES[number]
+async def _copy(giver: Place, taker: Place, table: Table, progress: Progress) -> Digest:
     total = await giver.count(table)
     digest = Digest()
     progress(table.name, 0, total)

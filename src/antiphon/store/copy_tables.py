@@ -90,21 +90,20 @@ class Digest:
         for row in rows:
             self._hash.update(self._encode(row))
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Digest)
-            and self.count == other.count
-            and self._hash.digest() == other._hash.digest()
-        )
-
-    __hash__ = None  # type: ignore[assignment] # it changes with every row
+    def value(self) -> bytes:
+        """Return the hash of all rows so far."""
+        return self._hash.digest()
 
 
 class Place(Protocol):
-    """A database that rows are read from or written to, in one transaction."""
+    """A database that rows are read from or written to, in one transaction.
 
-    async def begin(self, *, is_target: bool) -> None:
-        """Begin to read one state, or to write with all other writers locked out."""
+    A target is created if it is not there, and brought up to date. A source is only read, and
+    raises OlderDatabase if it is not up to date.
+    """
+
+    async def begin(self) -> None:
+        """Begin to read one state, or to write to a target with all other writers locked out."""
         ...
 
     async def count(self, table: Table) -> int:
@@ -119,8 +118,8 @@ class Place(Protocol):
         """Return how many stores of running gateways use this database."""
         ...
 
-    async def count_unfinished(self) -> int:
-        """Return how many turns are unfinished."""
+    async def number(self, question: str) -> int:
+        """Return the one number that answers a query."""
         ...
 
     async def size(self) -> int:

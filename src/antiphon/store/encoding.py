@@ -16,16 +16,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from antiphon.protocol.codec import decode_response, encode_item
-from antiphon.protocol.errors import AntiphonError, TurnLost
+from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
 from antiphon.protocol.pieces import PIECE, PieceDecoder, encode_long, text_size
-from antiphon.protocol.response import DONE_STATUSES, Response
+from antiphon.protocol.response import Response
 from antiphon.store.base import Admit, Batch, Size
 from antiphon.transport.aside import aside, aside_if
 
 __all__ = [
     "StoredItem",
-    "check_final",
+    "admit_bodies",
     "compress_batches",
     "compress_log",
     "decode_aside",
@@ -38,10 +38,10 @@ __all__ = [
     "end_log",
     "expand_log",
     "is_storable",
-    "lost_conversation",
     "names_of",
     "read_names",
     "refusal_of",
+    "size_of",
 ]
 
 _EXTRA: Final = "$extra"
@@ -119,6 +119,11 @@ async def encode_new_items(items: Sequence[Item]) -> list[StoredItem]:
     return stored
 
 
+def size_of(items: Iterable[StoredItem]) -> int:
+    """Return the bytes of these items."""
+    return sum(len(item.body) for item in items)
+
+
 def names_of(items: Iterable[StoredItem]) -> str:
     """Return the ids of these items as a claim stores them: always in ASCII."""
     return json.dumps([item.id for item in items])
@@ -186,6 +191,12 @@ def expand_log(body: bytes, after: int = -1) -> list[Batch]:
     return [batch for batch in _unpack(zlib.decompress(body)) if batch.last > after]
 
 
+def admit_bodies(admit: Admit | None, bodies: Sequence[bytes]) -> None:
+    """Raise what `admit` raises about items of these bodies."""
+    if admit is not None:
+        admit(Size(len(bodies), sum(map(len, bodies))))
+
+
 def refusal_of(admit: Admit | None, items: int, size: int) -> AntiphonError | None:
     """Return the error with which `admit` refuses items of this size, or None.
 
@@ -203,20 +214,6 @@ def refusal_of(admit: Admit | None, items: int, size: int) -> AntiphonError | No
 def is_storable(name: str) -> bool:
     """Return whether a name can be stored: half a surrogate pair cannot, because UTF-8 has none."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
-
-
-def check_final(response: Response) -> None:
-    """Raise ValueError if the response has not come to an end: that is a bug of the caller."""
-    if response.status not in DONE_STATUSES:
-        raise ValueError(f"a response cannot finish as {response.status!r}")
-
-
-def lost_conversation(response_id: str) -> TurnLost:
-    """Return the error of a turn that has items for a conversation but holds no lock."""
-    return TurnLost(
-        f"response {response_id!r} has locked no conversation, or its lock was taken over;"
-        " nothing was stored"
-    )
 
 
 def _id_of(item: Item) -> str | None:

@@ -69,40 +69,34 @@ class ContentType(Fault, frozen=True):
     value: str = "text/plain"
 
 
-class Reset(Fault, frozen=True):
+class _Striking(Fault, frozen=True):
+    """A fault that strikes when so many chunks have gone out."""
+
+    after: int = 0
+
+
+class Reset(_Striking, frozen=True):
     """Reset the connection (RST)."""
 
-    after: int = 0
 
-
-class Cut(Fault, frozen=True):
+class Cut(_Striking, frozen=True):
     """Close the connection in the middle of the body (FIN)."""
 
-    after: int = 0
 
-
-class Close(Fault, frozen=True):
+class Close(_Striking, frozen=True):
     """End the body properly, but before the answer has ended."""
 
-    after: int = 0
 
-
-class Stall(Fault, frozen=True):
+class Stall(_Striking, frozen=True):
     """Fall silent until the upstream is released or the client leaves; then go on."""
 
-    after: int = 0
 
-
-class Garbage(Fault, frozen=True):
+class Garbage(_Striking, frozen=True):
     """Slip in a chunk that is not JSON."""
 
-    after: int = 0
 
-
-class BadUtf8(Fault, frozen=True):
+class BadUtf8(_Striking, frozen=True):
     """Slip in a chunk whose text is not UTF-8."""
-
-    after: int = 0
 
 
 class HugeLine(Fault, frozen=True):
@@ -112,10 +106,8 @@ class HugeLine(Fault, frozen=True):
     after: int = 0
 
 
-class Endless(Fault, frozen=True):
+class Endless(_Striking, frozen=True):
     """Repeat a text chunk for ever."""
-
-    after: int = 0
 
 
 class ErrorChunk(Fault, frozen=True):

@@ -15,27 +15,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from antiphon.testing.faults import (
-    Act,
-    BadUtf8,
-    Bom,
-    Close,
-    Comments,
-    Cut,
-    Endless,
-    ErrorChunk,
-    Fault,
-    Garbage,
-    Gzip,
-    HugeLine,
-    LineEnds,
-    NoDone,
-    NoFinalBlank,
-    NoSpace,
-    Reset,
-    Split,
-    Stall,
-)
+import antiphon.testing.faults as faults
+from antiphon.testing.faults import Act, Fault
 
 __all__ = ["Call", "Json", "Script", "echo", "whole", "wire"]
 
@@ -44,9 +25,7 @@ Json = dict[str, Any]
 
 _BLOCK: Final = 64 * 1024
 _ARGUMENT_PIECE: Final = 8
-
-
-_ENDINGS: Final = (Reset, Cut, Close, ErrorChunk, Endless)
+_ENDINGS: Final = (faults.Reset, faults.Cut, faults.Close, faults.ErrorChunk, faults.Endless)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -125,7 +104,9 @@ def whole(script: Script, body: Json) -> Json:
             if field not in ("tool_calls", "role") and value:
                 message[field] = (message.get(field) or "") + value
     if script.calls:
-        message["tool_calls"] = [_opening(i, call, call.arguments) for i, call in _calls(script)]
+        message["tool_calls"] = [
+            _opening(i, call, call.arguments) for i, call in enumerate(script.calls)
+        ]
     answer = _envelope(script, "chat.completion")
     answer["choices"] = [{"index": 0, "message": message, "finish_reason": script.stop}]
     if usage := script.usage_of(body):
@@ -136,9 +117,9 @@ def whole(script: Script, body: Json) -> Json:
 def wire(script: Script, body: Json) -> Iterator[bytes | Act]:
     """Yield what a streamed answer puts on the socket, with the acts in their places."""
     pieces = _played(script, body)
-    if script.fault(Gzip):
+    if script.fault(faults.Gzip):
         pieces = _zipped(pieces)
-    if split := script.fault(Split):
+    if split := script.fault(faults.Split):
         pieces = _resplit(pieces, split.sizes)
     return pieces
 
@@ -150,9 +131,11 @@ def _played(script: Script, body: Json) -> Iterator[bytes | Act]:
         (fault for fault in script.faults if hasattr(fault, "after")),
         key=lambda fault: fault.after,
     )
-    if script.fault(Bom):
+    if script.fault(faults.Bom):
         yield b"\xef\xbb\xbf"
     frames = [frame(chunk) for chunk in _chunks(script, body)]
+    if script.fault(faults.NoFinalBlank):
+        frames[-1] = frames[-1].rstrip(b"\r\n")
     for sent in range(len(frames) + 1):
         last = sent == len(frames)
         while waiting and (last or waiting[0].after <= sent):
@@ -161,7 +144,7 @@ def _played(script: Script, body: Json) -> Iterator[bytes | Act]:
             if isinstance(fault, _ENDINGS):
                 return
         if not last:
-            yield _trimmed(frames[sent], script, is_final=sent + 1 == len(frames))
+            yield frames[sent]
 
 
 def _strike(
@@ -170,22 +153,22 @@ def _strike(
     script: Script,
 ) -> Iterator[bytes | Act]:
     match fault:
-        case Garbage():
+        case faults.Garbage():
             yield frame(b'{"choices": [{"delta": {"cont')
-        case BadUtf8():
+        case faults.BadUtf8():
             yield frame(b'{"choices":[{"index":0,"delta":{"content":"\xff\xfe"}}]}')
-        case HugeLine(size=size):
+        case faults.HugeLine(size=size):
             yield b"data: "
             for start in range(0, size, _BLOCK):
                 yield b"x" * min(_BLOCK, size - start)
             yield b"\n\n"
-        case Endless():
+        case faults.Endless():
             again = frame(_encode(script, {"content": "again "}))
             while True:
                 yield again
-        case ErrorChunk(error=error):
+        case faults.ErrorChunk(error=error):
             yield frame(msgspec.json.encode({"error": dict(error)}))
-        case Reset() | Cut() | Close() | Stall():
+        case faults.Reset() | faults.Cut() | faults.Close() | faults.Stall():
             yield fault
 
 
@@ -197,7 +180,7 @@ def _chunks(script: Script, body: Json) -> Iterator[bytes]:
     if usage and (body.get("stream_options") or {}).get("include_usage"):
         chunk = _envelope(script, "chat.completion.chunk")
         yield msgspec.json.encode({**chunk, "choices": [], "usage": usage})
-    if not script.fault(NoDone):
+    if not script.fault(faults.NoDone):
         yield b"[DONE]"
 
 
@@ -214,16 +197,12 @@ def _deltas(script: Script) -> Iterator[Json]:
 
 
 def _call_pieces(script: Script) -> Iterator[Json]:
-    runs = [[_opening(i, call), *_growth(i, call)] for i, call in _calls(script)]
+    runs = [[_opening(i, call), *_growth(i, call)] for i, call in enumerate(script.calls)]
     if not script.interleave:
         yield from itertools.chain.from_iterable(runs)
         return
     for row in itertools.zip_longest(*runs):
         yield from (piece for piece in row if piece is not None)
-
-
-def _calls(script: Script) -> Iterator[tuple[int, Call]]:
-    return iter(enumerate(script.calls))
 
 
 def _opening(index: int, call: Call, arguments: str = "") -> Json:
@@ -250,18 +229,11 @@ def _envelope(script: Script, kind: str) -> Json:
 
 def _framer(script: Script) -> Callable[[bytes], bytes]:
     """Return how this script writes one event."""
-    ends = script.fault(LineEnds)
+    ends = script.fault(faults.LineEnds)
     end = ends.value.encode() if ends else b"\n"
-    field = b"data:" if script.fault(NoSpace) else b"data: "
-    noise = b": comment" + end + b"event: ping" + end * 2 if script.fault(Comments) else b""
+    field = b"data:" if script.fault(faults.NoSpace) else b"data: "
+    noise = b": comment" + end + b"event: ping" + end * 2 if script.fault(faults.Comments) else b""
     return lambda data: noise + field + data + end * 2
-
-
-def _trimmed(frame: bytes, script: Script, *, is_final: bool) -> bytes:
-    """Return the frame without its blank line, if it is the last and the script leaves that out."""
-    if not (is_final and script.fault(NoFinalBlank)):
-        return frame
-    return frame.rstrip(b"\r\n")
 
 
 def _zipped(pieces: Iterator[bytes | Act]) -> Iterator[bytes | Act]:

@@ -13,24 +13,12 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Final
 
 import msgspec
 
-from antiphon.testing.faults import (
-    Act,
-    Close,
-    ContentType,
-    Cut,
-    Empty,
-    Gzip,
-    Html,
-    IdleClose,
-    Reset,
-    Stall,
-    Status,
-)
+import antiphon.testing.faults as faults
+from antiphon.testing.faults import Act, IdleClose, Status
 from antiphon.testing.script import Json, Script, echo, whole, wire
 
 __all__ = ["Play", "Received", "ScriptedUpstream"]
@@ -135,12 +123,7 @@ class ScriptedUpstream:
         self._server = await loop.create_server(self._protocol, "127.0.0.1", self._port)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         assert self._server is not None
         self._server.close()
         for task in tuple(self._connections):
@@ -229,16 +212,16 @@ class ScriptedUpstream:
         if status := script.fault(Status):
             await _send_status(writer, status)
             return
-        kind = script.fault(ContentType)
+        kind = script.fault(faults.ContentType)
         streams = bool(request.json.get("stream"))
         mime = kind.value if kind else ("text/event-stream" if streams else "application/json")
-        if script.fault(Html):
+        if script.fault(faults.Html):
             await _send(writer, _PAGE, mime="text/html")
-        elif script.fault(Empty):
+        elif script.fault(faults.Empty):
             await _send(writer, b"", mime=mime)
         else:
             headers = {"Content-Type": mime, "Transfer-Encoding": "chunked"}
-            if script.fault(Gzip) and streams:
+            if script.fault(faults.Gzip) and streams:
                 headers["Content-Encoding"] = "gzip"
             _write_head(writer, 200, headers)
             pieces = wire(script, request.json) if streams else _halves(script, request.json)
@@ -255,7 +238,7 @@ class ScriptedUpstream:
         for piece in pieces:
             if not isinstance(piece, bytes):
                 await self._act(piece, request, writer)
-                if isinstance(piece, Close):
+                if isinstance(piece, faults.Close):
                     break
                 continue
             if delay:
@@ -272,18 +255,18 @@ class ScriptedUpstream:
 
     async def _act(self, act: Act, request: Received, writer: asyncio.StreamWriter) -> None:
         match act:
-            case Reset():
+            case faults.Reset():
                 await asyncio.sleep(_READ_TIME)
                 peer = writer.get_extra_info("socket")
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
                 writer.transport.abort()
                 raise _Ended
-            case Cut():
+            case faults.Cut():
                 raise _Ended
-            case Stall():
+            case faults.Stall():
                 request.stalled.set()
                 await self._released.wait()
-            case Close():
+            case faults.Close():
                 pass
 
 
@@ -336,7 +319,7 @@ def _halves(script: Script, body: Json) -> Iterator[bytes | Act]:
     answer = msgspec.json.encode(whole(script, body))
     middle = len(answer) // 2
     yield answer[:middle]
-    yield from (fault for fault in script.faults if isinstance(fault, Reset | Cut | Close | Stall))
+    yield from (fault for fault in script.faults if isinstance(fault, Act))
     yield answer[middle:]
 
 

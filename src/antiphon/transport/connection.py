@@ -45,23 +45,6 @@ class Connection(asyncio.Protocol):
     `on_idle` is called when the connection can take the next request, `on_lost` when it was closed.
     """
 
-    __slots__ = (
-        "_answer",
-        "_exchange",
-        "_first",
-        "_has_bytes",
-        "_is_asked",
-        "_is_full",
-        "_is_sent_unknown",
-        "_loop",
-        "_needs_head",
-        "_on_idle",
-        "_on_lost",
-        "_transport",
-        "_unsent",
-        "is_reused",
-    )
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -246,19 +229,6 @@ class _Answer:
     The parser calls the methods `on_…`. For a part of the body it calls `list.append`, so a
     chunk costs no Python frame.
     """
-
-    __slots__ = (
-        "_headers",
-        "_is_interim",
-        "_overhead",
-        "_parser",
-        "_parts",
-        "head",
-        "is_broken",
-        "is_last",
-        "is_over",
-        "on_body",
-    )
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

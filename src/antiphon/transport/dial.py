@@ -2,7 +2,8 @@
 
 Addresses are tried as RFC 8305 wants it (happy eyeballs). Every socket is made by the caller's
 `open_socket`, which judges the address it is for: this is where the egress guard stands. A
-failed or cancelled attempt leaves no socket open. The time limit is the caller's.
+failed or cancelled attempt leaves no socket open. The time limit is the caller's; `seconds`
+bounds how long an event loop keeps what is left of a TLS handshake that was cancelled.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ _making: Final = Lock()
 class Dialler:
     """Opens connections, and keeps the addresses of names for a while."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, open_socket: OpenSocket | None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, open_socket: OpenSocket | None, seconds: float
+    ) -> None:
         self._loop = loop
         self._open_socket = open_socket
+        self._seconds = seconds
         self._names: dict[tuple[str, int], tuple[float, asyncio.Task[Sequence[AddressInfo]]]] = {}
 
     async def dial(self, key: Key, make: Callable[[], Connection]) -> Connection:
@@ -70,6 +74,7 @@ class Dialler:
                 sock=opened,
                 ssl=context,
                 server_hostname=key.host.rstrip(".") if context else None,
+                ssl_handshake_timeout=self._seconds if context else None,
             )
         except BaseException:
             # Not `close`: the event loop may still watch the descriptor, which the next socket

@@ -22,15 +22,17 @@ from antiphon.protocol.errors import BackendError
 __all__ = [
     "HIGH_MARK",
     "LOW_MARK",
-    "MAX_HEARD",
+    "MAX_CALLBACK",
     "PIECE",
     "Exchange",
     "Fault",
     "Head",
-    "Hear",
     "Source",
     "StaleConnection",
+    "TakeBytes",
     "closed",
+    "late",
+    "too_long",
 ]
 
 PIECE: Final = 32 * 1024
@@ -42,10 +44,10 @@ HIGH_MARK: Final = 256 * 1024
 LOW_MARK: Final = 64 * 1024
 """The connection reads again when at most so many bytes wait."""
 
-MAX_HEARD: Final = 4 * 1024
+MAX_CALLBACK: Final = 4 * 1024
 """Larger parts of a body are not passed to the callback: in a flood, larger batches are cheaper."""
 
-Hear = Callable[[bytes], bool]
+TakeBytes = Callable[[bytes], bool]
 """Takes a part of a body in the callback of the socket; returns whether it takes more."""
 
 
@@ -87,6 +89,18 @@ def closed(reason: str, *, is_stale: bool = False) -> Fault:
     return Fault(message, "upstream_closed", is_stale)
 
 
+def late(what: str = "") -> BackendError:
+    """Return the error of a peer that takes too long; `what` says in which way."""
+    message = f"the upstream did not answer in time{': ' if what else ''}{what}"
+    return BackendError(message, code="upstream_timeout", status=504)
+
+
+def too_long(limit: int) -> BackendError:
+    """Return the error of a body that has more than `limit` bytes."""
+    message = f"the upstream's answer is longer than {limit} bytes"
+    return BackendError(message, code="upstream_invalid_response")
+
+
 class Source(Protocol):
     """What an exchange may ask of the connection that feeds it."""
 
@@ -106,24 +120,6 @@ class Exchange:
     One task uses it. Cancelling that task while it waits closes the connection.
     """
 
-    __slots__ = (
-        "_error",
-        "_fault",
-        "_has_head",
-        "_hear",
-        "_is_full",
-        "_is_over",
-        "_is_paused",
-        "_loop",
-        "_offset",
-        "_size",
-        "_source",
-        "_waiter",
-        "_waiting",
-        "head",
-        "is_behind",
-    )
-
     head: Head
 
     def __init__(self, loop: asyncio.AbstractEventLoop, source: Source) -> None:
@@ -138,7 +134,7 @@ class Exchange:
         self._is_over = False
         self._fault: Fault | None = None
         self._error: Exception | None = None  # of the callback
-        self._hear: Hear | None = None
+        self._callback: TakeBytes | None = None
         self._is_full = False  # the callback accepts nothing further
         self._has_head = False
         self._waiter: asyncio.Future[None] | None = None
@@ -152,7 +148,7 @@ class Exchange:
                 raise self._fault.error()
             await self._wait()
 
-    async def read(self, hear: Hear | None = None) -> bytes | None:
+    async def read(self, callback: TakeBytes | None = None) -> bytes | None:
         """Return what has arrived, at most a PIECE; wait if that is nothing. b"" at the end.
 
         What came before a fault is returned before the fault is raised. What arrives while we
@@ -164,10 +160,10 @@ class Exchange:
                 raise self._fault.error()
             if self._is_over:
                 return b""
-            self._hear = hear
+            self._callback = callback
             await self._wait()
             if self._is_full:
-                self._stop_hearing()
+                self._end_callback()
                 return None
         return self._take()
 
@@ -188,10 +184,10 @@ class Exchange:
 
     def put(self, body: bytes) -> None:
         """Take a part of the body."""
-        hear = self._hear
-        if hear is not None and len(body) <= MAX_HEARD:
+        callback = self._callback
+        if callback is not None and len(body) <= MAX_CALLBACK:
             try:
-                if hear(body):
+                if callback(body):
                     return
             except Exception as error:  # noqa: BLE001 - raised by the task that reads
                 self._error = error
@@ -202,7 +198,7 @@ class Exchange:
             if self._size > HIGH_MARK and not self._is_paused and self._source is not None:
                 self._is_paused = True
                 self._source.pause_reading()
-        self._hear = None  # what comes next has to wait behind this
+        self._callback = None  # what comes next has to wait behind this
         self.wake()
 
     def end(self, fault: Fault | None) -> None:
@@ -260,7 +256,7 @@ class Exchange:
         self._size -= len(data)
         return data
 
-    def _stop_hearing(self) -> None:
+    def _end_callback(self) -> None:
         """Raise the exception of the callback, if it raised one."""
         self._is_full = self.is_behind = False
         error, self._error = self._error, None

@@ -29,11 +29,11 @@ import msgspec
 from antiphon.protocol.errors import AntiphonError, BackendError, OutOfFiles
 from antiphon.transport.connection import Connection, reason
 from antiphon.transport.dial import Dialler, OpenSocket
-from antiphon.transport.exchange import PIECE, Exchange, Head, StaleConnection
+from antiphon.transport.exchange import PIECE, Exchange, Head, StaleConnection, late, too_long
 from antiphon.transport.pool import Pool
 from antiphon.transport.proxy import BadUrl, ProxyFault
 from antiphon.transport.secret import Secret
-from antiphon.transport.target import Target, Targets
+from antiphon.transport.target import Target, target_finder
 from antiphon.version import __version__
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
@@ -102,7 +102,7 @@ class HttpClient:
             own["Authorization"] = f"Bearer {key.reveal()}"
         self._ask_for_key = None if isinstance(key, Secret) else key
         self._keys: deque[Secret] = deque([key] if isinstance(key, Secret) else [], _KNOWN_KEYS)
-        self._targets = Targets(own, proxies=proxies)
+        self._find_target = target_finder(own, proxies=proxies)
         self._is_closed = False
         self._pool: Pool | None = None
         self._dialler: Dialler | None = None
@@ -124,13 +124,13 @@ class HttpClient:
         _check_encoding(exchange)
         return exchange
 
-    async def tell(self, url: str, body: bytes, headers: Mapping[str, str]) -> Head:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Head:
         """POST and return the head of the answer, if it comes in time; the rest is not read."""
         try:
             async with asyncio.timeout(self.limits.first_byte):
                 exchange = await self._send("POST", url, body, headers)
         except TimeoutError:
-            raise _late() from None
+            raise late() from None
         exchange.abort()
         return exchange.head
 
@@ -149,7 +149,7 @@ class HttpClient:
                 exchange = await self.send(method, url, body=body, headers=headers)
                 return Reply(exchange.head, await _read_all(exchange, limits, idle))
         except TimeoutError:
-            raise _late() from None
+            raise late() from None
 
     def redact(self, text: str) -> str:
         """Return a peer's text without our own keys, which some repeat in their errors."""
@@ -171,7 +171,7 @@ class HttpClient:
         if self._ask_for_key is not None:
             headers = await self._signed(self._ask_for_key, headers)
         try:
-            target = self._targets.find(url)
+            target = self._find_target(url)
         except BadUrl as error:
             raise _unreachable(_place(url), error) from error
         head = target.head(method, headers, None if body is None else len(body))
@@ -211,7 +211,7 @@ class HttpClient:
         if self._pool is None:
             self._loop = loop
             self._pool = Pool(loop)
-            self._dialler = Dialler(loop, self._open_socket)
+            self._dialler = Dialler(loop, self._open_socket, self.limits.connect)
         if loop is not self._loop:
             raise RuntimeError("an HttpClient belongs to one event loop; make one for each")
         return self._pool
@@ -235,10 +235,7 @@ async def _read_all(exchange: Exchange, limits: Limits, idle: asyncio.Timeout) -
         body += data
         if len(body) > limits.body:
             exchange.abort()
-            raise BackendError(
-                f"the upstream's answer is longer than {limits.body} bytes",
-                code="upstream_invalid_response",
-            )
+            raise too_long(limits.body)
         idle.reschedule(now() + limits.idle)
     return bytes(body)
 
@@ -281,10 +278,6 @@ def _is_out_of_files(error: Exception) -> bool:
             return cause.errno in _NO_FILES
         return False
     return isinstance(error, OSError) and error.errno in _NO_FILES
-
-
-def _late() -> BackendError:
-    return BackendError("the upstream did not answer in time", code="upstream_timeout", status=504)
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from antiphon.protocol.errors import BackendError
-from antiphon.transport.exchange import Exchange, Head, Hear
+from antiphon.transport.exchange import Exchange, Head, TakeBytes, late, too_long
 from antiphon.transport.http import HttpClient, Limits
 
 __all__ = ["ByteStream", "open_stream"]
@@ -43,7 +43,7 @@ async def open_stream(
         async with asyncio.timeout(patience):
             exchange = await client.send(method, url, body=body, headers=headers)
     except TimeoutError:
-        raise _late("nothing came back") from None
+        raise late("nothing came back") from None
     return ByteStream(exchange, client.limits, started, patience)
 
 
@@ -55,6 +55,8 @@ class ByteStream:
     """
 
     def __init__(self, exchange: Exchange, limits: Limits, started: float, patience: float) -> None:
+        self.head: Head = exchange.head
+        """Status and headers of the answer."""
         self._exchange = exchange
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -67,11 +69,6 @@ class ByteStream:
         self._fault: BackendError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watch()
-
-    @property
-    def head(self) -> Head:
-        """Status and headers of the answer."""
-        return self._exchange.head
 
     @property
     def is_behind(self) -> bool:
@@ -93,8 +90,8 @@ class ByteStream:
         assert data is not None
         return data
 
-    async def read_or_hear(self, hear: Hear) -> bytes | None:
-        """Like `read`, but pass what arrives while we wait to `hear`, as it arrives.
+    async def read_or_hear(self, callback: TakeBytes) -> bytes | None:
+        """Like `read`, but pass what arrives while we wait to `callback`, as it arrives.
 
         Return None when the callback accepts nothing further; raise what it raises.
         """
@@ -103,15 +100,15 @@ class ByteStream:
             self._waiting_since = self._loop.time()
             if not self._has_begun:
                 self._begin()
-            return hear(data)
+            return callback(data)
 
         return await self._read(note)
 
-    async def _read(self, hear: Hear | None) -> bytes | None:
+    async def _read(self, callback: TakeBytes | None) -> bytes | None:
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
         try:
-            data = await self._exchange.read(hear)
+            data = await self._exchange.read(callback)
             if self._exchange.is_behind:
                 # The next read would not wait: let other tasks run first.
                 await asyncio.sleep(0)
@@ -131,14 +128,11 @@ class ByteStream:
     async def read_all(self, limit: int) -> bytes:
         """Return the rest of the body. Raise BackendError if it is longer than `limit`."""
         body = bytearray()
-        async for data in self:
+        while data := await self.read():
             body += data
             if len(body) > limit:
                 self.close()
-                raise BackendError(
-                    f"the upstream's answer is longer than {limit} bytes",
-                    code="upstream_invalid_response",
-                )
+                raise too_long(limit)
         return bytes(body)
 
     async def finish(self) -> None:
@@ -200,11 +194,5 @@ class ByteStream:
         if deadline > now:
             self._timer = self._loop.call_at(deadline, self._watch)
             return
-        self._fault = _late("it takes too long" if now >= self._wall else "it fell silent")
+        self._fault = late("it takes too long" if now >= self._wall else "it fell silent")
         self.close()
-
-
-def _late(what: str) -> BackendError:
-    return BackendError(
-        f"the upstream did not answer in time: {what}", code="upstream_timeout", status=504
-    )

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from yarl import URL
 
 from antiphon.transport.proxy import BadUrl, Proxy, find_proxy
 
-__all__ = ["BadUrl", "Key", "Target", "Targets"]
+__all__ = ["BadUrl", "Key", "Target", "target_finder"]
 
 _MAX_TARGETS: Final = 64
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -84,23 +85,12 @@ class Target:
         return lines
 
 
-class Targets:
-    """The targets of the URLs that were used last. `headers` go with every request."""
+def target_finder(headers: Mapping[str, str], *, proxies: bool = False) -> Callable[[str], Target]:
+    """Return a function that returns the target of a URL, or raises BadUrl if it has none.
 
-    def __init__(self, headers: Mapping[str, str], *, proxies: bool = False) -> None:
-        self._headers = headers
-        self._proxies = proxies
-        self._targets: dict[str, Target] = {}
-
-    def find(self, url: str) -> Target:
-        """Return the target of a URL. Raise BadUrl if it has none."""
-        target = self._targets.pop(url, None)
-        if target is None:
-            target = Target(url, self._headers, proxies=self._proxies)
-        self._targets[url] = target  # now the last one
-        if len(self._targets) > _MAX_TARGETS:
-            del self._targets[next(iter(self._targets))]
-        return target
+    It remembers the URLs that were used last. `headers` go with every request.
+    """
+    return lru_cache(_MAX_TARGETS)(partial(Target, headers=headers, proxies=proxies))
 
 
 def _parse(url: str) -> URL:

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from antiphon.cli import main
 from antiphon.testing import ScriptedUpstream
 from tests.cli.canned import Canned, Json, canned_server, hello_events, sse
-from tests.cli.processes import Served, closed_port
+from tests.cli.processes import closed_port
 
 _LISTED = Canned(200, b'{"object": "list", "data": [{"id": "m", "object": "model"}]}')
 
@@ -194,17 +194,25 @@ def test_loopback_needs_no_permission_and_both_servers_are_named(runner: CliRunn
     assert said == f"sending requests: 1 to {chat_url} and 2 to {base_url}"
 
 
+def _hello_without_chat(method: str, path: str, body: Json) -> Canned:
+    if path == "/chat/completions":
+        error = {"message": "there is nothing here", "code": "unknown_url"}
+        return Canned(404, msgspec.json.encode({"error": error}))
+    return _hello(method, path, body)
+
+
 def test_a_mode_that_fails_is_a_row_with_the_reason_and_the_others_go_on(
-    runner: CliRunner, echo: Served, tmp_path: Path
+    runner: CliRunner, tmp_path: Path
 ) -> None:
-    result = _bench(
-        runner, "--base-url", echo.base_url, "--turns", "2", "--json", "b.json", "--plot", "b.svg"
-    )
+    with canned_server(_hello_without_chat) as base_url:
+        result = _bench(
+            runner, "--base-url", base_url, "--turns", "2", "--json", "b.json", "--plot", "b.svg"
+        )
     assert result.exit_code == 1
     assert _cells(result, "stateful")[1] == "2"
     (failure,) = _failures(result)
     assert failure.startswith("chat failed in turn 1: ")
-    # The gateway has no such path; and what there is, is compared all the same.
+    # The server has no such path; and what there is, is compared all the same.
     assert failure.endswith("--chat-url, or pass --modes stateless,stateful")
     assert "ratios to stateless;" in result.stdout
     assert _cells(result, "stateless")[3] == "1.00x"

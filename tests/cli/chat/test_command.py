@@ -394,8 +394,11 @@ async def test_an_answer_without_text_says_so() -> None:
     assert "(no text)\n" in result.stderr
 
 
-def test_a_gateway_asked_for_chat_completions_says_what_to_leave_out(echo: Served) -> None:
-    result = chat(echo.base_url, "hi", args=["--wire-api", "chat"])
+def test_a_server_without_chat_completions_says_what_to_leave_out() -> None:
+    error = {"message": "there is nothing here", "code": "unknown_url"}
+    missing = Canned(404, msgspec.json.encode({"error": error}))
+    with canned_server(lambda *_: missing) as base_url:
+        result = chat(base_url, "hi", args=["--wire-api", "chat", "--model", "m"])
     assert result.exit_code == 1
     assert "leave out --wire-api chat\n" in result.stderr
 

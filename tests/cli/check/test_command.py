@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from antiphon.cli import main
-from antiphon.cli.check.cases import CASES
+from antiphon.cli.check.case import Case
+from antiphon.cli.check.chat.cases import CHAT
+from antiphon.cli.check.messages.cases import MESSAGES
+from antiphon.cli.check.responses.cases import CASES
 from antiphon.protocol.machines.referee import RULES
 from tests.cli.canned import (
     Canned,
@@ -314,15 +317,23 @@ def test_a_key_variable_that_is_not_set_is_told(runner: CliRunner) -> None:
     assert "NOPE is not set" in result.stderr
 
 
-def test_the_reference_lists_the_cases_and_the_rules() -> None:
+@pytest.mark.parametrize(("table", "cases"), [(1, CASES), (2, CHAT.cases), (3, MESSAGES.cases)])
+def test_the_reference_lists_the_cases_of_each_api(table: int, cases: Sequence[Case]) -> None:
+    text = _REFERENCE.read_text().split("| case |")[table]
+    rows = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text.partition("\n\n")[0], re.MULTILINE)
+    assert rows == [(case.name, case.about) for case in cases]
+
+
+def test_the_reference_lists_the_rules() -> None:
     text = _REFERENCE.read_text()
-    rows = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text.split("| case |")[1], re.MULTILINE)
-    assert [row for row in rows if row[0] != "create"][: len(CASES)] == [
-        (case.name, case.about) for case in CASES
-    ]
-    code = (_SOURCE / "rules.py").read_text() + (_SOURCE / "run.py").read_text()
+    code = "".join(path.read_text() for path in _SOURCE.rglob("*.py"))
     own = set(re.findall(r'Finding\(\s*"(\w+)"', code))
     assert {rule for rule in own - set(RULES) if f"`{rule}`" not in text} == set()
+
+
+def test_the_judges_share_no_code_with_our_encoders() -> None:
+    code = "".join(path.read_text() for path in _SOURCE.rglob("*.py"))
+    assert "antiphon.wires" not in code
 
 
 @pytest.mark.parametrize("refusal", [Canned(404, b"<h1>404</h1>"), Canned(405, _ERROR)])
@@ -340,8 +351,23 @@ def test_a_server_of_chat_completions_is_reported_in_one_sentence(
     assert result.stdout == ""
     assert result.stderr == (
         f"Error: {base_url} has no /responses (HTTP {refusal.status}), so there is nothing to "
-        f"check; if it speaks chat completions, `antiphon serve --upstream {base_url}` gives it "
-        "the Responses API\n"
+        f"check; if it speaks chat completions, check those with --wire-api chat; `antiphon serve "
+        f"--upstream {base_url}` gives it the Responses API\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wire_api", "path"), [("chat", "/chat/completions"), ("messages", "/messages")]
+)
+def test_a_server_without_the_api_is_reported_in_one_sentence(
+    runner: CliRunner, wire_api: str, path: str
+) -> None:
+    with canned_server(lambda *_: Canned(404, b"<h1>404</h1>")) as base_url:
+        result = _check(runner, base_url, "--wire-api", wire_api)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"Error: {base_url} has no {path} (HTTP 404), so there is nothing to check; --wire-api "
+        "names the API to check\n"
     )
 
 

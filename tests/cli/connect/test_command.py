@@ -20,6 +20,10 @@ from tests.cli.processes import Served, closed_port
 _MODELS = b'{"data": [{"id": "big", "context_length": 1000}, {"id": "small"}]}'
 _SETTINGS = {
     "codex": '# mine\nmodel = "gpt" # best\n\n[mcp_servers.x]\ncommand = "y"\n',
+    "claude-code": '{"env": {"A": "1", "ANTHROPIC_BASE_URL": "https://mine"}, "model": "opus"}',
+    "cline": '{"version": 1, "lastUsedProvider": "cline", "providers": {"cline": {}}}',
+    "continue": "name: Mine\nschema: v1\nmodels: # all\n    - name: a\n      model: b\nrules: []",
+    "aider": "model: gpt # best\nread:\n- CONVENTIONS.md",
     "vscode": '[\r\n\t{"name": "mine", "vendor": "other"}, // c\r\n]\r\n',
     "zed": '// Zed\n{\n  "theme": "One", // dark\n  "language_models": {},\n}\n',
     "opencode": '{"model": "mine/x", "provider": {"a": {}}}',
@@ -46,7 +50,8 @@ def test_without_a_client_they_are_listed(runner: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "hint"), [("codx", "did you mean codex?"), ("?", "the clients are codex, vscode")]
+    ("client", "hint"),
+    [("codx", "did you mean codex?"), ("?", "the clients are codex, claude-code")],
 )
 def test_an_unknown_client_is_told_which_there_are(
     runner: CliRunner, client: str, hint: str
@@ -68,10 +73,11 @@ def test_a_settings_file_is_written_and_restored_to_the_byte(
         result = _run(runner, client, "--url", listed, "--write")
         assert result.exit_code == 0, result.stderr
     assert "is set up already; nothing was changed" in result.stderr
-    assert listed.encode() in path.read_bytes()
+    address = listed.removesuffix("/v1").encode()
+    assert address in path.read_bytes()
     moved = _run(runner, client, "--url", "http://127.0.0.1:9/v1", "-m", "big", "--write")
     assert moved.exit_code == 0
-    assert b"127.0.0.1:9/v1" in path.read_bytes() and listed.encode() not in path.read_bytes()
+    assert b"http://127.0.0.1:9" in path.read_bytes() and address not in path.read_bytes()
     undone = _run(runner, client, "--undo")
     assert (undone.exit_code, undone.stderr) == (0, f"Removed the settings from {path}.\n")
     assert path.read_bytes() == before

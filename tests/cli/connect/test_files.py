@@ -10,13 +10,13 @@ import pytest
 from antiphon.cli.connect import files
 from antiphon.cli.connect.files import Change, apply, diff_of, plan_undo, plan_write
 from antiphon.cli.connect.jsonc_piece import Addition, JsonPiece
-from antiphon.cli.connect.lines import EnvPiece
+from antiphon.cli.connect.lines import SettingsPiece
 from antiphon.cli.connect.piece import CannotMerge, Piece
 from antiphon.cli.errors import CliError
 
 _JSON = JsonPiece((Addition(("p", "antiphon"), {"u": 1}),))
 _OTHER = JsonPiece((Addition(("p", "antiphon"), {"u": 2}),))
-_ENV = EnvPiece("agents", ("BASE=u",), names=("BASE",))
+_ENV = SettingsPiece("agents", ("BASE=u",), names=("BASE",))
 
 
 def _write(path: Path, piece: Piece) -> Path | None:

@@ -22,6 +22,10 @@ _OPENCODE = JsonPiece(
 )
 _NAMED = {"name": "antiphon", "vendor": "c"}
 _VSCODE = JsonPiece((Addition((), _NAMED | {"m": [1]}, like=_NAMED),), empty="[]", indent="\t")
+_CLAUDE = JsonPiece(
+    (Addition(("env", "MARK"), "1"), Addition(("env", "URL"), "u"), Addition(("model",), "m")),
+    is_known_by_first=True,
+)
 _PIECES = st.sampled_from([_ZED, _OPENCODE, _VSCODE])
 _TEXTS = st.one_of(
     st.dictionaries(
@@ -174,6 +178,21 @@ def test_objects_that_were_there_before_stay() -> None:
     before = '{"language_models": {}}'
     edited = _ZED.merge(before).replace('"u": 1', '"u": 1, "more": 2') + "// edited"
     assert _ZED.take_out(edited, [before]) == '{"language_models": {}}// edited'
+
+
+def test_what_is_known_by_its_first_is_the_users_without_it() -> None:
+    text = '{"env": {"URL": "mine"}, "model": "mine"}'
+    assert _CLAUDE.take_out(text) == text
+
+
+def test_values_of_the_user_come_back_where_ours_took_their_place() -> None:
+    text = '{"env": {"URL": "mine", "B": "2"}, "model": "mine"}'
+    merged = _CLAUDE.merge(text)
+    assert _value(merged) == {"env": {"MARK": "1", "URL": "u", "B": "2"}, "model": "m"}
+    assert _CLAUDE.merge(merged) == merged
+    assert _CLAUDE.take_out(merged, [text]) == text
+    edited = merged.replace('"2"', '"3"')
+    assert _value(_CLAUDE.take_out(edited, [text])) == {"env": {"B": "3"}}
 
 
 def test_nothing_of_ours_is_nothing_to_take_out() -> None:

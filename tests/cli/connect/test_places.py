@@ -20,6 +20,12 @@ _LLM = "io.datasette.llm/extra-openai-models.yaml"
     [
         (places.codex, "linux", {}, "/home/ada/.codex/config.toml"),
         (places.codex, "linux", {"CODEX_HOME": "/c"}, "/c/config.toml"),
+        (places.claude_code, "linux", {}, "/home/ada/.claude/settings.json"),
+        (places.claude_code, "darwin", {"CLAUDE_CONFIG_DIR": "/c"}, "/c/settings.json"),
+        (places.cline, "linux", {}, "/home/ada/.cline/data/settings/providers.json"),
+        (places.aider, "win32", {}, "/home/ada/.aider.conf.yml"),
+        (places.continue_, "linux", {}, "/home/ada/.continue/config.yaml"),
+        (places.continue_, "win32", {"CONTINUE_GLOBAL_DIR": "/c"}, "/c/config.yaml"),
         (places.vscode, "linux", {}, f"/home/ada/.config/{_MODELS}"),
         (places.vscode, "linux", {"XDG_CONFIG_HOME": "/x"}, f"/x/{_MODELS}"),
         (places.vscode, "linux", {"XDG_CONFIG_HOME": "x"}, f"/home/ada/.config/{_MODELS}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -52,6 +53,7 @@ def test_one_that_does_not_end_in_time_is_killed(
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.0)
     with open_gateway({}, tmp_path / "log") as gateway:
         gateway.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, gateway.process.pid, os.WSTOPPED)
     assert gateway.process.returncode == -signal.SIGKILL
 
 

@@ -14,6 +14,8 @@ SCRIPTS: Final[Scripts] = {
     **COMMON,
     "question-again": [answers_after_result],
     "question-again-streamed": [answers_after_result],
+    "chat-tool-loop": COMMON["tool-loop"],
+    "chat-streamed": COMMON["tool-loop"],
 }
 
 
@@ -66,3 +68,25 @@ def test_a_streamed_conversation_ends_after_two_rounds(played: Performance) -> N
     _, second = played.bodies("question-again-streamed")
     assert roles(second) == ["user", "user", "assistant", "tool"]
     assert tool_messages(second) == {"call_0": "sun in Rome"}
+
+
+@pytest.mark.turn(
+    "semantic-kernel", "tool loop of its chat service, over chat completions", transport="http"
+)
+def test_the_chat_service_calls_its_tools(played: Performance) -> None:
+    seen = played.seen("chat-tool-loop")
+    assert seen["text"] == "Sun in both."
+    assert seen["id"].startswith("chatcmpl-")
+    first, second = played.bodies("chat-tool-loop")
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["house-weather"]
+    assert tool_messages(second) == OUTPUTS
+
+
+@pytest.mark.turn("semantic-kernel", "tool loop of its chat service, streamed", transport="http")
+def test_the_chat_service_calls_its_tools_in_streams(played: Performance) -> None:
+    seen = played.seen("chat-streamed")
+    assert seen["text"] == "Sun in both."
+    assert seen["id"].startswith("chatcmpl-")
+    _, second = played.bodies("chat-streamed")
+    assert second["stream"] is True
+    assert tool_messages(second) == OUTPUTS

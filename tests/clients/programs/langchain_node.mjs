@@ -4,7 +4,7 @@ import { tool } from '@langchain/core/tools';
 import { ChatOpenAI } from '@langchain/openai';
 import { z } from 'zod';
 
-import { baseURL, tell, turn } from './report.mjs';
+import { all, baseURL, tell, turn } from './report.mjs';
 
 const weather = tool(async ({ city }) => `sun in ${city}`, {
   name: 'weather',
@@ -14,13 +14,31 @@ const weather = tool(async ({ city }) => `sun in ${city}`, {
 
 /** Return a chat model that speaks Responses. */
 function make(model) {
-  return new ChatOpenAI({
-    model,
-    apiKey: 'none',
-    maxRetries: 0,
-    useResponsesApi: true,
-    configuration: { baseURL },
-  });
+  return makeDefault(model, { useResponsesApi: true });
+}
+
+/** Return a chat model that speaks what the library chooses: chat completions. */
+function makeDefault(model, more = {}) {
+  const configuration = { baseURL };
+  return new ChatOpenAI({ model, apiKey: 'none', maxRetries: 0, configuration, ...more });
+}
+
+/** Ask a model, call the tool as often as it says, and return its answer to the results. */
+async function toolLoop(chat, ask) {
+  const messages = [new HumanMessage('The weather in Rome and in Oslo?')];
+  const first = await ask(chat.bindTools([weather]), messages);
+  messages.push(first);
+  for (const call of first.tool_calls) messages.push(await weather.invoke(call));
+  return ask(chat.bindTools([weather]), messages);
+}
+
+/** Return the answer of a model as a whole. */
+const whole = (chat, messages) => chat.invoke(messages);
+
+/** Return the sum of the chunks that a model streams. */
+async function streamed(chat, messages) {
+  const chunks = await all(await chat.stream(messages));
+  return chunks.reduce((sum, chunk) => sum.concat(chunk));
 }
 
 /** Return the pieces of text that a model streams. */
@@ -40,13 +58,16 @@ await turn('text', async (model) => {
 
 await turn('streaming', streaming);
 
-await turn('tool-loop', async (model) => {
-  const chat = make(model).bindTools([weather]);
-  const messages = [new HumanMessage('The weather in Rome and in Oslo?')];
-  const first = await chat.invoke(messages);
-  messages.push(first);
-  for (const call of first.tool_calls) messages.push(await weather.invoke(call));
-  return (await chat.invoke(messages)).text;
+await turn('tool-loop', async (model) => (await toolLoop(make(model), whole)).text);
+
+await turn('chat-tool-loop', async (model) => {
+  const answer = await toolLoop(makeDefault(model), whole);
+  return { text: answer.text, id: answer.id };
+});
+
+await turn('chat-streamed', async (model) => {
+  const answer = await toolLoop(makeDefault(model), streamed);
+  return { text: answer.text, id: answer.id };
 });
 
 await turn('cut-off', streaming);

@@ -40,11 +40,14 @@ weather = tool("weather")(_weather)
 
 
 def make(model: str, **more: Any) -> Any:
-    """Return a chat model."""
+    """Return a chat model that speaks Responses."""
+    return make_default(model, use_responses_api=True, **more)
+
+
+def make_default(model: str, **more: Any) -> Any:
+    """Return a chat model that speaks what the library chooses: chat completions."""
     url = os.environ["ANTIPHON_URL"]
-    return ChatOpenAI(
-        model=model, base_url=url, api_key="none", max_retries=0, use_responses_api=True, **more
-    )
+    return ChatOpenAI(model=model, base_url=url, api_key="none", max_retries=0, **more)
 
 
 async def text(model: str) -> Any:
@@ -78,9 +81,7 @@ async def previous_response(model: str) -> Any:
 async def reasoning(model: str) -> Any:
     chat = make(model, reasoning={"effort": "low", "summary": "auto"}).bind_tools([weather])
     messages: list[Any] = [HumanMessage("The weather in Rome?")]
-    whole: Any = None
-    async for chunk in chat.astream(messages):
-        whole = chunk if whole is None else whole + chunk
+    whole = await _whole(chat, messages)
     messages.append(whole)
     thoughts = [block for block in whole.content_blocks if block["type"] == "reasoning"]
     for call in whole.tool_calls:
@@ -100,6 +101,32 @@ async def custom(model: str) -> Any:
     return (await _loop(chat, {sums.name: sums}, "What is 2 + 3?")).text
 
 
+async def chat_tool_loop(model: str) -> Any:
+    chat = make_default(model).bind_tools([weather])
+    answer = await _loop(chat, {"weather": weather}, "The weather in Rome and in Oslo?")
+    return {"text": answer.text, "id": answer.response_metadata["id"]}
+
+
+async def chat_streamed(model: str) -> Any:
+    """Run the tool loop of two rounds with streams."""
+    chat = make_default(model).bind_tools([weather])
+    messages: list[Any] = [HumanMessage("The weather in Rome and in Oslo?")]
+    first = await _whole(chat, messages)
+    messages.append(first)
+    for call in first.tool_calls:
+        messages.append(await weather.ainvoke(call))
+    answer = await _whole(chat, messages)
+    return {"text": answer.text, "finish_reason": answer.response_metadata["finish_reason"]}
+
+
+async def _whole(chat: Any, messages: list[Any]) -> Any:
+    """Return the sum of the chunks that a model streams."""
+    whole: Any = None
+    async for chunk in chat.astream(messages):
+        whole = chunk if whole is None else whole + chunk
+    return whole
+
+
 async def main() -> None:
     """Play every turn."""
     await turn("text", text)
@@ -109,6 +136,8 @@ async def main() -> None:
     await turn("reasoning", reasoning)
     await turn("structured", structured)
     await turn("custom-tool", custom)
+    await turn("chat-tool-loop", chat_tool_loop)
+    await turn("chat-streamed", chat_streamed)
     tell()
 
 

@@ -8,11 +8,21 @@ from typing import Any
 
 from openai import AsyncOpenAI
 from report import tell, turn  # type: ignore[import-not-found]  # it lies beside this file
+from semantic_kernel import Kernel  # type: ignore[import-not-found]  # its own environment
 from semantic_kernel.agents import (  # type: ignore[import-not-found]  # its own environment
     OpenAIResponsesAgent,
 )
+from semantic_kernel.connectors.ai import (  # type: ignore[import-not-found]  # the same
+    FunctionChoiceBehavior,
+)
+from semantic_kernel.connectors.ai.open_ai import (  # type: ignore[import-not-found]  # the same
+    OpenAIChatCompletion,
+    OpenAIChatPromptExecutionSettings,
+)
+from semantic_kernel.contents import ChatHistory  # type: ignore[import-not-found]  # the same
 from semantic_kernel.functions import kernel_function  # type: ignore[import-not-found]  # the same
 
+QUESTION = "The weather in Rome and in Oslo?"
 CLIENT = AsyncOpenAI(base_url=os.environ["ANTIPHON_URL"], api_key="none", max_retries=0)
 
 
@@ -41,7 +51,7 @@ async def streaming(model: str) -> Any:
 
 async def tool_loop(model: str) -> Any:
     agent = make(model, plugins=[Plugin()], store_enabled=False)
-    return str(await agent.get_response("The weather in Rome and in Oslo?"))
+    return str(await agent.get_response(QUESTION))
 
 
 async def stored(model: str) -> Any:
@@ -54,6 +64,30 @@ async def stored_streamed(model: str) -> Any:
     return [str(piece) async for piece in pieces]
 
 
+def _ask() -> dict[str, Any]:
+    """Return a question for a chat service, and the tools that it shall call by itself."""
+    kernel = Kernel()
+    kernel.add_plugin(Plugin(), "house")
+    history = ChatHistory()
+    history.add_user_message(QUESTION)
+    settings = OpenAIChatPromptExecutionSettings(
+        function_choice_behavior=FunctionChoiceBehavior.Auto()
+    )
+    return {"chat_history": history, "settings": settings, "kernel": kernel}
+
+
+async def chat_tool_loop(model: str) -> Any:
+    service = OpenAIChatCompletion(ai_model_id=model, async_client=CLIENT)
+    answer = await service.get_chat_message_content(**_ask())
+    return {"text": str(answer), "id": answer.metadata["id"]}
+
+
+async def chat_streamed(model: str) -> Any:
+    service = OpenAIChatCompletion(ai_model_id=model, async_client=CLIENT)
+    pieces = [p async for p in service.get_streaming_chat_message_content(**_ask()) if p]
+    return {"text": "".join(map(str, pieces)), "id": pieces[-1].metadata["id"]}
+
+
 async def main() -> None:
     """Play every turn."""
     await turn("text", text)
@@ -62,6 +96,8 @@ async def main() -> None:
     await turn("question-again", stored)
     await turn("question-again-streamed", stored_streamed)
     await turn("cut-off", streaming)
+    await turn("chat-tool-loop", chat_tool_loop)
+    await turn("chat-streamed", chat_streamed)
     tell()
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Live
-from antiphon.engine.keep.turn_log import StoragePolicy, TurnLog
+from antiphon.engine.keep.turn_log import Phase, StoragePolicy, TurnLog
+from antiphon.engine.run.sinks import ReaderGone
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.events import (
     ContentPartDone,
@@ -68,6 +69,9 @@ class Reader:
         self.seen += [sequence_of(event) for event in events]
         return self.keeps_up
 
+    async def drained(self) -> None:
+        return
+
 
 def delta(number: int) -> Event:
     return OutputTextDelta(
@@ -75,19 +79,27 @@ def delta(number: int) -> Event:
     )
 
 
+OPENING: Event = ResponseCreated(sequence_number=0, response=RESPONSE)
+
+
+def new(store: MemoryStore, *, stored: bool = True) -> TurnLog:
+    policy = StoragePolicy(principal=Principal(OWNER), items=[], is_stored=stored, is_logged=stored)
+    return TurnLog(store, Live(), policy, RESPONSE, lambda pay, *, is_in_doubt=False: None)
+
+
 async def begun(
     store: MemoryStore, reader: Reader | None = None, *, stored: bool = True
 ) -> TurnLog:
-    policy = StoragePolicy(principal=Principal(OWNER), items=[], is_stored=stored, is_logged=stored)
-    log = TurnLog(store, Live(), policy, RESPONSE, lambda pay, *, is_in_doubt=False: None)
-    await log.begin([ResponseCreated(sequence_number=0, response=RESPONSE)])
-    log.show = (reader or Reader()).show
+    log = new(store, stored=stored)
+    log.post([OPENING])
+    await log.settled()
+    log.sink = reader or Reader()
     return log
 
 
 def keeps_up(log: TurnLog) -> bool:
     """Ask, and do not think that it stays so."""
-    return log.keeps_up
+    return log.post([])
 
 
 async def logged(store: MemoryStore) -> list[int]:
@@ -102,12 +114,70 @@ async def test_nothing_is_shown_before_it_is_in_the_log() -> None:
     log = await begun(store, reader)
 
     log.post([delta(1)])
-    assert log.keeps_up
+    assert keeps_up(log)
     assert reader.seen == []
     await store.write()
 
     assert reader.seen == [1]
     assert await logged(store) == [0, 1]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_the_first_events_are_shown_when_the_turn_has_begun(stored: bool) -> None:
+    store, reader = MemoryStore(), Reader()
+    log = new(store, stored=stored)
+    log.sink = reader
+
+    assert not log.post([OPENING, delta(1)])
+    assert (log.phase, reader.seen) == (Phase.NEW, [])
+    await log.settled()
+
+    assert reader.seen == [0, 1]
+    assert not stored or await logged(store) == [0, 1]
+    assert keeps_up(log)
+
+
+async def test_a_beginning_that_was_stored_early_is_shown_before_what_follows_it() -> None:
+    store, reader = HeldStore(), Reader()
+    log = new(store)
+    log.sink = reader
+    log.begin_early([OPENING])
+
+    assert not log.post([OPENING, delta(1)])
+    await log.settled()
+    assert reader.seen == [0]
+    assert [(batch.first, batch.last) for batch, _ in store.waiting] == [(1, 1)]
+    await store.write()
+
+    assert reader.seen == [0, 1]
+    assert await logged(store) == [0, 1]
+
+
+async def test_a_turn_that_begins_otherwise_than_it_was_stored_early_is_stored_again() -> None:
+    store, reader = MemoryStore(), Reader()
+    log = new(store)
+    log.sink = reader
+    other = msgspec.structs.replace(RESPONSE, service_tier="flex")
+    log.begin_early([OPENING])
+
+    log.post([ResponseCreated(sequence_number=0, response=other), delta(1)])
+    await log.settled()
+
+    assert reader.seen == [0, 1]
+    assert await logged(store) == [0, 1]
+
+
+async def test_a_reader_that_has_left_is_found_out_when_the_turn_waits_for_it() -> None:
+    class Gone(Reader):
+        async def drained(self) -> None:
+            raise ConnectionError("closed")
+
+    log = new(MemoryStore())
+    log.sink = Gone()
+    log.post([OPENING])
+    with pytest.raises(ReaderGone):
+        await log.settled()
+    assert log.has_begun
 
 
 async def test_what_comes_while_the_log_is_written_is_written_together_and_in_order() -> None:
@@ -132,7 +202,7 @@ async def test_the_end_waits_for_what_is_on_its_way_and_takes_the_rest_along() -
     log.post([delta(2)])
     done = Response(id=RESPONSE.id, model="m", status="completed")
 
-    ending = asyncio.create_task(log.end([delta(3)], done))
+    ending = asyncio.create_task(log.finish([delta(3)], done))
     await asyncio.sleep(0)
     assert not ending.done()
     await store.write()
@@ -148,10 +218,10 @@ async def test_a_log_that_cannot_be_written_is_told_and_loses_nothing() -> None:
     log.post([delta(1)])
     await store.write(StoreUnavailable("no room"))
 
-    assert not log.keeps_up
+    assert not keeps_up(log)
     log.post([delta(2)])
     with pytest.raises(StoreUnavailable, match="no room"):
-        await log.settle()
+        await log.settled()
     assert [sequence_of(event) for event in log.unshown()] == [1, 2]
     assert reader.seen == []
 
@@ -163,7 +233,7 @@ async def test_an_end_that_can_be_written_makes_up_for_a_log_that_could_not() ->
     await store.write(StoreUnavailable("no room"))
 
     done = Response(id=RESPONSE.id, model="m", status="completed")
-    assert [sequence_of(event) for event in await log.end([delta(2)], done)] == [1, 2]
+    assert [sequence_of(event) for event in await log.finish([delta(2)], done)] == [1, 2]
     assert await logged(store) == [0, 1, 2]
 
 
@@ -179,11 +249,11 @@ async def test_a_reader_that_falls_behind_holds_the_turn_back_until_it_settles(
     await reader.has_seen.wait()
     assert not keeps_up(log)
     reader.keeps_up = True
-    await log.settle()
+    await log.settled()
 
     assert keeps_up(log)
     log.post([delta(2)])
-    await log.settle()
+    await log.settled()
     assert keeps_up(log)
     assert reader.seen == [1, 2]
 
@@ -198,7 +268,7 @@ async def test_a_store_that_is_far_behind_holds_the_turn_back() -> None:
         log.post([delta(posted)])
 
     assert 10 < posted < 1000
-    settling = asyncio.create_task(log.settle())
+    settling = asyncio.create_task(log.settled())
     await store.write()
     await store.write()
     await settling
@@ -215,7 +285,7 @@ async def test_a_turn_that_is_to_be_cancelled_takes_no_more() -> None:
     await store.write()
 
     assert log.is_cancelled
-    assert not log.keeps_up
+    assert not keeps_up(log)
 
 
 async def test_a_promise_is_kept_like_a_future() -> None:
@@ -238,14 +308,15 @@ async def test_what_breaks_while_showing_is_raised_and_not_swallowed() -> None:
     store = HeldStore()
     log = await begun(store)
 
-    def show(events: list[Event]) -> bool:
-        raise ZeroDivisionError
+    class Broken(Reader):
+        def show(self, events: list[Event]) -> bool:
+            raise ZeroDivisionError
 
-    log.show = show
+    log.sink = Broken()
     log.post([delta(1)])
     await store.write()
     with pytest.raises(ZeroDivisionError):
-        await log.settle()
+        await log.settled()
 
 
 async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end() -> None:
@@ -257,7 +328,7 @@ async def test_what_broke_is_raised_once_and_does_not_stand_in_the_way_of_an_end
     with pytest.raises(ZeroDivisionError):
         await log.stop()
     failed = Response(id=RESPONSE.id, model="m", status="failed")
-    assert [sequence_of(event) for event in await log.end([delta(2)], failed)] == [1, 2]
+    assert [sequence_of(event) for event in await log.finish([delta(2)], failed)] == [1, 2]
     assert await logged(store) == [0, 1, 2]
 
 
@@ -268,7 +339,7 @@ async def test_a_log_whose_writing_was_cancelled_is_not_shown_as_written() -> No
 
     store.waiting[0][1].cancel()
     with pytest.raises(StoreUnavailable):
-        await log.settle()
+        await log.settled()
     assert reader.seen == []
     assert [sequence_of(event) for event in log.unshown()] == [1]
 
@@ -285,7 +356,7 @@ async def test_a_store_that_refuses_at_once_sounds_the_alarm_for_a_turn_that_sle
     await asyncio.sleep(0)
 
     assert [str(error) for error in heard] == ["too much is waiting"]
-    assert not log.keeps_up
+    assert not keeps_up(log)
 
 
 async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind() -> None:
@@ -299,7 +370,7 @@ async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind
             log.post([delta(count)])
         while store.waiting:
             await store.write()
-        await log.settle()
+        await log.settled()
         return count - first
 
     counts = [await post_until_held_back() for _ in range(20)]
@@ -309,7 +380,7 @@ async def test_a_reader_that_keeps_up_is_sent_more_at_once_until_it_falls_behind
     for _ in range(8):
         log.post([delta(1)])
         await store.write()
-        await log.settle()
+        await log.settled()
     reader.keeps_up = True
     assert await post_until_held_back() <= counts[0]
 
@@ -327,7 +398,7 @@ async def test_the_end_of_a_long_answer_is_logged_piece_by_piece_and_whole() -> 
         ResponseCompleted(sequence_number=4, response=done),
     ]
 
-    shown = await log.end(events, done)
+    shown = await log.finish(events, done)
 
     stored = await store.read_log(OWNER, RESPONSE.id)
     assert stored is not None
@@ -348,10 +419,11 @@ async def test_each_batch_of_the_log_has_its_time_since_the_response_began() -> 
         lambda pay, *, is_in_doubt=False: None,
         clock=times.__next__,
     )
-    await log.begin([ResponseCreated(sequence_number=0, response=response)])
+    log.post([ResponseCreated(sequence_number=0, response=response)])
+    await log.settled()
     for number in (1, 2, 3):
         log.post([delta(number)])
-        await log.settle()
+        await log.settled()
 
     stored = await store.read_log(OWNER, RESPONSE.id)
     assert stored is not None

@@ -128,7 +128,7 @@ class Desk:
         await self.store.begin(OWNER, response, [])
         response = Response(id=response_id, status=status, background=True)
         notices = self.webhooks.notices_for(OWNER, response)
-        await self.store.finish(OWNER, response, notices=notices)
+        await self.store.finish(OWNER, response, entries=notices)
 
     async def due(self, endpoint: Endpoint, later: int = 0) -> list[Notice]:
         now = self.clock.now + later

@@ -81,7 +81,7 @@ class Taken(Collected):
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.batches.append([Degraded(note) for note in notes])
 
-    def note_asked(self) -> None:
+    def begin_round(self, plan: Plan, *, continues: bool) -> None:
         return
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,12 +13,15 @@ import pytest
 from antiphon.backends.base import DeltaSink
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.engine.engine import Engine
+from antiphon.engine.prepare.grammars import aside
+from antiphon.engine.run.call_checker import HELD_AT_MOST
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import (
     CallClosed,
     CallGrew,
+    CallMade,
     CallOpened,
     Degraded,
     Delta,
@@ -29,6 +33,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError, ContextOverflow, Overloaded
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response, Usage
+from antiphon.protocol.tools import ToolPolicy
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, ask_stream, events_of, request, terminal
 from tests.playing import Collected
@@ -54,12 +59,12 @@ class Sink(Collected):
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.notes += notes
 
-    def note_asked(self) -> None:
+    def begin_round(self, plan: Plan, *, continues: bool) -> None:
         self.asked += 1
 
 
 class Hasty(ScriptedBackend):
-    """A model that breaks off at once when it is told to wait."""
+    """A model that breaks off at once when it has to wait."""
 
     async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
         for step in steps:
@@ -105,7 +110,48 @@ async def test_a_call_that_is_checked_in_a_thread_survives_a_fault_before_it_is_
     assert [item["input"] for item in response.output] == ["2 + 2"]
 
 
-async def test_a_round_that_ends_behind_its_sink_waits_for_it() -> None:
+class Blocked(ScriptedBackend):
+    """A model whose call cannot be checked before `release` is set; it waits, or does not."""
+
+    def __init__(self, *, waits: bool) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.has_pushed, self.was_cancelled = asyncio.Event(), asyncio.Event()
+        self._waits = waits
+
+    async def play(self, steps: Iterable[Step], sink: DeltaSink) -> None:
+        blocking = asyncio.create_task(aside(self.release.wait))
+        await asyncio.sleep(0)  # the one thread for checks is taken now
+        text = msgspec.json.encode({"input": "2 + 2"}).decode()
+        sink.push([CallOpened(0, "sum", "c1"), CallGrew(0, text), CallClosed(0)])
+        self.has_pushed.set()
+        try:
+            await (sink.drained() if self._waits else asyncio.Event().wait())
+        except asyncio.CancelledError:
+            self.was_cancelled.set()
+            raise
+        finally:
+            del blocking
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_call_that_is_checked_in_a_thread_survives_a_cancellation(waits: bool) -> None:
+    backend = Blocked(waits=waits)
+    async with serve_gateway(backend) as gateway:
+        try:
+            begun = (await ask(gateway, background=True, tools=[SUM])).json
+            await backend.has_pushed.wait()
+            path = f"/responses/{begun['id']}/cancel"
+            cancelling = asyncio.create_task(request(gateway, "POST", path))
+            await backend.was_cancelled.wait()
+        finally:
+            backend.release.set()
+        response = msgspec.convert((await cancelling).json, Response)
+    assert response.status == "cancelled"
+    assert [item["input"] for item in response.output] == ["2 + 2"]
+
+
+async def test_a_round_that_ends_before_its_sink_has_room_waits_for_it() -> None:
     sink = Sink(True)
     await Rounds(Lazy([[[TextGrew("a")]]]), PLAN, (), sink).run()
     assert sink.waited == 1
@@ -134,8 +180,8 @@ async def test_an_error_of_the_sink_is_raised_as_it_is_and_nothing_follows_it() 
         sees: ClassVar[bool] = True
 
         @property
-        def passes_text(self) -> bool:
-            return False
+        def note_text(self) -> None:
+            return None
 
         async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
             ended.append(end)
@@ -156,7 +202,7 @@ async def test_an_error_of_the_sink_of_the_models_own_kind_is_not_taken_for_the_
 
     class Again(Policy):
         async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
-            raise AssertionError("nobody may be asked again")
+            raise AssertionError("no model may be asked again")
 
     with pytest.raises(BackendError, match="no such call"):
         await Rounds(ScriptedBackend([[TextGrew("a"), STOP]]), PLAN, [Again()], Refusing()).run()
@@ -183,7 +229,7 @@ class Twice(Policy):
 
     async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
         self.rounds += 1
-        return Next(end.plan, reports=False) if self.rounds == 1 else None
+        return Next(end.plan, continues=True) if self.rounds == 1 else None
 
 
 @pytest.mark.parametrize(
@@ -245,14 +291,16 @@ class Lookup(Policy):
         self._is_open = False
 
     @property
-    def passes_text(self) -> bool:
-        return not self._is_open
+    def note_text(self) -> Callable[[str], object] | None:
+        return None if self._is_open else super().note_text
 
     def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         return [delta for delta in batch if not self._is_own(delta)]
 
     def _is_own(self, delta: Delta) -> bool:
         match delta:
+            case CallMade(name="lookup"):
+                self._arguments.append(delta.said)
             case CallOpened(name="lookup"):
                 self._is_open = True
             case CallGrew() if self._is_open:
@@ -277,7 +325,23 @@ class Lookup(Policy):
         }
         output = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
         items = [*end.plan.items, call, output]
-        return Next(msgspec.structs.replace(end.plan, items=items))
+        # The call that was required has been made.
+        policy = ToolPolicy()
+        return Next(msgspec.structs.replace(end.plan, items=items, policy=policy))
+
+
+@pytest.fixture
+def with_policy(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Policy]], None]:
+    """Let every turn have a policy before all others."""
+
+    def put(policy: Callable[[], Policy]) -> None:
+        plain = Engine._policies
+        monkeypatch.setattr(Engine, "_policies", lambda *args: [policy(), *plain(*args)])
+
+    return put
+
+
+Put = Callable[[Callable[[], Policy]], None]
 
 
 def forecaster() -> ScriptedBackend:
@@ -288,13 +352,6 @@ def forecaster() -> ScriptedBackend:
         [CallClosed(0), used(10, 3), STOP],
     ]
     return ScriptedBackend([call, [TextGrew("Rain."), [used(20, 1), STOP]]])
-
-
-@pytest.fixture
-def with_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Engine._policies
-    policies = lambda *args: [*plain(*args), Lookup()]  # noqa: E731 - short
-    monkeypatch.setattr(Engine, "_policies", policies)
 
 
 async def _over_sse(gateway: Gateway) -> Response:
@@ -319,9 +376,9 @@ async def _in_background(gateway: Gateway) -> Response:
     return terminal(events_of((await request(gateway, "GET", path)).body))
 
 
-@pytest.mark.usefixtures("with_lookup")
 @pytest.mark.parametrize("turn", [_over_sse, _whole, _over_websocket, _in_background])
-async def test_a_tool_runs_between_two_rounds_of_one_response(turn: Any) -> None:
+async def test_a_tool_runs_between_two_rounds_of_one_response(turn: Any, with_policy: Put) -> None:
+    with_policy(Lookup)
     backend = forecaster()
     async with serve_gateway(backend) as gateway:
         response: Response = await turn(gateway)
@@ -339,3 +396,143 @@ async def test_a_tool_runs_between_two_rounds_of_one_response(turn: Any) -> None
     ]
     assert stored["output"] == msgspec.to_builtins(response.output)
     assert judge_stream(events_of(log.body)) == []
+
+
+# Each answer is held to its own plan.
+
+FUNCTION: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+# So long that it is not held back until it is complete: it stays open, under its key.
+ARGUMENTS = msgspec.json.encode({"text": "x" * (HELD_AT_MOST + 100)}).decode()
+
+
+class Again(Policy):
+    """Asks for a second answer, as a tool does that has run."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        self._rounds += 1
+        return Next(end.plan) if self._rounds == 1 and end.error is None else None
+
+
+def call(key: int, arguments: str, stop: Stopped | None = STOP) -> list[Step]:
+    grown: list[Step] = [[CallOpened(key, "f", f"c{key}")], [CallGrew(key, arguments)]]
+    return grown if stop is None else [*grown, stop]
+
+
+async def test_calls_of_two_rounds_with_one_key_are_two_items(with_policy: Put) -> None:
+    with_policy(Again)
+    backend = ScriptedBackend([call(0, ARGUMENTS), call(0, ARGUMENTS)])
+    async with serve_gateway(backend) as gateway:
+        events = await ask_stream(gateway, tools=[FUNCTION])
+    assert judge_stream(events) == []
+    response = terminal(events)
+    assert response.status == "completed"
+    assert [item["arguments"] for item in response.output] == [ARGUMENTS, ARGUMENTS]
+
+
+async def test_a_call_of_one_round_leaves_room_for_the_only_call_of_the_next(
+    with_policy: Put,
+) -> None:
+    with_policy(Again)
+    scripts = [call(0, '{"n":1}', None) + call(1, '{"n":2}'), call(0, '{"n":3}')]
+    async with serve_gateway(ScriptedBackend(scripts)) as gateway:
+        response = terminal(await ask_stream(gateway, tools=[FUNCTION], parallel_tool_calls=False))
+    assert [item["arguments"] for item in response.output] == ['{"n":1}', '{"n":3}']
+    assert response.antiphon
+    assert response.antiphon.degraded[0].startswith("parallel_tool_calls: a second call")
+
+
+async def test_a_call_of_one_round_is_not_the_call_that_the_next_requires(
+    with_policy: Put,
+) -> None:
+    with_policy(Again)
+    wordy: list[Step] = [TextGrew("no"), STOP]
+    scripts = [call(0, "{}"), wordy, wordy]
+    async with serve_gateway(ScriptedBackend(scripts)) as gateway:
+        events = await ask_stream(gateway, tools=[FUNCTION], tool_choice="required")
+    response = terminal(events)
+    assert response.error is not None
+    assert response.error.code == "tool_choice_violated"
+
+
+async def test_a_required_call_that_the_gateway_runs_is_not_missed_later(
+    with_policy: Put,
+) -> None:
+    with_policy(Lookup)
+    lookup = {**FUNCTION, "name": "lookup"}
+    backend = forecaster()
+    async with serve_gateway(backend) as gateway:
+        response = terminal(await ask_stream(gateway, tools=[lookup], tool_choice="required"))
+    assert response.status == "completed"
+    assert [item["type"] for item in response.output][-1] == "message"
+    assert len(backend.plans) == 2
+
+
+async def test_a_repaired_answer_goes_on_in_the_same_message() -> None:
+    scripts = [
+        [TextGrew("So, "), *call(0, "no JSON")],
+        [TextGrew("once more."), *call(0, "{}")],
+    ]
+    async with serve_gateway(ScriptedBackend(scripts)) as gateway:
+        response = terminal(await ask_stream(gateway, tools=[FUNCTION]))
+    assert [item["type"] for item in response.output] == ["message", "function_call"]
+    assert response.output_text == "So, once more."
+
+
+async def test_a_repaired_call_may_have_the_key_of_one_that_was_right() -> None:
+    wrong = call(0, ARGUMENTS, None) + call(1, "no JSON")
+    cut = call(0, '{"n":', Stopped("length"))
+    async with serve_gateway(ScriptedBackend([wrong, cut])) as gateway:
+        events = await ask_stream(gateway, tools=[FUNCTION])
+    assert judge_stream(events) == []
+    response = terminal(events)
+    assert response.status == "incomplete"
+    assert [item["arguments"] for item in response.output] == [ARGUMENTS, '{"n":']
+
+
+async def test_what_a_policy_kept_is_emitted_before_another_asks_for_the_next_answer() -> None:
+    class Keeping(Policy):
+        sees: ClassVar[bool] = True
+
+        def __init__(self) -> None:
+            self._kept: list[Delta] = []
+
+        @property
+        def note_text(self) -> None:
+            return None
+
+        def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+            self._kept += [delta for delta in batch if isinstance(delta, TextGrew)]
+            return [delta for delta in batch if not isinstance(delta, TextGrew)]
+
+        def finish(self) -> Sequence[Delta]:
+            kept, self._kept = self._kept, []
+            return kept
+
+    class Emitting(Again):
+        async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+            wish = await super().after(end, rounds)
+            if wish is not None:
+                await rounds.emit([TextGrew("(tool) ")])
+            return wish
+
+    sink = Sink()
+    scripts: list[list[Step]] = [[TextGrew("one "), STOP], [TextGrew("two"), STOP]]
+    await Rounds(ScriptedBackend(scripts), PLAN, [Emitting(), Keeping()], sink).run()
+    texts = [delta.text for delta in sink.deltas if isinstance(delta, TextGrew)]
+    assert texts == ["one ", "(tool) ", "two"]
+    assert sink.deltas[-1] == STOP
+
+
+async def test_no_tool_runs_after_an_answer_that_fails_the_turn() -> None:
+    class Refusing(Policy):
+        def judge(self) -> None:
+            raise BackendError("invalid twice", code="tool_call_invalid")
+
+    backend, sink = ScriptedBackend([[TextGrew("one"), [used(1, 2), STOP]]]), Sink()
+    with pytest.raises(BackendError, match="invalid twice"):
+        await Rounds(backend, PLAN, [Again(), Refusing()], sink).run()
+    assert sink.deltas == [TextGrew("one"), used(1, 2), STOP]
+    assert len(backend.plans) == 1

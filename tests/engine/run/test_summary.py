@@ -24,13 +24,12 @@ from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
+from tests.building import plan_with
 
-PLAN: Final = Plan(
-    model="m",
-    items=[],
+PLAN: Final = plan_with(
+    [{"type": "function", "name": "f"}],
     stream=False,
     instructions="be brief",
-    tools=[{"type": "function", "name": "f"}],
     policy=ToolPolicy("required"),
     format={"type": "json_object"},
     max_output_tokens=1,
@@ -78,7 +77,7 @@ async def test_only_what_would_spoil_the_summary_is_taken_out_of_the_plan() -> N
     await writer(backend).write([said("hello")])
     (plan,) = backend.plans
     assert plan.instructions == "be brief"
-    assert plan.tools == PLAN.tools
+    assert plan.toolbox is PLAN.toolbox
     assert plan.temperature == 0.5
     assert plan.policy == ToolPolicy("none")
     assert (plan.format, plan.max_output_tokens, plan.stream) == (None, None, True)

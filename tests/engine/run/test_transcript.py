@@ -1,4 +1,4 @@
-"""What an answer has said, put before the model that is asked again."""
+"""What an answer holds, put before the model that is asked again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from antiphon.engine.run.transcript import Said, mark_of
-from antiphon.plans.lift import Rejected
+from antiphon.engine.run.call_checker import Rejected
+from antiphon.engine.run.transcript import Transcript, mark_of
 from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, ReasoningGrew, TextGrew
 
@@ -21,46 +21,46 @@ def rejected(tool: dict[str, Any], said: str, call_id: str | None = None) -> Rej
 
 
 def test_nothing_said_is_nothing_to_show() -> None:
-    assert Said().items() == []
+    assert Transcript().items() == []
 
 
 def test_thoughts_and_text_come_before_the_calls() -> None:
-    said = Said()
+    transcript = Transcript()
     for delta in (TextGrew("a"), ReasoningGrew("hm"), ReasoningGrew("m"), TextGrew("b")):
-        said.note(delta)
+        transcript.note(delta)
 
-    thought, text = said.items()
+    thought, text = transcript.items()
 
     assert thought["content"] == [{"type": "reasoning_text", "text": "hmm"}]
-    assert text["content"] == said.text == "ab"
+    assert text["content"] == transcript.text == "ab"
 
 
 def test_all_calls_come_before_all_that_is_said_of_them() -> None:
-    said = Said()
-    said.note(CallMade("count", "{}", "a", alias="count"))
+    transcript = Transcript()
+    transcript.note(CallMade("count", "{}", "a", alias="count"))
 
-    kinds = [item["type"] for item in said.items([rejected(COUNT, '{"n":1}', "b")])]
+    kinds = [item["type"] for item in transcript.items([rejected(COUNT, '{"n":1}', "b")])]
 
     assert kinds == ["function_call"] * 2 + ["function_call_output"] * 2
 
 
 def test_arguments_are_those_of_their_own_call_even_if_a_key_is_used_twice() -> None:
-    said = Said()
+    transcript = Transcript()
     for text in ("1", "2"):
-        said.note(CallOpened(0, "count", alias="count"))
-        said.note(CallGrew(0, text))
-    said.note(CallGrew(7, "of no call"))
+        transcript.note(CallOpened(0, "count", alias="count"))
+        transcript.note(CallGrew(0, text))
+    transcript.note(CallGrew(7, "of no call"))
 
-    assert said.calls_made() == {mark_of("count", "1"), mark_of("count", "2")}
+    assert transcript.calls_made() == {mark_of("count", "1"), mark_of("count", "2")}
 
 
 def test_ids_that_the_model_gave_twice_or_not_at_all_are_made() -> None:
-    said = Said()
+    transcript = Transcript()
     for call_id in ("a", "a", None, "call_3"):
-        said.note(CallMade("count", "{}", call_id, alias="count"))
+        transcript.note(CallMade("count", "{}", call_id, alias="count"))
     wrong = [rejected(COUNT, "{}", "a")]
 
-    ids = [item["call_id"] for item in said.items(wrong)]
+    ids = [item["call_id"] for item in transcript.items(wrong)]
 
     assert len(set(ids)) == 5
     assert ids[:5] == ids[5:]
@@ -69,7 +69,7 @@ def test_ids_that_the_model_gave_twice_or_not_at_all_are_made() -> None:
 
 @pytest.mark.parametrize("text", ['{"n":', '"n"', "[1]"])
 def test_arguments_that_no_server_could_read_are_quoted(text: str) -> None:
-    call, complaint = Said().items([rejected(COUNT, text)])
+    call, complaint = Transcript().items([rejected(COUNT, text)])
 
     assert call["arguments"] == ""
     assert text in complaint["output"]
@@ -77,7 +77,7 @@ def test_arguments_that_no_server_could_read_are_quoted(text: str) -> None:
 
 
 def test_an_object_that_a_call_can_hold_is_held() -> None:
-    call, complaint = Said().items([rejected(SHELL, '{"commands":["ls"]}')])
+    call, complaint = Transcript().items([rejected(SHELL, '{"commands":["ls"]}')])
 
     assert call["action"]["commands"] == ["ls"]
     assert "ls" not in complaint["output"]

@@ -17,6 +17,7 @@ SOURCE: Final = Path(antiphon.__file__).parent
 MAKERS: Final = frozenset(
     {
         "protocol/machines/builder.py",
+        "protocol/machines/call_writer.py",
         "protocol/machines/event_writer.py",
         "protocol/machines/prose_writer.py",
         "protocol/machines/log.py",

@@ -16,7 +16,7 @@ from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, StoreUnavailable
-from antiphon.server.api.idempotency import Once
+from antiphon.server.api.idempotency import Idempotency
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Claim, Claims
@@ -597,7 +597,7 @@ async def until_all_are_in(gateway: Gateway, count: int) -> None:
 async def test_a_retry_does_not_wait_for_ever(store: bool) -> None:
     backend = Held()
     async with serve_gateway(backend) as gateway:
-        gateway.app.once = Once(gateway.app.engine, join_seconds=0.01)
+        gateway.app.idempotency = Idempotency(gateway.app.engine, join_seconds=0.01)
         running = asyncio.create_task(ask(gateway, FIRST, store=store))
         await backend.began.wait()
         retry = await ask(gateway, RETRY, store=store)

@@ -9,10 +9,12 @@ import jsonschema_rs
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import CallGrew, CallOpened, ReasoningGrew, TextGrew
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.server.api.openapi import describe
+from antiphon.server.doors import DoorSettings
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, request
 
@@ -82,8 +84,14 @@ async def test_answers_match_the_schemas_that_are_written_by_hand() -> None:
             jsonschema_rs.validate(schema, answer.json)
 
 
-async def test_every_route_is_described_and_every_description_is_a_route() -> None:
-    async with serve_gateway(ScriptedBackend()) as gateway:
+@pytest.mark.parametrize(
+    "doors", [DoorSettings(), DoorSettings(chat=False, messages=False, embeddings=False)]
+)
+async def test_every_route_is_described_and_every_description_is_a_route(
+    doors: DoorSettings,
+) -> None:
+    settings = ServerSettings(doors=doors)
+    async with serve_gateway(ScriptedBackend(), settings=settings) as gateway:
         document = (await request(gateway, "GET", "/../openapi.json")).json
         routes = {
             (method.lower(), path)

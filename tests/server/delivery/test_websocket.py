@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 
-from antiphon.backends.base import Ask, Capabilities, ModelInfo
+from antiphon.backends.base import Ask, ModelInfo, Relayed
 from antiphon.backends.scripted import ScriptedBackend, Step, echo
 from antiphon.gateway.assemble import ServerSettings
+from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
 from antiphon.protocol.deltas import ReasoningGrew, Stopped, TextGrew
@@ -453,12 +455,18 @@ class BrokenBackend:
     """A model whose code has a bug."""
 
     capabilities = Capabilities()
+    patience = None
 
     async def open(self, plan: Plan) -> Ask:
         raise ZeroDivisionError
 
     async def count(self, plan: Plan) -> int | None:
         return None
+
+    def relay(
+        self, path: str, body: bytes, *, is_streamed: bool
+    ) -> AbstractAsyncContextManager[Relayed]:
+        raise ZeroDivisionError
 
     async def models(self) -> Sequence[ModelInfo]:
         return [ModelInfo("echo")]

@@ -60,7 +60,7 @@ async def test_the_oldest_claims_and_notices_make_room() -> None:
     for number in range(3):
         await store.claims.take(OWNER, f"t{number}", b"d", "r1", 1)
     await store.begin(OWNER, opened("r1"), [])
-    await store.finish(OWNER, opened("r1", status="completed"), notices=notices)
+    await store.finish(OWNER, opened("r1", status="completed"), entries=notices)
     found = [await store.claims.find(OWNER, f"t{number}") is not None for number in range(3)]
     assert found == [False, True, True]
     assert [n.id for n in await store.notices.take("hook", 9, 10, 9)] == ["n1", "n2"]

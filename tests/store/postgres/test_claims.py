@@ -41,7 +41,7 @@ async def fill(store: PostgresStore, count: int) -> None:
     hook = "https://example.test/hook"
     notices = [Notice(f"n{n}", OWNER, "r2", "x", 1, hook) for n in range(count)]
     ended = opened("r2", created_at=1, status="completed")
-    await store.finish(OWNER, ended, notices=notices)
+    await store.finish(OWNER, ended, entries=notices)
     for number in range(count):
         await store.claims.take(OWNER, f"t{number}", b"d", f"r-{number}", number)
 

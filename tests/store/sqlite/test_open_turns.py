@@ -17,6 +17,7 @@ from antiphon.store.sqlite import open_turns, turns, writers
 from antiphon.store.sqlite.connection import LONG, Connection, connect, turns_of
 from antiphon.store.sqlite.log import Append
 from antiphon.store.sqlite.open_turns import OpenTurn
+from antiphon.store.turns import Beginning, Ending
 from tests.store.samples import OWNER
 
 ME, YOU = "me", "you"
@@ -39,9 +40,13 @@ def yours(path: Path) -> Iterator[sqlite3.Connection]:
         yield made
 
 
-def begin(connection: sqlite3.Connection, name: str, writer: str = ME, body: bytes = b"0") -> None:
-    row = turns.Beginning(name, None, "in_progress", writer, 1_000, b'{"id":"%b"}' % name.encode())
-    turns.begin_turn(connection, OWNER, row, [], Batch(0, 0, body), None)
+def begin(
+    connection: sqlite3.Connection, name: str, writer: str = ME, body: bytes | None = b"0"
+) -> None:
+    batch = None if body is None else Batch(0, 0, body)
+    state = b'{"id":"%b"}' % name.encode()
+    turn = Beginning(writer, OWNER, name, None, "in_progress", 1_000, state, batch=batch)
+    turns.begin_turn(connection, turn)
 
 
 def add(
@@ -56,8 +61,8 @@ def add(
 
 
 def finish(connection: sqlite3.Connection, name: str, writer: str = ME) -> bool | TurnLost:
-    ending = turns.Ending(name, "completed", b'{"status":"completed"}', [], None, [], [])
-    return turns.finish_turn(connection, OWNER, writer, ending)
+    ending = Ending(writer, OWNER, name, "completed", b'{"status":"completed"}')
+    return turns.finish_turn(connection, ending)
 
 
 def bodies(connection: sqlite3.Connection, name: str) -> list[bytes]:
@@ -285,8 +290,8 @@ def test_a_long_log_is_closed_row_by_row_and_whole(mine: sqlite3.Connection, aga
     assert known(mine, "r1").batches is None
     # The last batch may repeat what an append that was reported as failed has written.
     last = Batch(3 if again else 4, 4, b"end")
-    ending = turns.Ending("r1", "completed", b'{"status":"completed"}', [], last, [], [])
-    assert turns.finish_turn(mine, OWNER, ME, ending) is True
+    ending = Ending(ME, OWNER, "r1", "completed", b'{"status":"completed"}', batch=last)
+    assert turns.finish_turn(mine, ending) is True
     expected = [b"0", long, short, b"end"] if again else [b"0", long, short, long, b"end"]
     assert bodies(mine, "r1") == expected
 
@@ -353,11 +358,7 @@ def test_a_log_that_was_followed_is_not_that_of_a_later_turn(
     begin(mine, "r1")
     assert follow(yours, "r1", -1) == [b"0"]
     turns.delete_turn(mine, OWNER, "r1")
-    if has_log:
-        begin(mine, "r1", body=b"new")
-    else:
-        row = turns.Beginning("r1", None, "in_progress", ME, 1_000, b'{"id":"r1"}')
-        turns.begin_turn(mine, OWNER, row, [], None, None)
+    begin(mine, "r1", body=b"new" if has_log else None)
     assert mine.execute("SELECT key FROM responses").fetchall() == [(1,)]
     for after in (0, -1):
         log = log_rows.read_log(yours, OWNER, "r1", after)
@@ -368,8 +369,7 @@ def test_a_log_that_was_followed_is_not_that_of_a_later_turn(
 
 def test_a_turn_that_ended_without_a_log_is_not_looked_for(mine: sqlite3.Connection) -> None:
     assert isinstance(mine, Connection)
-    row = turns.Beginning("r1", None, "in_progress", ME, 1_000, b'{"id":"r1"}')
-    turns.begin_turn(mine, OWNER, row, [], None, None)
+    begin(mine, "r1", body=None)
     assert finish(mine, "r1") is False
     log = log_rows.read_log(mine, OWNER, "r1", -1)
     assert log is not None

@@ -24,6 +24,7 @@ from antiphon.store.sqlite.connection import connect, touch
 from antiphon.store.sqlite.erasure import Progress
 from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.sqlite.worker import Writer
+from antiphon.store.trouble import Trouble
 from tests.store.samples import OWNER, run_turn
 
 if sys.platform == "win32":
@@ -226,7 +227,7 @@ async def test_writes_of_a_store_wait_in_the_queue(path: Path) -> None:
     await store.close()
 
 
-class Noting:
+class Noting(WriteQueue):
     """Stands for the queue, and for what erases: notes who does what."""
 
     def __init__(self) -> None:
@@ -253,7 +254,8 @@ class Noting:
 async def test_what_is_erased_is_erased_in_turn(path: Path) -> None:
     noting = Noting()
     connect(path, patience=LONG).close()
-    writer = Writer(partial(connect, path, patience=LONG), LONG, noting, noting)
+    open_file = partial(connect, path, patience=LONG)
+    writer = Writer(open_file, LONG, lambda: None, Trouble("the file"), noting, noting)
     assert await writer.remove(lambda _: True)
     await writer.close()
 
@@ -271,7 +273,8 @@ async def test_what_comes_while_a_store_waits_for_its_turn_shares_its_commit(pat
         return connection
 
     connect(path, patience=LONG).close()
-    writer = Writer(open_traced, LONG, None, WriteQueue(path))
+    trouble, queue = Trouble("the file"), WriteQueue(path)
+    writer = Writer(open_traced, LONG, lambda: None, trouble, Noting(), queue)
     await writer.call(touch)
     said.clear()
     with turn_of(path) as other:

@@ -21,7 +21,7 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Batch, Conversation, Orphan
 from antiphon.store.sqlite import SqliteStore
 from antiphon.store.sqlite import log as log_rows
-from antiphon.store.sqlite import store as sqlite_store
+from antiphon.store.sqlite.notices import SqliteNotices
 from tests import clock
 from tests.store.samples import FAILURE, OWNER, ids, key, message, opened, run_turn
 
@@ -526,13 +526,13 @@ async def test_what_a_dead_process_removed_is_erased_by_the_next(path: Path, is_
 async def test_what_was_swept_is_erased_even_if_a_later_step_fails(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("the disk is gone")
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable("the disk is gone")
 
     async with open_at(path) as store:
         await tell_secret(store, "r1")
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite_store, "sweep_notices", fail)
+            patch.setattr(SqliteNotices, "sweep", fail)
             with pytest.raises(StoreUnavailable):
                 await store.sweep(2_000, 0)
     async with open_at(path):

@@ -18,7 +18,63 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.sqlite import backlog, worker
 from antiphon.store.sqlite.backlog import Job
 from antiphon.store.sqlite.erasure import Progress
+from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.sqlite.worker import Reader, Writer
+from antiphon.store.trouble import Trouble
+
+
+class Erasing:
+    """An eraser that returns the given results, and repeats the last one."""
+
+    def __init__(self, *answers: Progress | Exception) -> None:
+        self.answers = list(answers)
+        self.count = 0
+        self.is_called = threading.Event()
+        self.left: list[bool | Exception] = []
+        self.has_looked = threading.Event()
+
+    def is_due(self, connection: sqlite3.Connection) -> bool:
+        """Return the next value of `left`, False at its end."""
+        assert not connection.in_transaction
+        answer = self.left.pop(0) if self.left else False
+        self.has_looked.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def step(self, connection: sqlite3.Connection) -> Progress:
+        assert not connection.in_transaction
+        answer = self.answers[min(self.count, len(self.answers) - 1)]
+        self.count += 1
+        self.is_called.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Alone(WriteQueue):
+    """The queue of a writer that shares its database with no other."""
+
+    def __init__(self) -> None: ...
+
+    def enter(self, seconds: float) -> bool:
+        return True
+
+    def leave(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def writer_on(
+    connect: Callable[[], sqlite3.Connection], patience: float, erasing: Erasing | None = None
+) -> Writer:
+    """Return a writer on a database that no other process uses."""
+    trouble = Trouble("the database")
+    return Writer(connect, patience, lambda: None, trouble, erasing or Erasing(), Alone())
+
+
+def reader_on(connect: Callable[[], sqlite3.Connection], patience: float) -> Reader:
+    return Reader(connect, patience, lambda: None, Trouble("the database"))
 
 
 @pytest.fixture
@@ -35,7 +91,7 @@ def connect(tmp_path: Path) -> Callable[[], sqlite3.Connection]:
 
 @pytest.fixture
 async def writer(connect: Callable[[], sqlite3.Connection]) -> AsyncIterator[Writer]:
-    made = Writer(connect, patience=1.0)
+    made = writer_on(connect, 1.0)
     yield made
     await made.close()
 
@@ -117,7 +173,7 @@ async def test_nothing_is_acknowledged_before_the_commit(
     gate = Gate()
     second = asyncio.create_task(writer.call(gate))
     await asyncio.to_thread(gate.is_reached.wait, 10)
-    reader = Reader(connect, patience=1.0)
+    reader = reader_on(connect, 1.0)
     assert task.done() == (await reader.call(notes) == ["a"])
     gate.open.set()
     await asyncio.gather(task, second)
@@ -128,19 +184,20 @@ async def test_nothing_is_acknowledged_before_the_commit(
 async def test_a_connection_that_cannot_be_opened_is_tried_again(
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
-    obstacles = [OSError("no such disk"), sqlite3.OperationalError("unable to open")]
+    obstacles: list[Exception] = []
 
     def sometimes() -> sqlite3.Connection:
         if obstacles:
-            raise obstacles.pop()
+            raise obstacles[0]
         return connect()
 
-    for kind in (Writer, Reader):
+    for make in (writer_on, reader_on):
         obstacles[:] = [OSError("no such disk"), sqlite3.OperationalError("unable to open")]
-        made = kind(sometimes, patience=1.0)
-        for _ in range(2):
+        made = make(sometimes, 1.0)
+        while obstacles:
             with pytest.raises(StoreUnavailable, match="nothing was stored"):
                 await made.call(notes)
+            del obstacles[0]
         assert await made.call(notes) == []
         await made.close()
 
@@ -148,7 +205,7 @@ async def test_a_connection_that_cannot_be_opened_is_tried_again(
 async def test_a_connection_that_broke_is_replaced(
     writer: Writer, connect: Callable[[], sqlite3.Connection]
 ) -> None:
-    reader = Reader(connect, patience=1.0)
+    reader = reader_on(connect, 1.0)
     for made in (writer, reader):
         with pytest.raises(StoreUnavailable):
             await made.call(lambda connection: connection.close())
@@ -179,7 +236,7 @@ async def test_a_posted_job_is_done_without_being_asked_for(
     writer: Writer, connect: Callable[[], sqlite3.Connection]
 ) -> None:
     writer.post(note("a"), size=1)
-    reader = Reader(connect, patience=1.0)
+    reader = reader_on(connect, 1.0)
     async with asyncio.timeout(60):
         while await reader.call(notes) != ["a"]:
             pass
@@ -197,7 +254,7 @@ async def test_close_does_what_is_waiting(
     await writer.close()
     await first
     assert await task == "a"
-    reader = Reader(connect, patience=1.0)
+    reader = reader_on(connect, 1.0)
     assert await reader.call(notes) == ["a", "b"]
     await reader.close()
     with pytest.raises(StoreUnavailable, match="closed"):
@@ -345,7 +402,7 @@ async def test_callers_give_up_in_the_order_they_came(
     connect: Callable[[], sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_GRACE", 0.1)
-    writer = Writer(connect, 0.2, None)
+    writer = writer_on(connect, 0.2)
     gate, first = await held(writer)
     second = asyncio.create_task(writer.call(note("a")))
     left = asyncio.create_task(writer.call(note("b")))
@@ -375,35 +432,6 @@ async def test_loops_that_went_away_are_forgotten(writer: Writer) -> None:
 # Erasing
 
 
-class Erasing:
-    """An eraser that returns the given results, and repeats the last one."""
-
-    def __init__(self, *answers: Progress | Exception) -> None:
-        self.answers = list(answers)
-        self.count = 0
-        self.is_called = threading.Event()
-        self.left: list[bool | Exception] = []
-        self.has_looked = threading.Event()
-
-    def is_due(self, connection: sqlite3.Connection) -> bool:
-        """Return the next value of `left`, False at its end."""
-        assert not connection.in_transaction
-        answer = self.left.pop(0) if self.left else False
-        self.has_looked.set()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def step(self, connection: sqlite3.Connection) -> Progress:
-        assert not connection.in_transaction
-        answer = self.answers[min(self.count, len(self.answers) - 1)]
-        self.count += 1
-        self.is_called.set()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 def removed(_: sqlite3.Connection) -> bool:
     return True
 
@@ -422,7 +450,7 @@ async def test_a_removal_waits_until_it_is_erased(
     connect: Callable[[], sqlite3.Connection], answers: list[Progress | Exception]
 ) -> None:
     erasing = Erasing(*answers)
-    writer = Writer(connect, 60.0, erasing)
+    writer = writer_on(connect, 60.0, erasing)
     assert await writer.remove(removed) is True
     assert erasing.count == len(answers)
     assert await writer.remove(lambda _: False) is False
@@ -433,7 +461,7 @@ async def test_a_removal_waits_until_it_is_erased(
 
 async def test_a_removal_does_not_wait_for_ever(connect: Callable[[], sqlite3.Connection]) -> None:
     erasing = Erasing(Progress.BLOCKED)
-    writer = Writer(connect, 0.2, erasing)
+    writer = writer_on(connect, 0.2, erasing)
     async with asyncio.timeout(60):
         assert await writer.remove(removed) is True
     erasing.answers = [Progress.DONE]
@@ -447,7 +475,7 @@ async def test_a_removal_does_not_wait_for_ever(connect: Callable[[], sqlite3.Co
 async def test_a_removal_does_not_wait_for_the_rest_after_a_long_pass(
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
-    writer = Writer(connect, 0.2, Erasing(Progress.DONE))
+    writer = writer_on(connect, 0.2, Erasing(Progress.DONE))
     assert await writer.remove(removed) is True
     writer._next_step = time.monotonic() + 3600  # as after a pass that took long
     async with asyncio.timeout(60):
@@ -460,7 +488,7 @@ async def test_what_is_removed_meanwhile_is_erased_after_that(
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
     erasing = Erasing(Progress.BLOCKED)
-    writer = Writer(connect, 60.0, erasing)
+    writer = writer_on(connect, 60.0, erasing)
     first = asyncio.create_task(writer.remove(removed))
     await asyncio.to_thread(erasing.is_called.wait, 10)
     second = asyncio.create_task(writer.remove(removed))
@@ -479,7 +507,7 @@ async def test_close_erases_what_it_can(
     connect: Callable[[], sqlite3.Connection], last: Progress, steps: int | None
 ) -> None:
     erasing = Erasing(Progress.BLOCKED)
-    writer = Writer(connect, 0.5 if last is Progress.MORE else 60.0, erasing)
+    writer = writer_on(connect, 0.5 if last is Progress.MORE else 60.0, erasing)
     first = asyncio.create_task(writer.remove(removed))
     await asyncio.to_thread(erasing.is_called.wait, 10)
     second = asyncio.create_task(writer.remove(removed))
@@ -496,7 +524,7 @@ async def test_what_is_removed_meanwhile_is_erased_even_if_nobody_waits_any_more
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
     erasing = Erasing(Progress.BLOCKED)
-    writer = Writer(connect, 0.2, erasing)
+    writer = writer_on(connect, 0.2, erasing)
     first = asyncio.create_task(writer.remove(removed))
     await asyncio.to_thread(erasing.is_called.wait, 10)
     assert await writer.remove(removed) is True
@@ -514,7 +542,7 @@ async def test_what_another_process_left_is_erased_at_opening(
 ) -> None:
     erasing = Erasing(Progress.BLOCKED, Progress.MORE, Progress.DONE)
     erasing.left = [True]
-    writer = Writer(connect, 60.0, erasing)
+    writer = writer_on(connect, 60.0, erasing)
     async with asyncio.timeout(60):
         while erasing.count < 3:
             erasing.is_called.clear()
@@ -529,7 +557,7 @@ async def test_what_another_process_leaves_is_looked_for_again_and_again(
     monkeypatch.setattr(worker, "_LOOK", 0.01)
     erasing = Erasing(Progress.DONE)
     erasing.left = [False, False, sqlite3.OperationalError("disk"), True]
-    writer = Writer(connect, 60.0, erasing)
+    writer = writer_on(connect, 60.0, erasing)
     assert await asyncio.to_thread(erasing.is_called.wait, 20)
     assert erasing.left == []
     await writer.close()
@@ -541,7 +569,7 @@ async def test_a_removal_does_not_wait_for_the_next_attempt_of_an_idle_thread(
     monkeypatch.setattr(worker, "_FIRST_PAUSE", 0.0)
     monkeypatch.setattr(worker, "_LAST_PAUSE", 0.0)
     erasing = Erasing(Progress.BLOCKED)
-    writer = Writer(connect, 60.0, erasing)
+    writer = writer_on(connect, 60.0, erasing)
     assert await asyncio.to_thread(erasing.has_looked.wait, 10)
     # As after many attempts to erase what another process left.
     monkeypatch.setattr(writer, "_is_erasing", True)
@@ -559,7 +587,7 @@ async def test_close_leaves_to_others_what_it_cannot_erase(
 ) -> None:
     erasing = Erasing(Progress.BLOCKED)
     erasing.left = [True]
-    writer = Writer(connect, 60.0, erasing)
+    writer = writer_on(connect, 60.0, erasing)
     assert await asyncio.to_thread(erasing.is_called.wait, 10)
     async with asyncio.timeout(60):
         await writer.close()
@@ -579,15 +607,15 @@ async def test_whoever_breaks_when_told_keeps_nobody_else_from_being_told(writer
     assert [type(error) for error in reported] == [ZeroDivisionError]
 
 
-@pytest.mark.parametrize("kind", [Writer, Reader])
+@pytest.mark.parametrize("make", [writer_on, reader_on])
 async def test_a_thread_that_waits_keeps_nothing_of_what_it_has_done(
-    connect: Callable[[], sqlite3.Connection], kind: type[Writer] | type[Reader]
+    connect: Callable[[], sqlite3.Connection], make: Callable[..., Writer | Reader]
 ) -> None:
     class Work:
         def __call__(self, connection: sqlite3.Connection) -> str:
             return "done"
 
-    worker = kind(connect, patience=1.0)
+    worker = make(connect, 1.0)
     work = Work()
     left = weakref.ref(work)
     assert await worker.call(work, 0) == "done"

@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.deltas import (
     CallClosed,
@@ -21,6 +20,7 @@ from antiphon.protocol.request import read_request
 from antiphon.wires.chat.emulation import emulate
 from antiphon.wires.chat.profiles import PROFILES, Profile
 from antiphon.wires.chat.request import write_request
+from tests.building import assessed
 
 LLAMA: Final = PROFILES["llamacpp"]
 VLLM: Final = PROFILES["vllm"]
@@ -43,7 +43,7 @@ SUM: Final = {
 
 def planned(**fields: Any) -> Plan:
     request = read_request({"input": "x", "tool_choice": "required", **fields})
-    return make_plan(request, check_request(request), request.items, "m")
+    return make_plan(request, assessed(request), request.items, "m")
 
 
 def emulated(profile: Profile, **fields: Any) -> Any:  # Any: an emulation, which there must be

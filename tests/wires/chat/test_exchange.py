@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from antiphon.plans.assess import check_request
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, Delta, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, ErrorObject
 from antiphon.protocol.request import read_request
 from antiphon.wires.chat.exchange import ChatExchange
 from antiphon.wires.chat.profiles import GENERIC, PROFILES
+from tests.building import assessed
 
 CUSTOM = {"type": "custom", "name": "note"}
 DONE = b"data: [DONE]\n\n"
@@ -21,7 +21,7 @@ DONE = b"data: [DONE]\n\n"
 
 def plan_for(**fields: Any) -> Plan:
     request = read_request({"model": "m", "input": "x", "stream": True, **fields})
-    return make_plan(request, check_request(request, request.items), request.items, "m")
+    return make_plan(request, assessed(request, request.items), request.items, "m")
 
 
 def chunk(finish_reason: str | None = None, **delta: object) -> bytes:
@@ -48,7 +48,7 @@ def test_a_custom_tool_goes_out_as_a_function_and_comes_back_as_itself() -> None
 def test_what_the_server_cannot_honour_is_known_before_it_is_asked() -> None:
     grammar = {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}
     exchange = ChatExchange(plan_for(tools=[CUSTOM | {"format": grammar}]), GENERIC)
-    assert exchange.degraded == ("tools[0].format: nothing holds the input to the grammar",)
+    assert exchange.unenforced() == ["tools[0].format: nothing holds the input to the grammar"]
 
 
 def test_a_required_call_is_emulated_where_the_server_knows_schemas() -> None:

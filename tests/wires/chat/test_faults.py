@@ -119,9 +119,9 @@ def test_a_key_that_is_not_accepted_is_not_the_callers_fault(status: int) -> Non
         (405, 502, "upstream_refused"),
         (408, 504, "upstream_error"),
         (500, 502, "upstream_error"),
-        (503, 503, "upstream_error"),
+        (503, 503, "upstream_overloaded"),
         (504, 504, "upstream_error"),
-        (529, 503, "upstream_error"),
+        (529, 503, "upstream_overloaded"),
     ],
 )
 def test_every_other_status_is_a_fault_of_the_upstream(status: int, ours: int, code: str) -> None:

@@ -13,6 +13,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.wires.chat.profiles import GENERIC, PROFILES, Profile
 from antiphon.wires.chat.request import write_request
+from tests.building import plan_with
 
 OPENAI = PROFILES["openai"]
 PLAIN = Profile(
@@ -45,7 +46,7 @@ def output(call_id: str, value: Any) -> Item:
 
 
 def write(profile: Profile = GENERIC, **fields: Any) -> tuple[dict[str, Any], list[str]]:
-    plan = Plan(**{"model": "m", "items": [message("user", "hi")], **fields})
+    plan = plan_with(**{"items": [message("user", "hi")], **fields})
     return write_request(plan, profile)
 
 
@@ -311,7 +312,7 @@ def test_reasoning_that_led_to_nothing_is_reported() -> None:
 
 @pytest.mark.requirement("003-flow-4")
 def test_tools_keep_their_schema_and_lose_their_nulls() -> None:
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
+    schema = {"type": "object", "title": "Fields"}
     tools = [
         {"type": "function", "name": "f", "description": None, "parameters": schema},
         {"type": "function", "name": "g", "description": "d", "parameters": None, "strict": True},

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import click
+import msgspec
 
+from antiphon.backends.chat import ChatBackend
+from antiphon.cli import options
+from antiphon.cli.bench.plot import SUFFIXES, draw
+from antiphon.cli.bench.report import as_json, base_of, table
+from antiphon.cli.bench.run import MODES, BenchPlan, MeasuredMode, Mode, measure
 from antiphon.cli.errors import CliError
+from antiphon.cli.remote import Server, first_model, is_loopback, keyed_server, own_server
+from antiphon.cli.terminal import harmless
+from antiphon.gateway.address import read_server_url
 from antiphon.gateway.errors import BadSettings, how_to_install
-
-if TYPE_CHECKING:
-    from antiphon.cli.bench.run import BenchPlan, MeasuredMode, Mode
-    from antiphon.cli.remote import Server
+from antiphon.testing import ScriptedUpstream, serve_gateway
 
 __all__ = ["command"]
 
@@ -28,9 +35,7 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
-    "bench",
-    short_help="Compare chat, stateless and stateful conversations.",
-    epilog="Example:  antiphon bench --modes chat,stateless,stateful --plot bench.svg",
+    "bench", epilog="Example:  antiphon bench --modes chat,stateless,stateful --plot bench.svg"
 )
 @click.option(
     "--modes",
@@ -61,7 +66,7 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="The maximum length of an answer.",
 )
-@click.option("--model", "-m", help="Which model to ask.  [default: the first it lists]")
+@options.model_to_ask
 @click.option(
     "--base-url",
     metavar="URL",
@@ -106,8 +111,6 @@ def command(
     to /responses, stateful posts only what is new. Without --base-url nothing leaves this
     machine: a scripted model answers. Exit code 1: a mode failed, or the plot was not drawn.
     """
-    from antiphon.cli.bench.run import BenchPlan
-
     _check_files(plot, json_file)
     questions = _read_prompts(prompts, prompt_words)
     plan = BenchPlan(
@@ -134,9 +137,6 @@ def _report(
     run: _Benchmark, json_file: Path | None, plot: Path | None, *, is_scripted: bool
 ) -> None:
     """Print and write what was measured, if anything was tried at all."""
-    from antiphon.cli.bench.report import as_json, table
-    from antiphon.cli.terminal import harmless
-
     if not any(mode.turns or mode.failure for mode in run.measured):
         return
     shown = f"{_heading(run)}\n{table(run.measured)}"
@@ -148,7 +148,8 @@ def _report(
         return
     if not any(mode.turns for mode in run.measured):
         raise CliError(f"{plot} was not written: no mode completed a turn")
-    _draw(plot, run)
+    title = f"{run.plan.turns} turns with {run.plan.model}"
+    _write(plot, lambda: draw(plot, title, run.measured))
 
 
 def _read_prompts(path: Path | None, prompt_words: int | None) -> list[str]:
@@ -174,8 +175,6 @@ def _turns(turns: int | None, questions: int) -> int:
 
 
 def _modes(text: str) -> list[Mode]:
-    from antiphon.cli.bench.run import MODES
-
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in MODES:
@@ -189,8 +188,6 @@ def _modes(text: str) -> list[Mode]:
 
 def _check_files(plot: Path | None, json_file: Path | None) -> None:
     """Refuse at once what would fail only after everything was sent."""
-    from antiphon.cli.bench.plot import SUFFIXES
-
     if plot is not None and plot.suffix.lower() not in SUFFIXES:
         raise BadSettings(f"--plot: {plot.name!r} must end in {' or '.join(SUFFIXES)}")
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -204,63 +201,46 @@ def _read_places(
     base_url: str | None, chat_url: str | None, key_env: str | None, chat_key_env: str | None
 ) -> _Places | None:
     """Return where to send, or None for servers of our own."""
-    from antiphon.cli.remote import own_server
-
     if base_url is None:
         if chat_url or key_env or chat_key_env:
             raise BadSettings("--chat-url and keys need --base-url: without it no server is asked")
         return None
-    responses = own_server(base_url) if key_env is None else _with_key(base_url, key_env)
+    if key_env is None:
+        responses = own_server(base_url)
+    else:
+        responses = keyed_server(
+            base_url, key_env, url_flag="--base-url", key_flag="--key-env", environ=os.environ
+        )
     if chat_url is None:
         return _Places(responses, responses)
     return _Places(responses, _chat_server(chat_url, chat_key_env, responses))
 
 
-def _with_key(base_url: str, key_env: str) -> Server:
-    from antiphon.cli.remote import Server, named_key
-    from antiphon.gateway.address import read_server_url
-
-    url, key = read_server_url(base_url, "--base-url"), named_key(key_env, "--key-env")
-    return Server(url, key, os.environ, f"the key is read from {key_env}")
-
-
 def _chat_server(chat_url: str, key_env: str | None, responses: Server) -> Server:
     """Return the chat server. A key is for the server it was given for."""
-    import msgspec
-
-    from antiphon.cli.remote import Server, named_key
-    from antiphon.gateway.address import read_server_url
-
-    url = read_server_url(chat_url, "--chat-url")
     if key_env is not None:
-        key = named_key(key_env, "--chat-key-env")
-        return Server(url, key, key_source=f"the key is read from {key_env}")
-    if _origin(url) == _origin(responses.base_url):
+        return keyed_server(chat_url, key_env, url_flag="--chat-url", key_flag="--chat-key-env")
+    url = read_server_url(chat_url, "--chat-url")
+    # Scheme, host and port: the same server may have another path.
+    ours, theirs = (place.lower().split("/")[:3] for place in (url, responses.base_url))
+    if ours == theirs:
         return msgspec.structs.replace(responses, base_url=url)
     return Server(url, key_source="name the variable with its key: --chat-key-env NAME")
 
 
-class _Places:
+class _Places(NamedTuple):
     """The server of each mode."""
 
-    def __init__(self, responses: Server, chat: Server) -> None:
-        self.responses: Final = responses
-        self.chat: Final = chat
+    responses: Server
+    chat: Server
 
     def of(self, mode: Mode) -> Server:
         """Return where the requests of a mode go."""
         return self.chat if mode.wire_api == "chat" else self.responses
 
 
-def _origin(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}".lower()
-
-
 def _announce(plan: BenchPlan, places: _Places, *, is_allowed: bool) -> None:
     """Return what will be sent where. Raise BadSettings if that needs to be allowed first."""
-    from antiphon.cli.remote import is_loopback
-
     counts: dict[str, int] = {}
     for mode in plan.modes:
         url = places.of(mode).base_url
@@ -285,8 +265,6 @@ class _Benchmark:
 
     def to_the_end(self) -> bool:
         """Measure everything; return whether it was interrupted."""
-        import asyncio
-
         try:
             asyncio.run(self._run())
         except KeyboardInterrupt:
@@ -303,11 +281,6 @@ class _Benchmark:
             await self._measure(places)
 
     async def _measure(self, places: _Places) -> None:
-        import msgspec
-
-        from antiphon.cli.bench.run import measure
-        from antiphon.cli.remote import first_model
-
         if not self.plan.model:
             model = await first_model(places.of(self.plan.modes[0]))
             self.plan = msgspec.structs.replace(self.plan, model=model)
@@ -321,10 +294,6 @@ class _Benchmark:
 @asynccontextmanager
 async def _own_servers() -> AsyncIterator[_Places]:
     """Run a scripted model, and a gateway in front of it."""
-    from antiphon.backends.chat import ChatBackend
-    from antiphon.cli.remote import Server
-    from antiphon.testing import ScriptedUpstream, serve_gateway
-
     async with (
         ScriptedUpstream(models=[_MODEL], remember=False) as upstream,
         serve_gateway(ChatBackend(upstream.base_url)) as gateway,
@@ -346,8 +315,6 @@ def _show(progress: str) -> None:
 
 
 def _heading(run: _Benchmark) -> str:
-    from antiphon.cli.bench.report import base_of
-
     plan = run.plan
     questions = f"questions of {plan.prompt_words} words" if plan.prompt_words else "your questions"
     return (
@@ -356,13 +323,6 @@ def _heading(run: _Benchmark) -> str:
         f"sizes are totals, times medians, ratios to {base_of(run.measured).mode}; "
         "~ is an estimate\n"
     )
-
-
-def _draw(plot: Path, run: _Benchmark) -> None:
-    from antiphon.cli.bench.plot import draw
-
-    title = f"{run.plan.turns} turns with {run.plan.model}"
-    _write(plot, lambda: draw(plot, title, run.measured))
 
 
 def _write(path: Path, write: Callable[[], object]) -> None:

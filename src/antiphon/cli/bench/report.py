@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.cli.bench.run import BenchPlan, MeasuredMode, MeasuredTurn
+from antiphon.cli.terminal import columns
 from antiphon.version import __version__
 
 __all__ = ["as_json", "base_of", "table"]
@@ -21,6 +22,18 @@ __all__ = ["as_json", "base_of", "table"]
 _NOTHING: Final = "-"
 _SENT: Final = ("mode", "turns", "bytes sent", "", "items", "~tokens sent", "")
 _TOOK: Final = ("mode", "input", "cached", "output", "first event", "latency", "")
+_SUMS: Final = (
+    "requests",
+    "bytes_sent",
+    "items_sent",
+    "tokens_sent",
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+)
+_MEDIANS: Final = ("first_event_seconds", "first_text_seconds", "seconds")
+
+_Fold = Callable[[list[float]], float]
 
 
 def base_of(measured: Sequence[MeasuredMode]) -> MeasuredMode:
@@ -34,22 +47,11 @@ def table(measured: Sequence[MeasuredMode]) -> str:
     totals = [(mode.mode, _totals(mode, base)) for mode in measured]
     failures = [f"{mode.mode} failed in {mode.failure}" for mode in measured if mode.failure]
     blocks = [
-        _aligned([_SENT, *(_sent(name, sums) for name, sums in totals)]),
-        _aligned([_TOOK, *(_took(name, sums) for name, sums in totals)]),
+        columns([_SENT, *(_sent(name, sums) for name, sums in totals)], is_numeric=True),
+        columns([_TOOK, *(_took(name, sums) for name, sums in totals)], is_numeric=True),
         failures,
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def as_json(
@@ -81,20 +83,12 @@ def as_json(
 def _totals(mode: MeasuredMode, base: MeasuredMode) -> dict[str, Any]:
     return {
         "turns": len(mode.turns),
-        "requests": _sum(mode.turns, lambda turn: turn.requests),
-        "bytes_sent": _sum(mode.turns, _bytes),
-        "items_sent": _sum(mode.turns, lambda turn: turn.items_sent),
-        "tokens_sent": _sum(mode.turns, _tokens),
-        "input_tokens": _sum(mode.turns, lambda turn: turn.input_tokens),
-        "cached_tokens": _sum(mode.turns, lambda turn: turn.cached_tokens),
-        "output_tokens": _sum(mode.turns, lambda turn: turn.output_tokens),
+        **{name: _fold(sum, mode.turns, name) for name in _SUMS},
         "is_counted": all(turn.is_counted for turn in mode.turns),
-        "first_event_seconds": _median(mode.turns, lambda turn: turn.first_event_seconds),
-        "first_text_seconds": _median(mode.turns, lambda turn: turn.first_text_seconds),
-        "seconds": _median(mode.turns, _seconds),
-        "bytes_ratio": _ratio(mode, base, _bytes, sum),
-        "tokens_ratio": _ratio(mode, base, _tokens, sum),
-        "seconds_ratio": _ratio(mode, base, _seconds, statistics.median),
+        **{name: _fold(statistics.median, mode.turns, name) for name in _MEDIANS},
+        "bytes_ratio": _ratio(sum, mode, base, "bytes_sent"),
+        "tokens_ratio": _ratio(sum, mode, base, "tokens_sent"),
+        "seconds_ratio": _ratio(statistics.median, mode, base, "seconds"),
     }
 
 
@@ -123,50 +117,17 @@ def _took(mode: str, totals: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _bytes(turn: MeasuredTurn) -> float:
-    return turn.bytes_sent
+def _fold(fold: _Fold, turns: Sequence[MeasuredTurn], name: str) -> float | None:
+    """Return the sum or the median of a measurement, over the turns that have it."""
+    known = [value for turn in turns if (value := getattr(turn, name)) is not None]
+    return fold(known) if known else None
 
 
-def _tokens(turn: MeasuredTurn) -> float:
-    return turn.tokens_sent
-
-
-def _seconds(turn: MeasuredTurn) -> float:
-    return turn.seconds
-
-
-def _known(
-    turns: Sequence[MeasuredTurn], value: Callable[[MeasuredTurn], float | None]
-) -> list[float]:
-    return [found for turn in turns if (found := value(turn)) is not None]
-
-
-def _sum(
-    turns: Sequence[MeasuredTurn], value: Callable[[MeasuredTurn], float | None]
-) -> float | None:
-    known = _known(turns, value)
-    return sum(known) if known else None
-
-
-def _median(
-    turns: Sequence[MeasuredTurn], value: Callable[[MeasuredTurn], float | None]
-) -> float | None:
-    known = _known(turns, value)
-    return statistics.median(known) if known else None
-
-
-def _ratio(
-    mode: MeasuredMode,
-    base: MeasuredMode,
-    value: Callable[[MeasuredTurn], float],
-    fold: Callable[[list[float]], float],
-) -> float | None:
+def _ratio(fold: _Fold, mode: MeasuredMode, base: MeasuredMode, name: str) -> float | None:
     """Return how often the base fits into the mode, over the turns that both have."""
     both = min(len(mode.turns), len(base.turns))
-    if not both:
-        return None
-    ours, theirs = (fold([value(turn) for turn in one.turns[:both]]) for one in (mode, base))
-    return ours / theirs
+    ours, theirs = (_fold(fold, one.turns[:both], name) for one in (mode, base))
+    return ours / theirs if ours is not None and theirs is not None else None
 
 
 def _count(value: float | None, mark: str = "") -> str:

@@ -6,29 +6,36 @@ go to stderr. In a pipe, every line of stdin is a question.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+import msgspec
 
 from antiphon.cli import options
+from antiphon.cli.chat.keyboard import History, Keyboard
+from antiphon.cli.chat.loop import Chat
+from antiphon.cli.chat.session import ChatSession, ChatSettings
+from antiphon.cli.chat.slash_commands import ChatContext, complete
 from antiphon.cli.errors import CliError
+from antiphon.cli.markdown import Markdown
+from antiphon.cli.remote import Server, explain, lacks_list, open_client, own_server
+from antiphon.cli.terminal import Screen, renders_markdown
+from antiphon.client import AsyncClient
+from antiphon.client.errors import BadCall, ClientError, ServerUnreachable
+from antiphon.client.settings import WireApi
+from antiphon.client.tool_limits import ToolLimits, prepare_tools
 from antiphon.gateway.errors import BadSettings
-
-if TYPE_CHECKING:
-    from antiphon.cli.chat.keyboard import Keyboard
-    from antiphon.cli.chat.session import ChatSession, ChatSettings
-    from antiphon.cli.remote import Server
-    from antiphon.cli.terminal import Screen
-    from antiphon.client import AsyncClient
-    from antiphon.client.settings import WireApi
-    from antiphon.host.models import ModelDirectory
-    from antiphon.models.prices import Price
+from antiphon.gateway.places import data_directory
+from antiphon.host.models import ModelDirectory
+from antiphon.models.prices import Price
 
 __all__ = ["command"]
 
@@ -38,7 +45,6 @@ _LIST_SECONDS: Final = 5.0
 
 @click.command(
     "chat",
-    short_help="Chat with a running server.",
     epilog='Example:  antiphon chat --instructions "Answer in one line."',
     context_settings=options.OLD_NAMES,
 )
@@ -87,9 +93,6 @@ def command(
     run: their calls are shown, and you type the results. In a pipe, every line is a question.
     If the server needs a key, it is read from ANTIPHON_API_KEY, otherwise from OPENAI_API_KEY.
     """
-    from antiphon.cli.chat.session import ChatSettings
-    from antiphon.cli.remote import own_server
-
     if previous and wire_api == "chat":
         raise BadSettings(
             "--previous: a chat-completions server stores no response to continue from"
@@ -121,14 +124,6 @@ def _talk(
     screen: Screen,
 ) -> bool:
     """Run the chat; return whether everything succeeded."""
-    import asyncio
-
-    from antiphon.cli.chat.loop import Chat
-    from antiphon.cli.chat.session import ChatSession
-    from antiphon.cli.chat.slash_commands import ChatContext
-    from antiphon.cli.remote import open_client
-    from antiphon.host.models import ModelDirectory
-
     with asyncio.Runner() as runner:
         client = open_client(server, wire_api=wire_api)
         directory = ModelDirectory(client.http, client.base_url, timeout=_LIST_SECONDS)
@@ -137,7 +132,7 @@ def _talk(
             runner.run(_look_around(session, server))
             keyboard = open_keyboard(directory)
             if keyboard.is_terminal:
-                screen.note(_greeting(client.base_url))
+                screen.note(f"Chat with {client.base_url}. /help lists the commands; Ctrl-D quits.")
             return Chat(ChatContext(session, server, keyboard, screen, runner.run)).run()
         finally:
             runner.run(_close(client, directory))
@@ -145,11 +140,6 @@ def _talk(
 
 def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
     """Return the tools of all files, checked. Raise BadSettings for one that cannot be used."""
-    import msgspec
-
-    from antiphon.client.errors import BadCall
-    from antiphon.client.tool_limits import ToolLimits, prepare_tools
-
     tools: list[Any] = []
     for path in paths:
         try:
@@ -166,8 +156,6 @@ def _read_tools(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
 
 
 def _read_price(text: str | None) -> Price | None:
-    from antiphon.models.prices import Price
-
     if text is None:
         return None
     try:
@@ -185,11 +173,6 @@ def _is_terminal() -> bool:
 
 
 def _open_screen(*, is_terminal: bool, is_plain: bool) -> Screen:
-    import shutil
-
-    from antiphon.cli.markdown import Markdown
-    from antiphon.cli.terminal import Screen, renders_markdown
-
     markdown = None
     if is_terminal and renders_markdown(is_plain=is_plain):
         markdown = Markdown(lambda: shutil.get_terminal_size().columns)
@@ -199,9 +182,6 @@ def _open_screen(*, is_terminal: bool, is_plain: bool) -> Screen:
 def _open_keyboard(screen: Screen, directory: ModelDirectory, *, keeps: bool) -> Keyboard:
     """Return the keyboard of a terminal, which completes the names of the models known by then."""
     from antiphon.cli.chat.editor import Editor
-    from antiphon.cli.chat.keyboard import History, Keyboard
-    from antiphon.cli.chat.slash_commands import complete
-    from antiphon.gateway.places import data_directory
 
     stream = sys.stdout if sys.stdout.isatty() else sys.stderr
     editor = Editor(stream, lambda text: complete(text, (it.id for it in directory.known)))
@@ -210,8 +190,6 @@ def _open_keyboard(screen: Screen, directory: ModelDirectory, *, keeps: bool) ->
 
 
 def _open_pipe(_: ModelDirectory) -> Keyboard:
-    from antiphon.cli.chat.keyboard import Keyboard
-
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return Keyboard()
@@ -219,9 +197,6 @@ def _open_pipe(_: ModelDirectory) -> Keyboard:
 
 async def _look_around(session: ChatSession, server: Server) -> None:
     """Ask for the models, and choose one if need be. Raise CliError if there is no server."""
-    from antiphon.cli.remote import explain, lacks_list
-    from antiphon.client.errors import ClientError, ServerUnreachable
-
     settings = session.settings
     needs_model = session.client.wire_api == "chat" and settings.model is None
     try:
@@ -236,10 +211,6 @@ async def _look_around(session: ChatSession, server: Server) -> None:
         if not models:
             raise BadSettings("the server lists no models; name one with --model")
         settings.model = models[0].id
-
-
-def _greeting(base_url: str) -> str:
-    return f"Chat with {base_url}. /help lists the commands; Ctrl-D quits."
 
 
 async def _close(client: AsyncClient, directory: ModelDirectory) -> None:

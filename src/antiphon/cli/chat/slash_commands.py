@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -41,26 +41,18 @@ class Quit(Exception):
     """The user quits."""
 
 
-class ChatContext:
+class ChatContext(NamedTuple):
     """What a chat works with."""
 
-    def __init__(
-        self,
-        session: ChatSession,
-        server: Server,
-        keyboard: Keyboard,
-        screen: Screen,
-        run: RunAsync,
-    ) -> None:
-        self.session: Final = session
-        self.keyboard: Final = keyboard
-        self.screen: Final = screen
-        self.run: Final = run
-        self._server = server
+    session: ChatSession
+    server: Server
+    keyboard: Keyboard
+    screen: Screen
+    run: RunAsync
 
     def explain(self, error: AntiphonError) -> str:
         """Return what went wrong, in one sentence."""
-        return explain(error, self._server, self.session.client.wire_api)
+        return explain(error, self.server, self.session.client.wire_api)
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+import msgspec
+
 from antiphon.cli.connect.piece import NAME, CannotMerge, lines_of, newline_of
 
-__all__ = ["drop_block", "is_marked", "marked", "put_block", "switch_off"]
+__all__ = ["END_MARK", "MarkedPiece", "drop_block", "marked", "put_block", "switch_off"]
 
 _BEGIN: Final = f"# >>> {NAME}"
-_END: Final = f"# <<< {NAME}"
+END_MARK: Final = f"# <<< {NAME}"
 _OFF: Final = f"#{NAME}# "
 
 Kept = Callable[[list[str]], list[str]]
@@ -25,12 +27,41 @@ Kept = Callable[[list[str]], list[str]]
 def marked(lines: Sequence[str], client: str) -> list[str]:
     """Return the lines between the marks."""
     how = f"written by `antiphon connect {client} --write`; --undo takes it back"
-    return [f"{_BEGIN} ({how})", *lines, _END]
+    return [f"{_BEGIN} ({how})", *lines, END_MARK]
 
 
-def is_marked(text: str) -> bool:
-    """Return whether there is anything of ours in a text."""
-    return any(line.startswith((_BEGIN, _END, _OFF)) for line in lines_of(text))
+class MarkedPiece(msgspec.Struct, frozen=True):
+    """A piece that is such a block. Its kinds know their lines, and where the block goes."""
+
+    client: str
+
+    def own_lines(self) -> Sequence[str]:
+        """Return what stands between the marks."""
+        raise NotImplementedError
+
+    def foreign(self, lines: list[str]) -> list[str]:
+        """Return those lines between the marks that are not ours."""
+        raise NotImplementedError
+
+    def block(self, added: Sequence[str] = ()) -> list[str]:
+        """Return our lines, and lines that were added to them, between the marks."""
+        return marked([*self.own_lines(), *added], self.client)
+
+    def paste(self) -> str:
+        """Return our lines, with the marks by which they are found again."""
+        return "\n".join(self.block()) + "\n"
+
+    def take_out(self, text: str, befores: Sequence[str] = ()) -> str:
+        """Return the text without the block."""
+        return drop_block(text, self.foreign)
+
+    def has_made(self, text: str, before: str) -> bool:
+        """Return whether the text is the one before, but for what is between our marks."""
+        return self.take_out(text) == before
+
+    def is_blank(self, text: str) -> bool:
+        """Return whether there is nothing in it, not even a comment."""
+        return not text.strip()
 
 
 def put_block(text: str, at: int, block: Sequence[str]) -> str:
@@ -59,20 +90,20 @@ def drop_block(text: str, kept: Kept, *, may_lose_end: bool = False) -> str:
     """
     lines = [line.removeprefix(_OFF) for line in lines_of(text)]
     while (begin := _find(lines, _BEGIN, 0)) is not None:
-        end = _find(lines, _END, begin)
+        end = _find(lines, END_MARK, begin)
         if end is None and may_lose_end:
             end = len(lines)
-            lines.append(_END + "\n")
+            lines.append(END_MARK + "\n")
         if end is None:
-            raise CannotMerge(f"the mark `{_BEGIN}` has no `{_END}` after it")
+            raise CannotMerge(f"the mark `{_BEGIN}` has no `{END_MARK}` after it")
         rest = kept(lines[begin + 1 : end])
         head = lines[:begin]
         if not lines[end].endswith("\n") and (last := rest or head):
             newline = "\r\n" if lines[begin].endswith("\r\n") else "\n"
             last[-1] = last[-1].removesuffix(newline)
         lines = [*head, *rest, *lines[end + 1 :]]
-    if _find(lines, _END, 0) is not None:
-        raise CannotMerge(f"the mark `{_END}` has no `{_BEGIN}` before it")
+    if _find(lines, END_MARK, 0) is not None:
+        raise CannotMerge(f"the mark `{END_MARK}` has no `{_BEGIN}` before it")
     return "".join(lines)
 
 

@@ -6,23 +6,30 @@ where it belongs and what to do next goes to stderr. No key is ever written.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
+from msgspec.structs import replace
 
+from antiphon.cli import options
+from antiphon.cli.connect import places
+from antiphon.cli.connect.files import Change, apply, diff_of, plan_undo, plan_write
+from antiphon.cli.connect.piece import CannotMerge, Piece
+from antiphon.cli.connect.recipes import RECIPES, Recipe, quoted
+from antiphon.cli.connect.target import Target, unknown_model
 from antiphon.cli.errors import CliError
-from antiphon.cli.options import DEFAULT_URL
+from antiphon.cli.remote import Server, explain, is_loopback, keyed_server, open_client, own_server
+from antiphon.cli.terminal import harmless
+from antiphon.client.errors import AuthFailed, ClientError
+from antiphon.gateway.address import read_server_url
 from antiphon.gateway.errors import BadSettings
-
-if TYPE_CHECKING:
-    from antiphon.cli.connect.files import Change
-    from antiphon.cli.connect.piece import Piece
-    from antiphon.cli.connect.recipes import Model, Recipe, Target
-    from antiphon.cli.remote import Server
-    from antiphon.host.models import ModelDescription
+from antiphon.host.models import ModelDescription, ModelDirectory
 
 __all__ = ["command"]
 
@@ -47,11 +54,7 @@ class _Options(NamedTuple):
     """The flags that name the file."""
 
 
-@click.command(
-    "connect",
-    short_help="Set up a client to use the gateway.",
-    epilog="Example:  antiphon connect codex --write",
-)
+@click.command("connect", epilog="Example:  antiphon connect codex --write")
 @click.argument("client", required=False)
 @click.option(
     "--url",
@@ -59,7 +62,7 @@ class _Options(NamedTuple):
     "url",
     metavar="URL",
     envvar="ANTIPHON_BASE_URL",
-    default=DEFAULT_URL,
+    default=options.DEFAULT_URL,
     show_default=True,
     show_envvar=True,
     help="The URL of the gateway.",
@@ -73,7 +76,7 @@ class _Options(NamedTuple):
     help="Which model; may be repeated, for clients that let you choose.  [default: the first "
     "the gateway lists]",
 )
-@click.option("--key-env", metavar="NAME", help="The environment variable that holds the key.")
+@options.key_env
 @click.option("--write", is_flag=True, help="Write it into the client's settings.")
 @click.option("--undo", is_flag=True, help="Remove it from the client's settings.")
 @click.option("--dry-run", is_flag=True, help="Show what --write or --undo would change.")
@@ -108,26 +111,18 @@ def command(
     if undo:
         _undo(recipe, path, shows_diff=dry_run)
         return
-    from antiphon.cli.connect.recipes import quoted
-
     where = f" --file {quoted(str(file))}" if file else f" --profile {profile}" if profile else ""
     asked = _Options(url, models, _key_name(key_env), write or dry_run, dry_run, where)
     _connect(recipe, path, asked, profile)
 
 
 def _list() -> None:
-    from antiphon.cli.connect.recipes import RECIPES
-
     for recipe in RECIPES.values():
         click.echo(f"{recipe.name:14}  {recipe.about}")
     _note("`antiphon connect CLIENT` prints what to paste; --write does it for you.")
 
 
 def _recipe(client: str) -> Recipe:
-    from difflib import get_close_matches
-
-    from antiphon.cli.connect.recipes import RECIPES
-
     if client in RECIPES:
         return RECIPES[client]
     close = get_close_matches(client, RECIPES, 1)
@@ -136,8 +131,6 @@ def _recipe(client: str) -> Recipe:
 
 
 def _place(recipe: Recipe, profile: str | None) -> Path:
-    from antiphon.cli.connect import places
-
     machine = places.Machine.ours()
     if profile is None:
         return recipe.place(machine)
@@ -149,7 +142,7 @@ def _place(recipe: Recipe, profile: str | None) -> Path:
 
 
 def _key_name(name: str | None) -> str | None:
-    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if name is not None and not (name.isascii() and name.isidentifier()):
         # It is not repeated: it may be the key itself.
         raise BadSettings(
             "--key-env: name the environment variable that holds the key, not the key"
@@ -159,15 +152,11 @@ def _key_name(name: str | None) -> str | None:
 
 def _note(line: str) -> None:
     """Print a line on stderr, without control characters that a server may have sent."""
-    from antiphon.cli.terminal import harmless
-
     click.echo(harmless(line, sys.stderr), err=True)
 
 
 def _give(text: str) -> None:
     """Print the result on stdout, without control characters."""
-    from antiphon.cli.terminal import harmless
-
     click.echo(harmless(text, sys.stdout), nl=False)
 
 
@@ -176,13 +165,6 @@ def _give(text: str) -> None:
 
 def _target(asked: _Options) -> Target:
     """Return the target, and print what was chosen and why."""
-    import asyncio
-
-    from antiphon.cli.connect.recipes import Target
-    from antiphon.cli.remote import explain, is_loopback
-    from antiphon.client.errors import AuthFailed, ClientError
-    from antiphon.gateway.address import read_server_url
-
     url = read_server_url(asked.url, "--url")
     key_env = asked.key_env or (None if is_loopback(url) else _KEY)
     listed: tuple[ModelDescription, ...] = ()
@@ -193,7 +175,7 @@ def _target(asked: _Options) -> Target:
     except ClientError as error:
         _note(f"{explain(error, server)}.")
         key_env = key_env or (_KEY if isinstance(error, AuthFailed) else None)
-    names = asked.models or _first(listed)
+    names = asked.models or tuple(model.id for model in listed[:1])
     if not names:
         if asked.writes:
             raise CliError("no model can be chosen; pass --model NAME")
@@ -201,11 +183,8 @@ def _target(asked: _Options) -> Target:
         names = (_NO_MODEL,)
     elif listed:
         _tell_models(names, listed, is_given=bool(asked.models))
-    return Target(url, tuple(_model(name, listed) for name in names), key_env)
-
-
-def _first(listed: tuple[ModelDescription, ...]) -> tuple[str, ...]:
-    return tuple(model.id for model in listed[:1])
+    known = {model.id: model for model in listed}
+    return Target(url, tuple(known.get(name) or unknown_model(name) for name in names), key_env)
 
 
 def _tell_models(
@@ -224,21 +203,14 @@ def _tell_models(
 
 def _server(url: str, key_env: str | None) -> Server:
     """Return the gateway with its key, if the environment has one."""
-    import os
-
-    from antiphon.cli.remote import Server, named_key, own_server
-
-    if key_env and key_env != _KEY and os.environ.get(key_env, "").strip():
-        return Server(url, named_key(key_env, "--key-env"), os.environ, f"it is from {key_env}")
-    return own_server(url)
+    if not key_env or key_env == _KEY or not os.environ.get(key_env, "").strip():
+        return own_server(url)
+    server = keyed_server(url, key_env, url_flag="--url", key_flag="--key-env", environ=os.environ)
+    return replace(server, key_source=f"it is from {key_env}")
 
 
 async def _ask(server: Server) -> tuple[bool, tuple[ModelDescription, ...]]:
     """Return whether the gateway needs a key, and its models. Raise ClientError."""
-    from msgspec.structs import replace
-
-    from antiphon.client.errors import AuthFailed
-
     try:
         return False, await _fetch_models(replace(server, key=None))
     except AuthFailed:
@@ -246,39 +218,17 @@ async def _ask(server: Server) -> tuple[bool, tuple[ModelDescription, ...]]:
 
 
 async def _fetch_models(server: Server) -> tuple[ModelDescription, ...]:
-    from antiphon.cli.remote import open_client
-    from antiphon.host.models import ModelDirectory
-
     async with open_client(server, max_retries=0) as client:
         return await ModelDirectory(client.http, client.base_url).list(silent=False)
-
-
-def _model(name: str, listed: tuple[ModelDescription, ...]) -> Model:
-    from antiphon.cli.connect.recipes import Model
-
-    known = next((model for model in listed if model.id == name), None)
-    if known is None:
-        return Model(name)
-    return Model(
-        id=known.id,
-        name=known.name,
-        context=known.context_window,
-        output=known.max_output_tokens,
-        takes_images=known.capabilities.image_input,
-        calls_tools=known.capabilities.tool_calling,
-    )
 
 
 # What is done about it.
 
 
 def _connect(recipe: Recipe, path: Path, asked: _Options, profile: str | None) -> None:
-    from antiphon.cli.connect.files import apply, plan_write
-    from antiphon.cli.connect.piece import CannotMerge
-
     target = _target(asked)
     for model in target.models:
-        if model.calls_tools is False:
+        if model.capabilities.tool_calling is False:
             _note(f"{model.id} does not choose tools by itself: {_NO_CHOICE}")
     piece = recipe.piece(target)
     if not asked.writes:
@@ -300,8 +250,6 @@ def _connect(recipe: Recipe, path: Path, asked: _Options, profile: str | None) -
 
 
 def _print(recipe: Recipe, target: Target, piece: Piece, path: Path) -> None:
-    from antiphon.cli.connect import places
-
     program = recipe.program(target)
     if program is not None:
         _give(program)
@@ -318,8 +266,6 @@ def _print(recipe: Recipe, target: Target, piece: Piece, path: Path) -> None:
 
 
 def _show(change: Change) -> None:
-    from antiphon.cli.connect.files import diff_of
-
     if change.is_none:
         _note(f"{change.path} would not change.")
     _give(diff_of(change))
@@ -337,12 +283,8 @@ def _tell_written(change: Change, kept: Path | None, undo: str) -> None:
 
 
 def _undo(recipe: Recipe, path: Path, *, shows_diff: bool) -> None:
-    from antiphon.cli.connect.files import apply, plan_undo
-    from antiphon.cli.connect.piece import CannotMerge
-    from antiphon.cli.connect.recipes import Model, Target
-
     try:
-        change = plan_undo(path, recipe.piece(Target("", (Model(""),))))
+        change = plan_undo(path, recipe.piece(Target("", (unknown_model(""),))))
     except CannotMerge as reason:
         raise CliError(
             f"{path} was not changed: {reason}; remove what mentions antiphon yourself"

@@ -41,6 +41,8 @@ class JsonPiece(msgspec.Struct, frozen=True):
     empty: str = "{}"
     """What a file without anything in it begins with."""
     indent: str = "  "
+    is_known_by_first: bool = False
+    """Whether the others are ours only beside the first: their names are also the user's."""
 
     def paste(self) -> str:
         """Return them as a file of their own."""
@@ -84,6 +86,8 @@ class JsonPiece(msgspec.Struct, frozen=True):
             node = _find(root, addition)
             if node is not None and _is_ours(node.value, addition):
                 found.append(msgspec.structs.replace(addition, value=node.value))
+            elif self.is_known_by_first and not found:
+                break
         return msgspec.structs.replace(self, additions=tuple(found))
 
     def _add(self, text: str, addition: Addition) -> str:

@@ -9,7 +9,20 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Machine", "codex", "dotenv", "is_there", "llm", "opencode", "vscode", "zed"]
+__all__ = [
+    "Machine",
+    "aider",
+    "claude_code",
+    "cline",
+    "codex",
+    "continue_",
+    "dotenv",
+    "is_there",
+    "llm",
+    "opencode",
+    "vscode",
+    "zed",
+]
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -51,11 +64,33 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def aider(machine: Machine) -> Path:
+    """Return the user's settings of Aider; those of a repository override them."""
+    return machine.home / ".aider.conf.yml"
+
+
+def claude_code(machine: Machine) -> Path:
+    """Return the user's settings of Claude Code."""
+    named = machine.environ.get("CLAUDE_CONFIG_DIR")
+    return (Path(named) if named else machine.home / ".claude") / "settings.json"
+
+
+def cline(machine: Machine) -> Path:
+    """Return the providers of the command cline."""
+    return machine.home / ".cline" / "data" / "settings" / "providers.json"
+
+
 def codex(machine: Machine, profile: str | None = None) -> Path:
     """Return Codex's settings, or those of a profile of it."""
     home = machine.environ.get("CODEX_HOME")
     name = f"{profile}.config.toml" if profile else "config.toml"
     return (Path(home) if home else machine.home / ".codex") / name
+
+
+def continue_(machine: Machine) -> Path:
+    """Return the user's settings of Continue."""
+    named = machine.environ.get("CONTINUE_GLOBAL_DIR")
+    return (Path(named) if named else machine.home / ".continue") / "config.yaml"
 
 
 def vscode(machine: Machine) -> Path:

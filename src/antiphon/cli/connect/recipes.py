@@ -12,55 +12,24 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from antiphon.cli.claude_code import gateway_variables
 from antiphon.cli.connect import places
 from antiphon.cli.connect.jsonc_piece import Addition, JsonPiece
-from antiphon.cli.connect.lines import EnvPiece, YamlPiece
+from antiphon.cli.connect.lines import NestedYamlPiece, SettingsPiece, YamlPiece
 from antiphon.cli.connect.piece import NAME, Piece
-from antiphon.cli.connect.programs import PROGRAMS, UNUSED, program
+from antiphon.cli.connect.programs import PROGRAMS, UNUSED, dotenv_piece, program, variables
+from antiphon.cli.connect.target import Target, longest, window
 from antiphon.cli.connect.toml_piece import TomlPiece
+from antiphon.host.models import ModelDescription
 from antiphon.models.facts import ASSUMED_WINDOW
 
-__all__ = ["RECIPES", "Model", "Recipe", "Target", "program", "quoted"]
-
-_ASSUMED_OUTPUT: Final = 8_192
-_NO_TRACES: Final = "OPENAI_AGENTS_DISABLE_TRACING"
-
-
-class Model(msgspec.Struct, frozen=True):
-    """A model, and what is known of it. None: not known."""
-
-    id: str
-    name: str | None = None
-    context: int | None = None
-    output: int | None = None
-    takes_images: bool | None = None
-    calls_tools: bool | None = None
-
-    def window(self) -> int:
-        """Return how many tokens it takes in and gives out, or a careful guess."""
-        return self.context or ASSUMED_WINDOW
-
-    def longest(self) -> int:
-        """Return how many tokens of the window to keep for the answer."""
-        return min(self.output or _ASSUMED_OUTPUT, self.window() // 4)
-
-
-class Target(msgspec.Struct, frozen=True):
-    """What a client is to be connected with. The first model is the one it begins with."""
-
-    url: str
-    models: tuple[Model, ...]
-    key_env: str | None = None
-
-    @property
-    def model(self) -> str:
-        """Return the name of the first model."""
-        return self.models[0].id
+__all__ = ["RECIPES", "Recipe", "quoted"]
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -89,7 +58,7 @@ class Recipe(msgspec.Struct, frozen=True):
             *_set_key(target),
             f"Or change nothing in your own program but the name of the model, to {target.model}, "
             "and put these into its environment (--write puts them into .env): "
-            f"{' '.join([*_variables(self.name, target), f'OPENAI_API_KEY={key}'])}",
+            f"{' '.join([*variables(self.name, target.url), f'OPENAI_API_KEY={key}'])}",
         ]
 
 
@@ -127,6 +96,118 @@ def _then_codex(target: Target) -> list[str]:
     return ["Then: codex", *_set_key(target)]
 
 
+# Claude Code.
+
+
+def _claude_code(target: Target) -> Piece:
+    variables = gateway_variables(target.url, target.model, window(target.models[0]))
+    # It has no settings of a name of our own, so one variable says whose the others are.
+    variables = {"ANTIPHON_CONNECT": "claude-code"} | variables
+    return JsonPiece(
+        (
+            *(Addition(("env", name), value) for name, value in variables.items()),
+            Addition(("apiKeyHelper",), _key_command(target.key_env)),
+        ),
+        is_known_by_first=True,
+    )
+
+
+def _key_command(key_env: str | None, platform: str = sys.platform) -> str:
+    """Return the command whose output is the key."""
+    if key_env is None:
+        return f"echo {UNUSED}"
+    return f"echo %{key_env}%" if platform == "win32" else f"printenv {key_env}"
+
+
+def _then_claude_code(target: Target) -> list[str]:
+    return ["Then: claude", *_set_key(target), *_assumed(target)]
+
+
+# Aider.
+
+
+def _aider(target: Target) -> Piece:
+    return SettingsPiece(
+        client="aider",
+        lines=(
+            f"openai-api-base: {_yaml(target.url)}",
+            f"model: {_yaml(f'openai/{target.model}')}",
+            "# OPENAI_API_KEY must hold a key of the gateway"
+            if target.key_env
+            else f"openai-api-key: {UNUSED}",
+        ),
+        names=("openai-api-base", "openai-api-key", "model"),
+        sign=":",
+    )
+
+
+def _then_aider(target: Target) -> list[str]:
+    return ["Then: aider", *_openai_key(target)]
+
+
+# Cline.
+
+
+def _cline(target: Target) -> Piece:
+    provider = ("providers", "openai-compatible")
+    settings = {
+        "provider": provider[1],
+        "baseUrl": target.url,
+        "model": target.model,
+        **({} if target.key_env else {"apiKey": UNUSED}),
+    }
+    return JsonPiece(
+        (
+            # Cline has one such provider; a header, which it keeps, says that it is ours.
+            Addition((*provider, "settings", "headers", "x-antiphon-connect"), "cline"),
+            *(Addition((*provider, "settings", key), value) for key, value in settings.items()),
+            Addition((*provider, "updatedAt"), "1970-01-01T00:00:00.000Z"),
+            Addition((*provider, "tokenSource"), "manual"),
+            Addition(("lastUsedProvider",), provider[1]),
+        ),
+        empty='{"version": 1}',
+        is_known_by_first=True,
+    )
+
+
+def _then_cline(target: Target) -> list[str]:
+    key = f"cline auth -p openai-compatible -b {target.url} -m {quoted(target.model)} -k KEY"
+    return ["Then: cline", *([f"Cline keeps keys itself: {key}"] if target.key_env else [])]
+
+
+# Continue.
+
+
+def _continue(target: Target) -> Piece:
+    key = f"${{{{ secrets.{target.key_env} }}}}" if target.key_env else UNUSED
+    lines: list[str] = []
+    for model in target.models:
+        abilities = ["tool_use"] if model.capabilities.tool_calling is not False else []
+        abilities += ["image_input"] if model.capabilities.image_input else []
+        lines += [
+            f"- name: {_yaml(f'{NAME}/{model.id}')}",
+            "  provider: openai",
+            f"  model: {_yaml(model.id)}",
+            f"  apiBase: {_yaml(target.url)}",
+            f"  apiKey: {key}",
+            f"  capabilities: [{', '.join(abilities)}]",
+            "  defaultCompletionOptions:",
+            f"    contextLength: {window(model)}",
+            f"    maxTokens: {longest(model)}",
+        ]
+    return NestedYamlPiece(
+        client="continue",
+        lines=tuple(lines),
+        begins=f'- name: "{NAME}/',
+        under="models",
+        head=("name: Models of antiphon", "version: 1.0.0", "schema: v1"),
+    )
+
+
+def _then_continue(target: Target) -> list[str]:
+    return ["Then: cn, or choose the model in the extension.", *_set_key(target), *_assumed(target)]
+
+
 # VS Code.
 
 
@@ -141,16 +222,16 @@ def _vscode(target: Target) -> Piece:
     return JsonPiece((Addition((), group, like=known_by),), empty="[]", indent="\t")
 
 
-def _vscode_model(model: Model, url: str) -> dict[str, Any]:
+def _vscode_model(model: ModelDescription, url: str) -> dict[str, Any]:
     return {
         "id": model.id,
-        "name": model.name or model.id,
+        "name": model.name,
         "url": f"{url}/responses",
-        "toolCalling": model.calls_tools is not False,
-        "vision": model.takes_images is True,
+        "toolCalling": model.capabilities.tool_calling is not False,
+        "vision": model.capabilities.image_input is True,
         "thinking": True,  # else VS Code takes `reasoning` and `include` out of its requests
-        "maxInputTokens": model.window() - model.longest(),
-        "maxOutputTokens": model.longest(),
+        "maxInputTokens": window(model) - longest(model),
+        "maxOutputTokens": longest(model),
     }
 
 
@@ -168,7 +249,7 @@ def _then_vscode(target: Target) -> list[str]:
 
 
 def _assumed(target: Target) -> list[str]:
-    names = ", ".join(model.id for model in target.models if model.context is None)
+    names = ", ".join(model.id for model in target.models if model.context_window is None)
     if not names:
         return []
     return [f"The gateway does not report the context of {names}: {ASSUMED_WINDOW} is assumed."]
@@ -185,15 +266,15 @@ def _zed(target: Target) -> Piece:
     return JsonPiece((Addition(("language_models", "openai_compatible", NAME), provider),))
 
 
-def _zed_model(model: Model) -> dict[str, Any]:
+def _zed_model(model: ModelDescription) -> dict[str, Any]:
     return {
         "name": model.id,
-        "display_name": model.name or model.id,
-        "max_tokens": model.window(),
-        "max_output_tokens": model.longest(),
+        "display_name": model.name,
+        "max_tokens": window(model),
+        "max_output_tokens": longest(model),
         "capabilities": {
-            "tools": model.calls_tools is not False,
-            "images": model.takes_images is True,
+            "tools": model.capabilities.tool_calling is not False,
+            "images": model.capabilities.image_input is True,
             "parallel_tool_calls": False,
             "prompt_cache_key": False,
             "chat_completions": False,  # and so it speaks Responses
@@ -231,10 +312,10 @@ def _opencode(target: Target) -> Piece:
     )
 
 
-def _opencode_model(model: Model) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": model.name or model.id}
-    if model.context is not None:
-        entry["limit"] = {"context": model.window(), "output": model.longest()}
+def _opencode_model(model: ModelDescription) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": model.name}
+    if model.context_window is not None:
+        entry["limit"] = {"context": window(model), "output": longest(model)}
     return entry
 
 
@@ -253,9 +334,9 @@ def _llm(target: Target) -> Piece:
             f"  model_name: {_yaml(model.id)}",
             f"  api_base: {_yaml(target.url)}",
             "  responses: true",
-            f"  supports_tools: {_yaml(model.calls_tools is not False)}",
+            f"  supports_tools: {_yaml(model.capabilities.tool_calling is not False)}",
             "  supports_schema: true",
-            f"  vision: {_yaml(model.takes_images is True)}",
+            f"  vision: {_yaml(model.capabilities.image_input is True)}",
             *([f"  api_key_name: {NAME}"] if target.key_env else []),
         ]
     return YamlPiece("llm", tuple(lines), begins=f'- model_id: "{NAME}/')
@@ -275,39 +356,39 @@ def _then_llm(target: Target) -> list[str]:
 # Libraries.
 
 
-def _variables(name: str, target: Target) -> list[str]:
-    # Traces hold the conversation, and would be sent to api.openai.com.
-    quiet = [f"{_NO_TRACES}=1"] if name in ("agents", "agents-js") else []
-    return [f"OPENAI_BASE_URL={target.url}", *quiet]
-
-
-def _dotenv(name: str) -> Callable[[Target], Piece]:
-    def piece(target: Target) -> Piece:
-        key = f"OPENAI_API_KEY={UNUSED}"
-        if target.key_env:
-            key = "# OPENAI_API_KEY must hold a key of the gateway"
-        return EnvPiece(
-            client=name,
-            lines=(*_variables(name, target), key),
-            names=("OPENAI_BASE_URL", "OPENAI_API_KEY", _NO_TRACES),
-        )
-
-    return piece
-
-
 def _then_library(target: Target) -> list[str]:
     return [
         "Then: programs that read .env ask the gateway (python-dotenv, node --env-file=.env).",
-        *([f"OPENAI_API_KEY must hold what {target.key_env} holds."] if target.key_env else []),
+        *_openai_key(target),
     ]
 
 
+def _openai_key(target: Target) -> list[str]:
+    return [f"OPENAI_API_KEY must hold what {target.key_env} holds."] if target.key_env else []
+
+
 def _library(name: str, about: str) -> Recipe:
-    return Recipe(name, about, places.dotenv, _dotenv(name), _then_library)
+    return Recipe(name, about, places.dotenv, partial(dotenv_piece, name), _then_library)
 
 
 _ALL: Final = (
     Recipe("codex", "OpenAI's coding agent in the terminal.", places.codex, _codex, _then_codex),
+    Recipe(
+        "claude-code",
+        "Anthropic's coding agent in the terminal.",
+        places.claude_code,
+        _claude_code,
+        _then_claude_code,
+    ),
+    Recipe("cline", "A coding agent, as the command cline.", places.cline, _cline, _then_cline),
+    Recipe(
+        "continue",
+        "The extension Continue and its command cn.",
+        places.continue_,
+        _continue,
+        _then_continue,
+    ),
+    Recipe("aider", "A coding agent in the terminal.", places.aider, _aider, _then_aider),
     Recipe(
         "vscode", "The chat of VS Code, as a custom endpoint.", places.vscode, _vscode, _then_vscode
     ),

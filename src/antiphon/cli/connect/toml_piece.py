@@ -14,9 +14,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from antiphon.cli.connect.block import drop_block, marked, put_block, switch_off
+from antiphon.cli.connect.block import MarkedPiece, drop_block, put_block, switch_off
 from antiphon.cli.connect.piece import CannotMerge, lines_of
 
 __all__ = ["TomlPiece", "toml_string"]
@@ -34,24 +32,24 @@ _KEY: Final = re.compile(r"""[ \t]*(["']?)([\w-]+)\1[ \t]*=""", re.ASCII)
 _TABLE: Final = re.compile(r"[ \t]*\[")
 
 
-class TomlPiece(msgspec.Struct, frozen=True):
+class TomlPiece(MarkedPiece, frozen=True):
     """`keys` at the root, and `fields` in `[table]`."""
 
-    client: str
     keys: Mapping[str, str]
     table: tuple[str, ...]
     fields: Mapping[str, str]
     gone: tuple[str, ...] = ()
     """Fields that another piece may have had in the same place."""
 
-    def paste(self) -> str:
-        """Return keys and table, with the marks by which they are found again."""
-        return "\n".join(self._block()) + "\n"
+    def own_lines(self) -> Sequence[str]:
+        keys = [f"{key} = {toml_string(value)}" for key, value in self.keys.items()]
+        fields = [f"{key} = {toml_string(value)}" for key, value in self.fields.items()]
+        return [*keys, "", f"[{'.'.join(self.table)}]", *fields]
 
     def merge(self, text: str) -> str:
         """Return the text with keys and table before its first table."""
         clean, added = self._split(text)
-        block = self._block(added)
+        block = self.block([line.rstrip("\r\n") for line in added])
         wanted = _parse(clean)
         self._add_to(wanted, _parse("\n".join(block)))
         statements = list(_statements(clean))
@@ -67,20 +65,6 @@ class TomlPiece(msgspec.Struct, frozen=True):
     def take_out(self, text: str, befores: Sequence[str] = ()) -> str:
         """Return the text without them."""
         return self._split(text)[0]
-
-    def has_made(self, text: str, before: str) -> bool:
-        """Return whether the text is the one before, but for what is between our marks."""
-        return self.take_out(text) == before
-
-    def is_blank(self, text: str) -> bool:
-        """Return whether there is nothing, not even a comment."""
-        return not text.strip()
-
-    def _block(self, added: Sequence[str] = ()) -> list[str]:
-        keys = [f"{key} = {toml_string(value)}" for key, value in self.keys.items()]
-        fields = [f"{key} = {toml_string(value)}" for key, value in self.fields.items()]
-        more = [line.rstrip("\r\n") for line in added]
-        return marked([*keys, "", f"[{'.'.join(self.table)}]", *fields, *more], self.client)
 
     def _add_to(self, settings: dict[str, Any], ours: dict[str, Any]) -> None:
         """Add what our block sets to the settings."""

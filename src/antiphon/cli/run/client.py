@@ -6,6 +6,8 @@ Signals that would end only us are passed on to the client, which has some secon
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from antiphon.cli.errors import CliError
 
-__all__ = ["Client", "Launch", "Order", "raising_on_signals", "run_program"]
+__all__ = ["Client", "Launch", "Order", "local_environment", "raising_on_signals", "run_program"]
 
 _GRACE_SECONDS: Final = 10.0
 _TERMINALS: Final = ("SIGINT", "SIGQUIT")
@@ -46,18 +48,35 @@ class Launch(msgspec.Struct, frozen=True):
     environ: Mapping[str, str]
 
 
-class Client(Protocol):
-    """A program that speaks Responses."""
+class Client(msgspec.Struct, frozen=True):
+    """A program that can use the gateway."""
 
     name: str
+    """What it is called on the PATH, and in `antiphon run`."""
+    package: str
+    """What brings it, on npm."""
+    prepare: Callable[[str, Order], Launch]
+    """Returns how to start it so that it uses the gateway, its own settings untouched."""
+    small: str = "few tools and a short prompt"
+    """What it has on a model that takes little."""
 
     def find(self) -> str:
         """Return where the program is. Raise CliError with how to get it."""
-        ...
+        program = shutil.which(self.name)
+        if program is None:
+            raise CliError(
+                f"{self.name} is not on the PATH; install it with `npm install -g {self.package}`, "
+                "then run this again"
+            )
+        return program
 
-    def prepare(self, program: str, order: Order) -> Launch:
-        """Return how to start it so that it uses the gateway, its own settings untouched."""
-        ...
+
+def local_environment() -> dict[str, str]:
+    """Return the user's environment, in which this machine is reached without a proxy."""
+    found = dict(os.environ)
+    for name in ("NO_PROXY", "no_proxy"):
+        found[name] = ",".join(filter(None, [found.get(name, ""), "127.0.0.1"]))
+    return found
 
 
 @contextmanager

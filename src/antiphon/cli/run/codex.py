@@ -12,20 +12,15 @@ with the gateway's own catalog it would be 3,300, and without any 10,000.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
-from antiphon.cli.errors import CliError
-from antiphon.cli.run.client import Client, Launch, Order
+from antiphon.cli.run.client import Client, Launch, Order, local_environment
 from antiphon.models.facts import ASSUMED_WINDOW
 
-__all__ = ["CLIENT", "Codex", "small_model"]
+__all__ = ["CLIENT", "small_model"]
 
 _PROVIDER: Final = "antiphon"
-_PROXY_EXCEPTIONS: Final = ("NO_PROXY", "no_proxy")
 _SMALL_FEATURES: Final = (
     "goals",
     "multi_agent",
@@ -53,31 +48,15 @@ _SMALL_INSTRUCTIONS: Final = (
 _SMALL_OUTPUT: Final = 2_000
 
 
-class Codex:
-    """The `codex` of the user's PATH."""
-
-    name = "codex"
-
-    def find(self) -> str:
-        """Return where it is. Raise CliError if it is not installed."""
-        program = shutil.which("codex")
-        if program is None:
-            raise CliError(
-                "codex is not on the PATH; install it with `npm install -g @openai/codex`, "
-                "then run this again"
-            )
-        return program
-
-    def prepare(self, program: str, order: Order) -> Launch:
-        """Return how to start it with the gateway as its provider."""
-        settings = _settings(order)
-        flags = [
-            part for key, value in settings.items() for part in ("-c", f"{key}={_toml(value)}")
-        ]
-        return Launch([program, *flags, *order.arguments], _environment(os.environ))
+def _prepare(program: str, order: Order) -> Launch:
+    flags = []
+    for key, value in _settings(order).items():
+        # TOML writes a string and a truth value as JSON does.
+        flags += ["-c", f"{key}={json.dumps(value, ensure_ascii=False)}"]
+    return Launch([program, *flags, *order.arguments], local_environment())
 
 
-CLIENT: Final[Client] = Codex()
+CLIENT: Final = Client("codex", "@openai/codex", _prepare)
 
 
 def small_model(name: str, context: int | None) -> dict[str, Any]:
@@ -113,24 +92,7 @@ def _settings(order: Order) -> dict[str, object]:
         settings |= _SMALL_SETTINGS
     catalog = [small_model(order.model, order.context)] if order.is_small else order.models
     if catalog:
-        settings["model_catalog_json"] = str(_write_catalog(order.directory, catalog))
+        path = order.directory / "models.json"
+        path.write_text(json.dumps({"models": list(catalog)}))
+        settings["model_catalog_json"] = str(path)
     return settings
-
-
-def _write_catalog(directory: Path, models: Sequence[Mapping[str, object]]) -> Path:
-    path = directory / "models.json"
-    path.write_text(json.dumps({"models": list(models)}))
-    return path
-
-
-def _toml(value: object) -> str:
-    """Return a string or a truth value as TOML, which writes these two as JSON does."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment, in which this machine is reached without a proxy."""
-    found = dict(environ)
-    for name in _PROXY_EXCEPTIONS:
-        found[name] = ",".join(filter(None, [found.get(name, ""), "127.0.0.1"]))
-    return found

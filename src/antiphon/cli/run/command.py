@@ -7,30 +7,23 @@ from typing import Any, Final
 
 import click
 
+from antiphon.cli import options
+from antiphon.cli.run.session import RunOptions, run
+
 __all__ = ["command"]
 
-_CLIENTS: Final = ("codex",)  # each has a module, in which it is CLIENT
+_CLIENTS: Final = ("codex", "claude")  # each has a module, in which it is CLIENT
 
 
-@click.command(
-    "run",
-    short_help="Run a client on any model: Codex.",
-    epilog="Example:  antiphon run codex --upstream http://127.0.0.1:11434/v1",
-)
+@click.command("run", epilog="Example:  antiphon run codex --upstream http://127.0.0.1:11434/v1")
 @click.argument("client", type=click.Choice(_CLIENTS))
 @click.option(
     "--upstream",
     metavar="URL",
     help="An OpenAI-compatible server, as a base URL that ends in /v1.",
 )
-@click.option(
-    "--upstream-key-env",
-    metavar="NAME",
-    help="The environment variable that holds the upstream's key.",
-)
-@click.option(
-    "--profile", metavar="NAME", help="The kind of server that the upstream is, such as ollama."
-)
+@options.upstream_key_env
+@options.profile
 @click.option("--model", "-m", metavar="NAME", help="The model.  [default: the first listed]")
 @click.option(
     "--small/--no-small",
@@ -38,11 +31,7 @@ _CLIENTS: Final = ("codex",)  # each has a module, in which it is CLIENT
     help="Few tools and a short prompt.  [default: for models of at most 16384 tokens]",
 )
 @click.option("--store", metavar="URL", help="Where the gateway keeps state.  [default: memory:]")
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="A TOML file with settings.  [default: antiphon.toml in this directory, if it exists]",
-)
+@options.config
 @click.argument("arguments", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
 def command(
     client: str,
@@ -57,7 +46,5 @@ def command(
     otherwise from the providers in the file, otherwise the embedded model answers. The client's
     own settings are not changed, and its login is not used. The exit code is the client's.
     """
-    from antiphon.cli.run.session import RunOptions, run
-
-    options = RunOptions(model=model, is_small=small, arguments=arguments)
-    raise SystemExit(run(import_module(f"antiphon.cli.run.{client}").CLIENT, options, flags))
+    wanted = RunOptions(model=model, is_small=small, arguments=arguments)
+    raise SystemExit(run(import_module(f"antiphon.cli.run.{client}").CLIENT, wanted, flags))

@@ -11,8 +11,8 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ def run(client: Client, options: RunOptions, flags: Mapping[str, Any]) -> int:
     settings, _ = load(flags, os.environ, Path.cwd())
     read_sources(settings, os.environ)  # only checked here
     options = msgspec.structs.replace(options, model=options.model or settings.default_model)
-    with raising_on_signals(), _workplace() as place, open_gateway(flags, place.log) as gateway:
+    with raising_on_signals(), _Place() as place, open_gateway(flags, place.log) as gateway:
         order = _order(gateway, options, place.directory)
         _announce(client, order, options)
         code = run_program(client.prepare(program, order), gateway.guard)
@@ -57,7 +57,7 @@ def run(client: Client, options: RunOptions, flags: Mapping[str, Any]) -> int:
     return code
 
 
-class _Place:
+class _Place(AbstractContextManager["_Place"]):
     """A directory for one run; it is kept if there is something to read in it."""
 
     def __init__(self) -> None:
@@ -70,18 +70,9 @@ class _Place:
         self._is_kept = True
         click.echo(f"antiphon: {reason}; the gateway's log is {self.log}", err=True)
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._is_kept:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-
-@contextmanager
-def _workplace() -> Iterator[_Place]:
-    place = _Place()
-    try:
-        yield place
-    finally:
-        place.close()
 
 
 def _order(gateway: GatewayProcess, options: RunOptions, directory: Path) -> Order:
@@ -120,7 +111,7 @@ def _announce(client: Client, order: Order, options: RunOptions) -> None:
     """Print what is about to run on stderr, before the client uses the screen."""
     how = ""
     if order.is_small:
-        how = ", with few tools and a short prompt"
+        how = f", with {client.small}"
     if order.is_small and options.is_small is None:
         how += f" for its context of {order.context} tokens (--no-small turns this off)"
     click.echo(f"antiphon: {client.name} runs on {order.model}{how}", err=True)

@@ -178,7 +178,7 @@ class Recovery:
             orphan.owner,
             response,
             batch=batch if orphan.batches else None,
-            notices=self._services.notify(orphan.owner, response),
+            entries=self._services.notify(orphan.owner, response),
         )
         self._services.observe(response)
 

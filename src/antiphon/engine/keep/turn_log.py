@@ -1,13 +1,14 @@
 """Stores one turn while it runs.
 
 Events are in the log before any client sees them. A turn that is not streamed has no log, only
-its beginning and its end, which is written once. A turn goes through these phases:
+its beginning and its end, which is written once. Events come in by `post`; those of the end by
+`finish`, with the response. A turn goes through these phases:
 
-    NEW ── begin_early ──> OPENING ── begin ──> OPEN ── post … ──> OPEN ── stop ──> ENDING
-     │                        │                  ^                                     │
-     │                        └── abandon ──> NEW│                             finish ─┴──> ENDED
-     ├── queue, take_over, begin ────────────────┘
-     └── begin, which the store refused ──> LOST (the store may have taken it all the same)
+    NEW ── begin_early ──> OPENING ── settled ──> OPEN ── post … ──> OPEN ── stop ──> ENDING
+     │                        │                    ^                                     │
+     │                        └── abandon ──> NEW  │                             finish ─┴──> ENDED
+     ├── queue, take_over, settled after post ─────┘
+     └── settled, when the store refuses ──> LOST (the store may have taken it all the same)
 """
 
 from __future__ import annotations
@@ -24,18 +25,16 @@ import msgspec
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Channel, Live
 from antiphon.engine.keep.pending_writes import Defer
+from antiphon.engine.run.sinks import NO_READER, EventSink, catch_up
 from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.protocol.events import Event, sequence_of
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.log import pack_events, split_events
 from antiphon.protocol.response import Response
-from antiphon.store.base import Batch, Notice, Store
+from antiphon.store.base import Batch, Entry, Store
 from antiphon.store.promise import Promise
 
-__all__ = ["Phase", "Show", "StoragePolicy", "TurnLog"]
-
-Show = Callable[[list[Event]], bool]
-"""Shows events to the reader at once; returns whether the reader keeps up."""
+__all__ = ["Phase", "StoragePolicy", "TurnLog"]
 
 # Events that may wait while others are written: the reader gets them together. A reader that
 # keeps up may be sent more at once with each batch, so that a fast stream needs few commits; one
@@ -52,7 +51,7 @@ class Phase(Enum):
 
     NEW = auto()
     OPENING = auto()
-    """The beginning is being stored early; `begin` must confirm it."""
+    """The beginning is being stored early; the first post must confirm it."""
     OPEN = auto()
     ENDING = auto()
     ENDED = auto()
@@ -79,11 +78,6 @@ class StoragePolicy(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None
     has_error_event: bool = True
 
-    @property
-    def owner(self) -> str:
-        """Whose rows the turn writes."""
-        return self.principal.owner
-
 
 class TurnLog:
     """The memory of one turn. `response` is the response as it begins.
@@ -108,6 +102,7 @@ class TurnLog:
         self._defer = defer
         self._live = live
         self._policy = policy
+        self._owner = policy.principal.owner
         self._response = response
         self._unshown: list[Event] = []
         self._writing: Promise[bool] | asyncio.Future[bool] | None = None
@@ -119,13 +114,14 @@ class TurnLog:
         self._channel: Channel | None = None
         self._opening: asyncio.Future[None] | None = None
         self._opened = Batch(0, 0, b"")
+        self._early = 0  # how many events are stored early
         self._is_queued = False
         self.phase = Phase.NEW
         self.is_cancelled = False
         """The turn is to be cancelled, perhaps asked for in another process."""
         self._is_read = True  # whether the reader keeps up with what it is shown
-        self.show: Show = lambda events: True
-        """Shows events to the reader; called with what was posted as soon as it is durable."""
+        self.sink: EventSink = NO_READER
+        """Is shown what was posted as soon as it is durable."""
         self.alarm: Callable[[Exception], None] | None = None
         """Called with an error about what was posted, if nothing waits for that at the moment."""
 
@@ -135,7 +131,7 @@ class TurnLog:
         queued = msgspec.structs.replace(self._response, status="queued")
         self._unshown = events
         await self._store.begin(
-            policy.owner, queued, policy.items, batch=self._pack(events), request=request
+            self._owner, queued, policy.items, batch=self._pack(events), request=request
         )
         self._unshown = []
         self.take_over()
@@ -143,7 +139,7 @@ class TurnLog:
     def take_over(self) -> None:
         """Go on with a turn that is in the store already."""
         self.phase, self._is_queued = _OPEN, True
-        self._channel = self._live.open(self._policy.owner, self._response.id)
+        self._channel = self._live.open(self._owner, self._response.id)
 
     @property
     def has_begun(self) -> bool:
@@ -159,28 +155,31 @@ class TurnLog:
     def begin_early(self, events: list[Event]) -> None:
         """Store the beginning while the model is asked: it is shown that much earlier.
 
-        When there is something to show, `begin` with these events and no others. A turn that is
-        abandoned before that is removed again: no client knows of it.
+        When there is something to show, `post` these events again, with what follows them. A turn
+        that is abandoned before that is removed again: no client knows of it.
         """
+        self._early = len(events)
         self._opened = self._pack(events)
         self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
         self.phase = Phase.OPENING
 
-    async def begin(self, events: list[Event]) -> list[Event]:
-        """Store the beginning of the turn; return the events that may be shown now."""
-        if not self._policy.is_stored:
-            self.phase = _OPEN
-            return events
-        self._unshown += events
-        await self._begin()
-        return self._taken()
+    def post(self, events: list[Event]) -> bool:
+        """Log these events, and show them as soon as they are durable, in their order.
 
-    @property
-    def keeps_up(self) -> bool:
-        """Whether more may be posted: not if the reader or the store is behind, or it is over.
-
-        Then `settle` before the next.
+        Return whether more may be posted at once: not if the reader or the store is behind, or
+        the turn is to be cancelled. Then await `settled` before the next. The first events of a
+        turn that has not begun always wait for it.
         """
+        if events:
+            self._unshown += events
+            if self.phase is not _OPEN:
+                return False
+            if not self._policy.is_logged:
+                self._show(len(self._unshown))
+            elif self._writing is None:
+                self._write_down()
+            else:
+                self._posts += len(events)
         return (
             self._is_read
             and self._posts <= self._most
@@ -188,26 +187,21 @@ class TurnLog:
             and not self.is_cancelled
         )
 
-    def post(self, events: list[Event]) -> None:
-        """Log these events, and show them as soon as they are durable, in their order.
+    async def settled(self) -> None:
+        """Wait until what was posted is durable and shown, and the reader has room for more.
 
-        Only for a turn that has begun. What goes wrong is raised by `settle`.
+        A turn that has not begun begins now. Raise StoreUnavailable if that cannot be stored,
+        ReaderGone if the client has disconnected.
         """
-        if not events:
-            return
-        self._unshown += events
-        if not self._policy.is_logged:
-            self._show(len(self._unshown))
-        elif self._writing is None:
-            self._write_down()
+        if self.phase is _OPEN:
+            await self._quiet()
+            self._own_up()
         else:
-            self._posts += len(events)
-
-    async def settle(self) -> None:
-        """Return when all that was posted has been shown. Raise StoreUnavailable if it cannot."""
-        await self._quiet()
-        self._own_up()
+            self._show(await self._begin())
+        await catch_up(self.sink)
         self._is_read = True
+        if self._unshown:
+            self._write_down()  # what was posted after a beginning that was stored early
 
     async def stop(self) -> None:
         """Leave what is not in the log yet to the end. Raise what broke.
@@ -219,10 +213,10 @@ class TurnLog:
         if not isinstance(self._trouble, StoreUnavailable):
             self._own_up()
 
-    async def end(
-        self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
+    async def finish(
+        self, events: list[Event], response: Response, entries: Sequence[Entry] = ()
     ) -> list[Event]:
-        """Make the end durable; return the events that may be shown then.
+        """Make the end durable, with all entries; return the events that may be shown then.
 
         Raise StoreUnavailable if it could not be; `events` are then forgotten.
         """
@@ -238,14 +232,14 @@ class TurnLog:
         try:
             rest = await self._log_long_end(last) if policy.is_logged else []
             await self._store.finish(
-                policy.owner,
+                self._owner,
                 response,
                 batch=self._pack(rest) if rest else None,
                 said=said,
-                notices=notices,
+                entries=entries,
             )
         finally:
-            self._live.close(policy.owner, response.id)
+            self._live.close(self._owner, response.id)
         self._unshown = []
         self.phase = Phase.ENDED
         return last
@@ -261,19 +255,19 @@ class TurnLog:
         status = "in_progress" if self._is_queued else None
         for piece in pieces:
             await self._store.append(
-                self._policy.owner, self._response.id, self._pack(piece), status=status
+                self._owner, self._response.id, self._pack(piece), status=status
             )
         return rest
 
     def defer_end(
-        self, events: list[Event], response: Response, notices: Sequence[Notice] = ()
+        self, events: list[Event], response: Response, entries: Sequence[Entry] = ()
     ) -> None:
         """Queue a retry for a terminal event that was sent but not stored."""
         policy = self._policy
         if not policy.is_stored:
             return
         batch = self._pack(events) if policy.is_logged else None
-        write = partial(self._store.finish, policy.owner, response, batch=batch, notices=notices)
+        write = partial(self._store.finish, self._owner, response, batch=batch, entries=entries)
         self._defer(write, is_in_doubt=not self.has_begun)
 
     async def abandon(self) -> None:
@@ -284,7 +278,7 @@ class TurnLog:
         if policy.conversation is None:
             return
         unlock = partial(
-            self._store.conversations.unlock, policy.owner, policy.conversation, self._response.id
+            self._store.conversations.unlock, self._owner, policy.conversation, self._response.id
         )
         try:
             await unlock()
@@ -296,12 +290,20 @@ class TurnLog:
         events, self._unshown = self._unshown, []
         return events
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> int:
+        """Store the beginning, if it is to be stored; return how many events may be shown."""
         policy = self._policy
-        batch = self._pack(self._unshown) if policy.is_logged else None
-        is_otherwise = self._opening is not None and batch != self._opened
-        if is_otherwise and not await self._undo():  # than we had thought that it would begin
-            raise StoreUnavailable("what was begun cannot be undone now; try again")
+        if not policy.is_stored:
+            self.phase = _OPEN
+            return len(self._unshown)
+        count = len(self._unshown) if self._opening is None else self._early
+        batch = self._pack(self._unshown[:count]) if policy.is_logged else None
+        if self._opening is not None and batch != self._opened:
+            # It begins otherwise than we had thought that it would.
+            if not await self._undo():
+                raise StoreUnavailable("what was begun cannot be undone now; try again")
+            count = len(self._unshown)
+            batch = self._pack(self._unshown)
         begin = self._opening or asyncio.ensure_future(self._store_beginning(batch))
         self._opening, self.phase = None, Phase.NEW
         try:
@@ -318,11 +320,12 @@ class TurnLog:
             del begin  # it holds its error, whose traceback holds this frame
         self.phase = _OPEN
         if policy.is_logged:
-            self._channel = self._live.open(policy.owner, self._response.id)
+            self._channel = self._live.open(self._owner, self._response.id)
+        return count
 
     async def _store_beginning(self, batch: Batch | None) -> None:
         policy = self._policy
-        await self._store.begin(policy.owner, self._response, policy.items, batch=batch)
+        await self._store.begin(self._owner, self._response, policy.items, batch=batch)
 
     async def _undo(self) -> bool:
         """Remove a stored beginning that was never shown; return whether it is surely gone.
@@ -333,7 +336,7 @@ class TurnLog:
         assert opening is not None
         await asyncio.wait({opening})
         is_in_doubt = opening.cancelled() or opening.exception() is not None
-        forget = partial(self._store.forget, self._policy.owner, self._response.id)
+        forget = partial(self._store.forget, self._owner, self._response.id)
         is_gone = not is_in_doubt
         try:
             await forget()
@@ -353,7 +356,7 @@ class TurnLog:
         self._posts = 0
         try:
             appended = self._store.append(
-                self._policy.owner, self._response.id, self._pack(self._unshown), status=status
+                self._owner, self._response.id, self._pack(self._unshown), status=status
             )
         except StoreUnavailable as error:
             self._trouble = error
@@ -376,7 +379,7 @@ class TurnLog:
                 self._write_down()
         except asyncio.CancelledError:  # with every other task, when the loop ends
             self._trouble = StoreUnavailable("the gateway ends; the log was not written")
-        except Exception as error:  # noqa: BLE001 # no caller is above us; `settle` raises it
+        except Exception as error:  # noqa: BLE001 # no caller is above us; `settled` raises it
             self._trouble = error
         self._report()
 
@@ -400,12 +403,14 @@ class TurnLog:
         raise trouble
 
     def _show(self, count: int) -> None:
+        """Show the first of the events that are not shown: they are durable now."""
         rest = self._unshown[count:]
         if rest:
             del self._unshown[count:]
-        events = self._taken()
-        self._unshown = rest
-        self._is_read = self.show(events)
+        events, self._unshown = self._unshown, rest
+        if self._channel is not None:
+            self._channel.publish(events)  # to followers
+        self._is_read = self.sink.show(events)
         most = self._most + _MORE_EVENTS if self._is_read else self._most // 2
         self._most = min(max(most, _FEW_EVENTS), _MOST_EVENTS)
 
@@ -418,20 +423,13 @@ class TurnLog:
             finally:
                 self._waiter = None
 
-    def _taken(self) -> list[Event]:
-        """Return all events that were not shown, now durable; publish them to followers."""
-        events, self._unshown = self._unshown, []
-        if self._channel is not None:
-            self._channel.publish(events)
-        return events
-
     async def _tell_conversation(self, said: list[Item]) -> None:
         """Add to the conversation the output of a response that is not stored."""
         conversation = self._policy.conversation
         if conversation is None:
             return
         unlock = partial(
-            self._store.conversations.unlock, self._policy.owner, conversation, self._response.id
+            self._store.conversations.unlock, self._owner, conversation, self._response.id
         )
         try:
             is_ours = await unlock(said)

@@ -165,7 +165,7 @@ class Webhooks:
         client = self._unguarded if endpoint.allow_private else self._guarded
         asked = None
         try:
-            head = await client.tell(
+            head = await client.post(
                 endpoint.url, body, sign(endpoint.secrets, notice.id, self._now(), body)
             )
         except BackendError as error:

@@ -8,22 +8,23 @@ be checked is reported.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.grammars import HOW_TO, aside, grammar_check
 from antiphon.engine.prepare.schemas import NO_JSON, SchemaCheck, decode, schema_check
-from antiphon.plans.lift import Check
-from antiphon.plans.lower import APPLY_PATCH, LOCAL_SHELL, SHELL
+from antiphon.plans.tool_schemas import SCHEMAS
 from antiphon.plans.toolbox import Offer, Toolbox
 from antiphon.protocol.errors import InvalidRequest
 
-__all__ = ["Checks", "call_checks", "has_grammars", "make_checks"]
+__all__ = ["Check", "Checks", "call_checks", "has_grammars", "make_checks"]
 
-_OURS: Final = {"shell": SHELL, "local_shell": LOCAL_SHELL, "apply_patch": APPLY_PATCH}
+Check = Callable[[str], str | None]
+"""Returns what is wrong with the arguments, or the input, of a call; None if nothing is."""
 
 
 class Checks(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class Checks(msgspec.Struct, frozen=True):
     form: FormatCheck | None = None
     are_slow: bool = False
     """Whether some take so long that the event loop must not wait for them."""
+    enforced: frozenset[str] = frozenset()
+    """What the backend holds its model to by itself."""
 
 
 async def make_checks(
@@ -50,7 +53,7 @@ async def make_checks(
         calls, report = await aside(make)
     else:
         calls, report = toolbox.derived.get((call_checks, enforced), make)
-    return Checks(calls, form, are_slow), report.copy()
+    return Checks(calls, form, are_slow, enforced), report.copy()
 
 
 def call_checks(toolbox: Toolbox, enforced: frozenset[str]) -> tuple[dict[str, Check], list[str]]:
@@ -88,7 +91,7 @@ def _check_of(offer: Offer, enforced: frozenset[str], report: list[str]) -> Chec
         case "tool_search":
             return _object_problem
         case kind:
-            return partial(_problem, schema_check(_OURS[kind], kind))
+            return partial(_problem, schema_check(SCHEMAS[kind], kind))
 
 
 def _grammar_of(offer: Offer, report: list[str]) -> Check | None:

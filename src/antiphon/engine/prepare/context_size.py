@@ -43,7 +43,7 @@ class ContextSize:
 
     def __init__(self, limits: ContextLimits, hold: Hold, own: Size) -> None:
         self._limits = limits
-        self._hold = hold
+        self.hold = hold
         self._body = hold.size
         self._own = own
         self._earlier = _NOTHING
@@ -89,8 +89,8 @@ class ContextSize:
             raise _too_large(f"{items} items; at most {limits.items} are taken", param)
         if size > limits.bytes:
             raise _too_large(f"{size} bytes; at most {limits.bytes} are taken", param)
-        if size * COPIES > self._hold.size:
-            self._hold.resize(max(self._body, size * COPIES))
+        if size * COPIES > self.hold.size:
+            self.hold.resize(max(self._body, size * COPIES))
 
 
 def _too_large(what: str, param: str) -> ContextTooLarge:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 import jsonschema_rs
 import msgspec
 
+from antiphon.protocol.codec import decode_json
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.schema import SchemaScale, check_schema
 
@@ -75,11 +76,7 @@ def schema_check(schema: Mapping[str, Any], param: str) -> SchemaCheck:
 
 def decode(text: str) -> object:
     """Return the value of a JSON text; NO_JSON if it is not JSON."""
-    try:
-        value: object = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return NO_JSON
-    return value
+    return decode_json(text, NO_JSON)
 
 
 def _depth(value: object) -> int:

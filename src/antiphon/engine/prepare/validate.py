@@ -1,6 +1,6 @@
 """What must this gateway refuse?
 
-What can be done with the tools of a request is decided in `protocol.checked`, when its context
+What can be done with the tools of a request is decided in `plans.assess`, when its context
 is known. Here is what no context changes, and strictness: what is degraded is refused when the
 caller asked for that.
 """

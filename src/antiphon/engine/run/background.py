@@ -142,8 +142,7 @@ class Background:
         if task.cancelled() and _is_interrupted(turn) and not turn.is_running:
             self._start(turn)  # cancelled before its first step: its end is not stored yet
             return
-        if turn.hold is not None:
-            turn.hold.release()
+        turn.hold.release()
         if task.cancelled():
             return
         if (error := task.exception()) is not None:

@@ -1,8 +1,8 @@
 """Validate the model's output before forwarding it, and ask once to repair what is invalid.
 
-Function calls are translated into the caller's tools (`plans.lift`), and those that can be
-validated are validated before they are forwarded. When an answer has ended and part of it is
-invalid, the model is asked once more, with its output and the problem in its context:
+Calls that can be validated are validated before they are forwarded (`call_checker`). When an
+answer has ended and part of it is invalid, the model is asked once more, with its output and the
+problem in its context:
 
     | invalid                                       | forwarded before the repair      |
     |-----------------------------------------------|----------------------------------|
@@ -27,11 +27,11 @@ from typing import ClassVar
 
 import msgspec
 
-from antiphon.engine.prepare.checks import Checks
+from antiphon.engine.prepare.checks import Check, Checks
 from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.run.call_checker import CallChecker, Rejected
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
-from antiphon.engine.run.transcript import MAX_PROBLEM, Mark, Said, mark_of
-from antiphon.plans.lift import CallLifter, Check, Rejected
+from antiphon.engine.run.transcript import MAX_PROBLEM, Mark, Transcript, mark_of
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     AnnotationAdded,
@@ -39,6 +39,7 @@ from antiphon.protocol.deltas import (
     CallMade,
     CallOpened,
     Delta,
+    ItemOpened,
     Repaired,
     Reported,
     Stopped,
@@ -46,6 +47,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.hosted import is_hosted
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
@@ -56,32 +58,23 @@ _CALL_ORDER = "You must call one of the tools now. Do not answer in words."
 
 
 class Repair(Policy):
-    """Ask again, once, when an answer is not what it had to be.
-
-    `enforces` is what the backend holds its model to by itself.
-    """
+    """Ask again, once, when an answer is not what it had to be."""
 
     sees: ClassVar[bool] = True
 
-    def __init__(self, checks: Checks, enforces: frozenset[str]) -> None:
+    def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        self._enforces = enforces
         self._calls: dict[str, Check] = {}
         self._answer: _Answer
 
     @property
-    def passes_text(self) -> bool:
-        """Whether text is neither held back nor comes after anything that is."""
-        return self._answer.passes_text
-
-    @property
-    def note_text(self) -> Callable[[str], object]:
+    def note_text(self) -> Callable[[str], object] | None:
         """Notes a text for the items that the model is shown if it is asked again."""
         return self._answer.note_text
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan:
         """Begin to look at an answer to this plan."""
-        is_bound = plan.stream and "format" in self._enforces
+        is_bound = plan.stream and "format" in self._checks.enforced
         form = None if is_bound or plan.format is None else self._checks.form
         self._calls = _allowed(self._checks.calls, plan.policy)
         self._answer = _Answer(plan, self._calls, form)
@@ -108,7 +101,7 @@ class Repair(Policy):
             return None
         await rounds.emit(answer.text())
         self._answer = _Answer(again, self._calls, answer.form, answer)
-        return Next(again, reports=False)
+        return Next(again, continues=True)
 
     def finish(self) -> Sequence[Delta]:
         """Return what was held back, and the outcome for everything that was invalid."""
@@ -139,7 +132,7 @@ class _Answer:
         self.form = form
         self.problem = ""
         self.before = before
-        self._said: Said = Said()
+        self._transcript: Transcript = Transcript()
         self._policy: ToolPolicy = plan.policy
         self._made_before: frozenset[Mark] = frozenset()
         held: dict[str, Check] = {}
@@ -147,36 +140,36 @@ class _Answer:
             # What is handed on is decided by what the caller asked for.
             self._policy = before._policy
             # What may be a call that was handed on already is looked at before it is.
-            self._made_before = before._said.calls_made()
+            self._made_before = before._transcript.calls_made()
             held = {alias: _no_problem for alias, _ in self._made_before if alias}
-        self._lifter = CallLifter(plan.toolbox, held | checks, hands_over=before is not None)
+        self._checker = CallChecker(plan.toolbox, held | checks, hands_over=before is not None)
         self._texts: list[TextGrew | AnnotationAdded] = []
         self._usage: Usage | None = None
         self._stop: Stopped | None = None
         self._has_called = False
+        self._is_served = False  # by a tool that the caller does not run
         self._made: Counter[str] = Counter()  # whole calls, by alias
 
     @property
-    def passes_text(self) -> bool:
-        """Whether text is forwarded as it comes, and nothing waits before it."""
-        if self._texts or self._lifter.is_holding:
-            return False
-        return self._has_called or (self.form is None and not self.plan.must_emulate)
+    def note_text(self) -> Callable[[str], object] | None:
+        """Notes a text that is forwarded unseen; None if it, or what is before it, is held."""
+        if self._texts or self._checker.held is not None or self._holds_text():
+            return None
+        return self._transcript.note_text
 
-    @property
-    def note_text(self) -> Callable[[str], object]:
-        """Notes a text that was forwarded unseen."""
-        return self._said.note_text
+    def _holds_text(self) -> bool:
+        return not self._has_called and (self.form is not None or self.plan.must_emulate)
 
     def may_end_a_call(self, batch: Sequence[Delta]) -> bool:
         """Return whether these deltas may end a call that was held back, so that it is checked."""
-        has_call = self._lifter.is_holding or any(isinstance(one, CallOpened) for one in batch)
+        checker = self._checker
+        has_call = checker.held is not None or not checker.taken.isdisjoint(map(type, batch))
         return has_call and any(not isinstance(one, CallGrew) for one in batch)
 
     def take(self, batch: Sequence[Delta]) -> list[Delta]:
         """Return what can be forwarded of these deltas."""
         told: list[Delta] = []
-        for delta in self._lifter.feed(batch):
+        for delta in self._checker.feed(batch):
             if self._keep(delta):
                 continue
             if self._texts and self._has_called:
@@ -186,7 +179,7 @@ class _Answer:
 
     def release(self) -> list[Delta]:
         """Return everything that was kept, when the answer breaks off."""
-        kept: list[Delta] = [*self._texts, *self._lifter.release()]
+        kept: list[Delta] = [*self._texts, *self._checker.release()]
         self._texts = []
         return kept
 
@@ -200,7 +193,7 @@ class _Answer:
 
     def left_out(self) -> list[Delta]:
         """Return the report of calls that are wrong, when there is no use in asking again."""
-        return [_left_out(wrong) for wrong in self._lifter.rejected]
+        return [_left_out(wrong) for wrong in self._checker.rejected]
 
     def outcome(self, before: _Answer) -> list[Delta]:
         """Return the outcome for everything that was invalid in the run before.
@@ -208,16 +201,16 @@ class _Answer:
         Only what is right now was repaired. A wrong call that is handed over all the same is
         reported by the builder, under its id.
         """
-        if before._lifter.rejected:
-            return [*self._outcome_of_calls(before._lifter.rejected), *self.left_out()]
+        if before._checker.rejected:
+            return [*self._outcome_of_calls(before._checker.rejected), *self.left_out()]
         if before.problem and self._is_right():
             return [Repaired(before.problem), *self.left_out()]
         return self.left_out()
 
     def _outcome_of_calls(self, rejected: Sequence[Rejected]) -> Iterator[Delta]:
         """Compare calls by their tools: a model may correct its calls in another order."""
-        again = Counter(_aliases(self._lifter.handed_over) + _aliases(self._lifter.rejected))
-        right = self._made - Counter(_aliases(self._lifter.handed_over))
+        again = Counter(_aliases(self._checker.handed_over) + _aliases(self._checker.rejected))
+        right = self._made - Counter(_aliases(self._checker.handed_over))
         for wrong in rejected:
             if right[wrong.offer.alias] > 0:
                 right[wrong.offer.alias] -= 1
@@ -233,25 +226,26 @@ class _Answer:
             return False
         if self._has_called or self.plan.must_emulate or self.form is None:
             return self._has_called
-        return self.form.advice(self._said.text) is None
+        return self.form.advice(self._transcript.text) is None
 
     def again(self) -> Plan | None:
         """Return what to ask now, or None if all is well or asking again is no use."""
         if self._stop is None or self._stop.reason != "stop":
             return None
-        if self._lifter.rejected:
+        if self._checker.rejected:
             is_enough = self._has_called and self.plan.parallel_tool_calls is False
-            return None if is_enough else self._after_wrong_calls(self._lifter.rejected)
-        if self.plan.policy.mode == "required" and not self._has_called:
+            return None if is_enough else self._after_wrong_calls(self._checker.rejected)
+        has_called = self._has_called or self._is_served
+        if self.plan.policy.mode == "required" and not has_called:
             return self._after_no_call()
         if self.form is None or not self._texts:
             return None
-        advice = self.form.advice(self._said.text)
+        advice = self.form.advice(self._transcript.text)
         return None if advice is None else self._after_wrong_text(advice)
 
     def refuse_wrong_calls(self) -> None:
         """Raise BackendError if a call is invalid again: then the turn fails after its end."""
-        for rejected in self._lifter.rejected:
+        for rejected in self._checker.rejected:
             raise BackendError(
                 f"the model's call of '{rejected.offer.name}' is not what the tool takes, even "
                 f"after it was told so: {_short(rejected)}",
@@ -262,8 +256,8 @@ class _Answer:
         """Note a delta; return whether it is kept for the end, or to be checked first."""
         match delta:
             case TextGrew() | AnnotationAdded():
-                self._said.note(delta)
-                if self._has_called or (self.form is None and not self.plan.must_emulate):
+                self._transcript.note(delta)
+                if not self._holds_text():
                     return False
                 self._texts.append(delta)
             case UsageKnown():
@@ -274,8 +268,11 @@ class _Answer:
                 return False
             case CallOpened() | CallMade():
                 return self._keep_call(delta)
+            case ItemOpened() if is_hosted(delta.item):
+                self._is_served = True
+                return False
             case _:
-                self._said.note(delta)
+                self._transcript.note(delta)
                 return False
         return True
 
@@ -288,7 +285,7 @@ class _Answer:
             return False
         if isinstance(delta, CallMade) and self._was_made(delta):
             return True
-        self._said.note(delta)
+        self._transcript.note(delta)
         self._has_called = True
         if isinstance(delta, CallMade):
             self._made[delta.alias] += 1
@@ -303,18 +300,18 @@ class _Answer:
 
     def _after_wrong_calls(self, rejected: Sequence[Rejected]) -> Plan:
         allowed = frozenset(wrong.offer.alias for wrong in rejected)
-        return self._plan_with(self._said.items(rejected), ToolPolicy("required", allowed))
+        return self._plan_with(self._transcript.items(rejected), ToolPolicy("required", allowed))
 
     def _after_no_call(self) -> Plan:
         self.problem = "tool_choice: no tool was called"
-        plan = self._plan_with([*self._said.items(), _user(_CALL_ORDER)], self.plan.policy)
+        plan = self._plan_with([*self._transcript.items(), _user(_CALL_ORDER)], self.plan.policy)
         return msgspec.structs.replace(plan, must_emulate=True)
 
     def _after_wrong_text(self, advice: str) -> Plan:
         self.problem = advice[:MAX_PROBLEM]
         order = f"That answer is of no use: {self.problem}. Answer again, with the JSON alone."
         self._texts = []
-        return self._plan_with([*self._said.items(), _user(order)], self.plan.policy)
+        return self._plan_with([*self._transcript.items(), _user(order)], self.plan.policy)
 
     def _plan_with(self, items: Sequence[Item], policy: ToolPolicy) -> Plan:
         limit = self.plan.max_output_tokens
@@ -328,6 +325,8 @@ class _Answer:
 
 def _allowed(checks: dict[str, Check], policy: ToolPolicy) -> dict[str, Check]:
     """Leave out the checks of tools whose calls are suppressed anyway."""
+    if policy.mode != "none" and policy.allowed is None:
+        return checks
     return {alias: check for alias, check in checks.items() if policy.allows(alias)}
 
 

@@ -6,7 +6,8 @@ the loop around them is here. All rounds push into the same sink.
 
 - Policies stand in order, the outermost first. What a round produces goes through them from the
   last to the first. When a round has ended, they are asked in the same order for the next; the
-  policies after the one that wants it prepare the plan anew.
+  policies after the one that wants it have finished with their answer, and prepare the new plan.
+  So what runs tools stands before what repairs calls.
 - `Stopped` and `UsageKnown` go through the policies and no further. The sink gets the last stop
   and the usage of all rounds together; no usage if one of them was not counted.
 - A push that returned False is always followed by `drained`, also if the model fails meanwhile:
@@ -17,7 +18,9 @@ the loop around them is here. All rounds push into the same sink.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
@@ -46,8 +49,11 @@ class RoundsSink(DeltaSink, Protocol):
         """
         ...
 
-    def note_asked(self) -> None:
-        """Note that the model is about to be asked."""
+    def begin_round(self, plan: Plan, *, continues: bool) -> None:
+        """Note that the model is about to be asked with this plan.
+
+        `continues` if the round goes on with the answer of the one before.
+        """
         ...
 
 
@@ -65,8 +71,13 @@ class Next(msgspec.Struct, frozen=True):
     """What to ask in the next round."""
 
     plan: Plan
-    reports: bool = True
-    """Whether it is reported what the model cannot honour of this plan."""
+    backend: Backend | None = None
+    """Which backend to ask from here on; None for the same as before."""
+    continues: bool = False
+    """Whether the round repeats or repairs the answer of the one before, and so goes on with it.
+
+    Then it is not reported again what the model cannot honour.
+    """
 
 
 class Policy:
@@ -76,14 +87,9 @@ class Policy:
     """Whether `see` looks at what is produced."""
 
     @property
-    def passes_text(self) -> bool:
-        """Whether a text that comes alone passes unchanged now, noted by `note_text`."""
-        return True
-
-    @property
     def note_text(self) -> Callable[[str], object] | None:
-        """Called with each text that has passed unseen."""
-        return None
+        """Takes each text that passes unseen; None while `see` must look at it."""
+        return _ignore
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Return the plan to ask with; None if nothing is asked, after `rounds.stop`."""
@@ -102,7 +108,7 @@ class Policy:
         return None
 
     def finish(self) -> Sequence[Delta]:
-        """Return the last deltas of the whole answer, when no policy wants another round."""
+        """Return the last deltas of the answer, when this policy wants no other round for it."""
         return ()
 
     def judge(self) -> None:
@@ -116,6 +122,7 @@ class Rounds:
         self, backend: Backend, plan: Plan, policies: Sequence[Policy], sink: RoundsSink
     ) -> None:
         self.backend = backend
+        """The backend that is asked now."""
         self.has_begun = False
         """Whether anything was forwarded to the sink."""
         self._plan = plan
@@ -123,14 +130,17 @@ class Rounds:
         self._seeing = [policy for policy in reversed(policies) if policy.sees]
         self._sink = sink
         self._usages: list[Usage | None] = []
-        self._reports = True
-        self._begin_round()
+        self._last: list[Delta] = []  # of the policies that have finished with the answer
+        self._problem: BackendError | None = None  # and why the answer fails the turn
+        self._continues = False
+        self._reset()
 
-    def _begin_round(self) -> None:
+    def _reset(self) -> None:
         self._stop: Stopped | None = None
         self._usage: Usage | None = None
         self._has_spoken = False
         self._slow: Sequence[Delta] | None = None  # waits for a thread, in `drained`
+        self._checking: asyncio.Future[Sequence[Delta]] | None = None  # and is there now
         self._is_behind = False  # a push returned False, and `drained` was not awaited since
         self._passes_text = False  # the first batch of a round is always looked at
         self._note_text: Callable[[str], object] | None = None
@@ -141,6 +151,11 @@ class Rounds:
             await self._run()
         except DeltaRefused as refusal:
             raise refusal.reason from None
+        except asyncio.CancelledError:
+            # The model has been stopped; what it had produced is forwarded all the same.
+            with suppress(DeltaRefused):
+                await self._forward_checked()
+            raise
 
     async def _run(self) -> None:
         plan, level = self._plan, 0
@@ -151,12 +166,16 @@ class Rounds:
                 break
             if end.error is not None and not end.has_spoken and level == len(self._policies):
                 self._usages.pop()  # an attempt that failed costs nothing
-            plan, level, self._reports = wish.plan, wishing + 1, wish.reports
-        await self._finish(end.error, self._policies[:level])
+            if self._last:
+                await self.emit(())
+            self.backend = wish.backend or self.backend
+            plan, level, self._continues = wish.plan, wishing + 1, wish.continues
+        await self._finish(end.error)
 
     async def emit(self, batch: Sequence[Delta]) -> None:
         """Forward deltas of a policy."""
-        forwarded = self._sort_out(batch)
+        finished, self._last = self._last, []
+        forwarded = self._sort_out([*finished, *batch])
         if forwarded is not None and not self._forward(forwarded):
             await self._sink.drained()
 
@@ -172,7 +191,7 @@ class Rounds:
 
     async def _round(self, plan: Plan, level: int) -> tuple[RoundEnd, int]:
         """Make a round that the policies from `level` on prepare; return how many took part."""
-        self._begin_round()
+        self._reset()
         error: BackendError | None = None
         try:
             for policy in self._policies[level:]:
@@ -188,9 +207,9 @@ class Rounds:
 
     async def _ask(self, plan: Plan) -> None:
         ask = await self.backend.open(plan)
-        if ask.degraded and self._reports:
-            self._sink.note_degraded(ask.degraded, is_said=False)
-        self._sink.note_asked()
+        if ask.degraded:
+            self._report(ask.degraded, is_said=False)
+        self._sink.begin_round(plan, continues=self._continues)
         try:
             await ask.run(self)
         except BackendError:
@@ -204,16 +223,26 @@ class Rounds:
         self._usages.append(self._usage)
 
     async def _ask_policies(self, end: RoundEnd, level: int) -> tuple[Next | None, int]:
+        """Return the next round to make and which policy wants it, asked from the last on."""
         for index in range(level - 1, -1, -1):
             wish = await self._policies[index].after(end, self)
             if wish is not None:
                 return wish, index
+            if end.error is None and not self._has_finished(self._policies[index]):
+                break
         return None, level
 
-    async def _finish(self, error: BackendError | None, policies: Sequence[Policy]) -> None:
-        last: list[Delta] = []
-        if error is None:
-            last += [delta for policy in reversed(policies) for delta in policy.finish()]
+    def _has_finished(self, policy: Policy) -> bool:
+        """Take the last deltas of a policy; return whether the answer can go on after them."""
+        self._last += policy.finish()
+        try:
+            policy.judge()
+        except BackendError as problem:
+            self._problem = problem.with_traceback(None)  # which would hold this frame
+        return self._problem is None
+
+    async def _finish(self, error: BackendError | None) -> None:
+        last, self._last = self._last, []
         if self._usages and None not in self._usages:
             last.append(UsageKnown(self._total()))
         if error is None and self._stop is not None:
@@ -221,13 +250,12 @@ class Rounds:
         # Before the first output an error is raised alone.
         if last and (error is None or self.has_begun) and not self._forward(last):
             await self._sink.drained()
+        error, self._problem = error or self._problem, None
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # its traceback holds this frame
-        for policy in policies:
-            policy.judge()
 
     def _total(self) -> Usage:
         total = Usage()
@@ -285,21 +313,32 @@ class Rounds:
 
     def _note_state(self) -> None:
         """Note whether the next text can pass without a look at it."""
-        self._passes_text = all(policy.passes_text for policy in self._seeing)
-        notes = [policy.note_text for policy in self._seeing]
+        notes = [note for policy in self._seeing if (note := policy.note_text) is not None]
+        self._passes_text = len(notes) == len(self._seeing)
         self._note_text = notes[0] if len(notes) == 1 else partial(_call_all, notes)
 
     async def drained(self) -> None:
         """Wait until more can be taken."""
         self._is_behind = False
-        batch, self._slow = self._slow, None
-        if batch is not None:
-            seen = await aside(partial(self._see, batch))
-            self._note_state()
-            forwarded = self._sort_out(seen)
-            if forwarded is None or self._forward(forwarded):
-                return
+        if self._slow is not None and await self._forward_checked():
+            return
         await self._sink.drained()
+
+    async def _forward_checked(self) -> bool:
+        """Forward what waits for a thread when it is checked; return whether the sink keeps up.
+
+        To be cancelled here does not lose it: call again, and it is forwarded then.
+        """
+        if self._slow is not None:
+            batch, self._slow = self._slow, None
+            self._checking = asyncio.ensure_future(aside(partial(self._see, batch)))
+        if self._checking is None:
+            return True
+        seen = await asyncio.shield(self._checking)
+        self._checking = None
+        self._note_state()
+        forwarded = self._sort_out(seen)
+        return forwarded is None or self._forward(forwarded)
 
     def _see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         for policy in self._seeing:
@@ -318,7 +357,7 @@ class Rounds:
         return None if not batch and self.has_begun else batch
 
     def _report(self, notes: Sequence[str], *, is_said: bool) -> None:
-        if not self._reports:
+        if self._continues:
             return
         try:
             self._sink.note_degraded(notes, is_said=is_said)
@@ -349,7 +388,10 @@ class Rounds:
             raise DeltaRefused(error) from None
 
 
-def _call_all(notes: Sequence[Callable[[str], object] | None], text: str) -> None:
+def _call_all(notes: Sequence[Callable[[str], object]], text: str) -> None:
     for note in notes:
-        if note is not None:
-            note(text)
+        note(text)
+
+
+def _ignore(text: str) -> None:
+    """Take a text that no policy notes."""

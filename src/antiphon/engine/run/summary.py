@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.backends.base import Backend
-from antiphon.engine.run.retry import retries_of
+from antiphon.engine.run.retry import Retry
 from antiphon.engine.run.rounds import Rounds
 from antiphon.plans.estimate import BYTES_PER_TOKEN, estimate_tokens, estimate_usage
 from antiphon.plans.plan import Plan
@@ -108,7 +108,7 @@ class Summariser:
         plan = _summary_plan(self._plan, items)
         answer = _Notes()
         with suppress(_TooLong):
-            await Rounds(self._backend, plan, retries_of(self._backend), answer).run()
+            await Rounds(self._backend, plan, [Retry()], answer).run()
         self._notes += [note for note in answer.degraded if not note.startswith(_IRRELEVANT)]
         await self._count(plan, answer.text, answer.usage)
         return self._judge(answer.text.strip()[:_MAX_SUMMARY], answer.reason)
@@ -169,7 +169,7 @@ class _Notes:
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.degraded += notes
 
-    def note_asked(self) -> None:
+    def begin_round(self, plan: Plan, *, continues: bool) -> None:
         return
 
 

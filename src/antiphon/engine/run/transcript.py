@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.plans.lift import Rejected
+from antiphon.engine.run.call_checker import Rejected
 from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -26,7 +26,7 @@ from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, payload
 from antiphon.protocol.items import Item
 from antiphon.protocol.unwrap import is_object
 
-__all__ = ["MAX_PROBLEM", "Mark", "Said", "mark_of"]
+__all__ = ["MAX_PROBLEM", "Mark", "Transcript", "mark_of"]
 
 MAX_PROBLEM: Final = 2000
 _NO_ID: Final = "call"
@@ -46,19 +46,16 @@ def mark_of(alias: str | None, said: str) -> Mark:
         return alias, said.encode(errors="replace")
 
 
-class Said:
+class Transcript:
     """Notes what is forwarded of one answer."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self.note_text: Callable[[str], object] = self._texts.append
+        """Notes a piece of the text, without a delta."""
         self._thoughts: list[str] = []
         self._calls: list[_Call] = []
         self._open: dict[int, list[str]] = {}
-
-    @property
-    def note_text(self) -> Callable[[str], object]:
-        """Notes a piece of the text, without a delta."""
-        return self._texts.append
 
     @property
     def text(self) -> str:

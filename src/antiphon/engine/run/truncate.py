@@ -38,7 +38,8 @@ class Truncate(Policy):
         shorter = drop_oldest(self._plan.items)
         if shorter is None:
             return None
-        self._plan = msgspec.structs.replace(self._plan, items=shorter)
+        # Another deployment may have been asked since, which has its own name for the model.
+        self._plan = msgspec.structs.replace(self._plan, items=shorter, model=end.plan.model)
         dropped = self._whole - len(shorter)
         self._note(self._plan, f"truncation: the {dropped} oldest items were left out")
         return Next(self._plan)

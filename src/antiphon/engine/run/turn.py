@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, cast
 
@@ -28,26 +29,22 @@ import msgspec
 
 from antiphon.accounts.principal import Principal
 from antiphon.backends.base import Backend
-from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.validate import refuse_degraded
 from antiphon.engine.run.rounds import Policy, Rounds
-from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, catch_up, show_all
+from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, show_all
 from antiphon.engine.run.truncate import Truncate
 from antiphon.engine.services import TurnServices
-from antiphon.plans.estimate import estimate_usage
+from antiphon.plans.assemble import Assembly
 from antiphon.plans.plan import Plan
-from antiphon.plans.tool_gate import gate_for
-from antiphon.protocol.deltas import Degraded, Delta, TextGrew, produced_length
+from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
-    BodyTooLarge,
     ContextOverflow,
     OurFault,
-    Overloaded,
     ResponseDeleted,
     StoreUnavailable,
     TurnLost,
@@ -62,8 +59,6 @@ __all__ = ["Turn", "TurnCancelled", "TurnInputs"]
 
 _log = logging.getLogger(__name__)
 _TOO_MANY: Final = 429
-# So many characters of output need no memory of their own; for more it is reserved in such steps.
-_SMALL_OUTPUT: Final = 64 * 1024
 _BROKEN: Final = "the gateway broke; this is our fault"
 _OPEN: Final = Phase.OPEN
 _CANCELLED: Final = "the response was cancelled"
@@ -91,6 +86,8 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     form: FormatCheck | None = None
     is_strict: bool = False
     may_shorten: bool = False
+    tells_limits: bool = False
+    """Whether a rate limit of the upstream is reported as a failed response."""
     size: ContextSize
     remember: Callable[[Response], None] = lambda response: None
     """Called with the response when it has ended and is durable."""
@@ -100,39 +97,32 @@ class Turn:
     """One run of a model for one request."""
 
     def __init__(
-        self, services: TurnServices, parts: TurnInputs, builder: ResponseBuilder, log: TurnLog
+        self, services: TurnServices, inputs: TurnInputs, builder: ResponseBuilder, log: TurnLog
     ) -> None:
-        self.response_id = parts.response.id
-        self.principal = parts.principal
-        self.owner = parts.principal.owner
-        self.model = parts.response.model
-        self.upstream = parts.upstream
+        self.response_id = inputs.response.id
+        self.principal = inputs.principal
+        self.owner = inputs.principal.owner
+        self.model = inputs.response.model
+        self.upstream = inputs.upstream
         self.ended: Response | None = None
         """The response as it ended, once it has."""
-        self.plan = parts.plan
+        self.plan = inputs.plan
         self._services = services
-        self._parts = parts
-        self._response = parts.response
+        self._inputs = inputs
+        self._response = inputs.response
         self._builder = builder
         self._turn_log = log
-        log.show = NO_READER.show
-        self.hold: Hold | None = None
+        self.hold = inputs.size.hold
         """The memory that is reserved for it; released by the code that ends the turn."""
         self.interruption: AntiphonError | None = None
         """Why the turn was interrupted, if it was."""
         self._store_error: StoreUnavailable | None = None
-        self._gate = gate_for(parts.plan)
-        self._opening: list[Event] = []
+        self._assembly = Assembly(inputs.plan, builder, reserve=self.hold.reserve_output)
         self._is_ending = False
-        self._output = 0  # how many characters the model has produced
-        self._reserved = _SMALL_OUTPUT  # and for how many there is memory
-        self.tells_limits = False
-        """Whether a rate limit of the upstream is reported as a failed response."""
+        self.streams_overflow = True
+        """Whether a stream that was asked for reports a context that is too long."""
         self.on_end: Callable[[Response], Awaitable[None]] | None = None
         """Awaited with the response as it ended, before the last events are shown."""
-        self._sink = NO_READER
-        self._beginning: tuple[list[Event], list[Event]] | None = None
-        """The opening events and the first output, until they are durable and shown."""
         self.is_running = False
         """A queued turn runs when there is room for it."""
 
@@ -145,23 +135,21 @@ class Turn:
     @property
     def size(self) -> ContextSize:
         """The size of its context, which decides in which thread to work on it."""
-        return self._parts.size
+        return self._inputs.size
 
     def transcript(self) -> list[Item]:
         """Return the whole context and the output: what the next turn begins with."""
-        return [*self._parts.context, *self._builder.output]
+        return [*self._inputs.context, *self._builder.output]
 
     async def run(self, sink: EventSink) -> None:
         """Run the turn; show its events to the sink. `ended` is the response afterwards."""
-        self._sink = sink
-        self._turn_log.show = sink.show
+        self._turn_log.sink = sink
         try:
             await self._run(self._foreground())
         finally:
             # What the caller gave us may refer to the turn: only the garbage collector would
             # find both.
-            self._sink, self.on_end = NO_READER, None
-            self._turn_log.show = NO_READER.show
+            self._turn_log.sink, self.on_end = NO_READER, None
 
     async def respond(self) -> Response:
         """Run the turn without a reader; return the response it ends in.
@@ -233,49 +221,34 @@ class Turn:
         await self._ask()
 
     async def _ask(self) -> None:
-        parts = self._parts
-        policies = list(parts.policies)
-        if parts.may_shorten:
+        inputs = self._inputs
+        policies = list(inputs.policies)
+        if inputs.may_shorten:
             policies.insert(0, Truncate(self.plan, self._shorten))
-        await Rounds(parts.backend, self.plan, policies, self).run()
+        await Rounds(inputs.backend, self.plan, policies, self).run()
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
     def _shorten(self, plan: Plan, note: str) -> None:
-        self.plan = plan
+        self._assembly.plan = plan
         self._builder.feed(Degraded(note))
 
     def push(self, batch: Sequence[Delta]) -> bool:
         """Take what the model has produced; return whether more may follow before `drained`."""
         log = self._turn_log
-        if log.phase is not _OPEN:
-            self._beginning = self._builder.start(), self._feed(batch)
-            return False
-        log.post(self._feed(batch))
-        return log.keeps_up
+        if log.phase is _OPEN:
+            return log.post(self._assembly.feed(batch))
+        return log.post(self._builder.start() + self._assembly.feed(batch))
 
     async def drained(self) -> None:
         """Wait until what was pushed is durable and the reader has room for more."""
-        if self._beginning is not None:
-            await self._begin(*self._beginning)
-        else:
-            await self._turn_log.settle()
-            await catch_up(self._sink)
+        await self._turn_log.settled()
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
-    async def _begin(self, opening: list[Event], said: list[Event]) -> None:
-        """Store the beginning and show it. What was stored early is shown on its own."""
-        log = self._turn_log
-        if log.phase is not Phase.OPENING:
-            opening, said = opening + said, []
-        self._beginning = opening, said
-        await show_all(self._sink, await log.begin(opening))
-        self._beginning = None
-        log.post(said)
-
-    def note_asked(self) -> None:
-        """Begin to store the beginning while the model is asked."""
+    def begin_round(self, plan: Plan, *, continues: bool) -> None:
+        """Begin a round; begin to store the beginning of the turn while the model is asked."""
+        self._turn_log.post(self._assembly.begin_round(plan, continues=continues))
         if self._turn_log.may_begin_early:
             self._turn_log.begin_early(self._builder.start())
 
@@ -284,38 +257,10 @@ class Turn:
 
         But not if it is about output that comes with it.
         """
-        if self._parts.is_strict and not is_said:
+        if self._inputs.is_strict and not is_said:
             refuse_degraded(notes)
         for what in list(dict.fromkeys(notes))[: MOST_NOTES + 1]:  # the builder keeps only so many
             self._builder.feed(Degraded(what))
-
-    def _feed(self, batch: Sequence[Delta]) -> list[Event]:
-        first = batch[0] if len(batch) == 1 else None
-        # Most tokens come so, and no gate minds them.
-        if type(first) is TextGrew:
-            self._output += len(first.text)
-            if self._output > self._reserved:
-                self._reserve_output()
-            return self._builder.feed(first)
-        self._output += produced_length(batch)
-        if self._output > self._reserved:
-            self._reserve_output()
-        admit = self._gate.admit
-        return self._builder.feed_all(
-            [admitted for delta in batch if (admitted := admit(delta)) is not None]
-        )
-
-    def _reserve_output(self) -> None:
-        """Reserve memory for what the model has produced and a bit more, or raise Overloaded."""
-        if self.hold is not None:
-            more = self._output + _SMALL_OUTPUT - self._reserved
-            try:
-                self.hold.resize(self.hold.size + more * COPIES)
-            except BodyTooLarge as error:
-                raise Overloaded(
-                    "the answer needs more memory than one request may have"
-                ) from error
-            self._reserved += more
 
     # Where they go, and how it ends.
 
@@ -338,10 +283,10 @@ class Turn:
             await self._let_go()
         # From here on the turn has ended, even if it is interrupted while that is stored.
         self._is_ending = True
-        last = self._opening + await asyncio.shield(self._conclude(trouble))
+        last = await asyncio.shield(self._conclude(trouble))
         if self.on_end is not None and self.ended is not None:
             await self.on_end(self.ended)
-        await show_all(self._sink, last)
+        await show_all(self._turn_log.sink, last)
 
     async def _let_go(self) -> None:
         """Undo what was prepared if the turn has not begun."""
@@ -380,7 +325,9 @@ class Turn:
             finally:
                 del fault  # its traceback holds this frame, and so the turn
         try:
-            self._opening = await self._turn_log.begin(self._builder.start())
+            self._turn_log.post(self._builder.start())
+            with suppress(ReaderGone):  # the end will find that out again
+                await self._turn_log.settled()
         except asyncio.CancelledError:
             await self._leave()
             raise
@@ -396,8 +343,8 @@ class Turn:
         that it should come again later.
         """
         if isinstance(fault, ContextOverflow):
-            return self.plan.stream
-        return self.tells_limits and getattr(fault, "status", 0) == _TOO_MANY
+            return self.plan.stream and self.streams_overflow
+        return self._inputs.tells_limits and getattr(fault, "status", 0) == _TOO_MANY
 
     async def _leave(self) -> None:
         """Store the output so far of a turn whose reader has left."""
@@ -410,8 +357,6 @@ class Turn:
 
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once they are durable."""
-        if self._beginning is not None:  # it was cut off between its opening and its first output
-            self._turn_log.post(self._beginning[1])
         try:
             await self._turn_log.stop()
             return await (self._finish() if error is None else self._fail(error))
@@ -425,21 +370,19 @@ class Turn:
         return OurFault(_BROKEN)
 
     async def _finish(self) -> list[Event]:
-        if not self._builder.has_stopped:
-            return await self._fail(BackendError("the model broke off", code="upstream_closed"))
-        events = self._builder.close()
-        problem = self._gate.violation() or self._output_problem()
+        events, problem = self._assembly.close()
+        problem = problem or self._output_problem()
         if problem is not None:
             return await self._fail(problem, events)
         await self._count()
-        return await self._end(events + self._builder.finish(self._services.now()))
+        return await self._end(events + self._assembly.finish(self._services.now()))
 
     def _output_problem(self) -> BackendError | None:
         """Hold the text against `text.format`; a miss is only noted if the format is not binding.
 
         Text beside a call is not the answer: that comes when the call has been run.
         """
-        form = self._parts.form
+        form = self._inputs.form
         if form is None:
             return None
         text = self._builder.answer_text
@@ -456,24 +399,24 @@ class Turn:
 
     async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
         """Return the last events of a failure, with everything the model has produced."""
-        events = [*events, *self._builder.close("incomplete")]
+        events = [*events, *self._assembly.interrupt()]
         await self._count()
         if isinstance(error, TurnCancelled):
             return await self._end(events + self._builder.cancel())
-        return await self._end(events + self._builder.fail(_failure(error), error.type))
+        return await self._end(events + self._assembly.fail(_failure(error), error.type))
 
     async def _end(self, events: list[Event]) -> list[Event]:
         """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
-        notices = self._services.notify(self.owner, response)
+        entries = self._services.notify(self.owner, response)
         try:
-            events = await self._turn_log.end(events, response, notices)
+            events = await self._turn_log.finish(events, response, entries)
         except StoreUnavailable as error:
             if self.interruption is None:
                 self._store_error = error.with_traceback(None)
             events, response = self._take_back(events, error)
         else:
-            self._parts.remember(response)
+            self._inputs.remember(response)
         self.ended = response
         self._services.observe(response)
         return events
@@ -488,22 +431,18 @@ class Turn:
         events = unshown + _before_the_end(events) + self._builder.retract(_failure(error))
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):
-            notices = self._services.notify(self.owner, response)
-            self._turn_log.defer_end(events, response, notices)
+            entries = self._services.notify(self.owner, response)
+            self._turn_log.defer_end(events, response, entries)
         return events, response
 
     def _defer_failure(self, fault: AntiphonError) -> None:
         """Queue the failure of a turn that may have begun after all, to be stored later."""
-        if self._builder.usage is None:
-            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
-        events = self._turn_log.unshown() + self._builder.fail(_failure(fault), fault.type)
+        events = self._turn_log.unshown() + self._assembly.fail(_failure(fault), fault.type)
         self._turn_log.defer_end(events, cast(TerminalEvent, events[-1]).response)
 
     async def _count(self) -> None:
-        if self._builder.usage is None:
-            output = self._builder.output
-            usage = await self._parts.size.run(estimate_usage, self.plan, output)
-            self._builder.note_estimate(usage)
+        if self._response.usage is None:
+            await self._inputs.size.run(self._assembly.estimate_usage)
 
 
 def _failure(error: AntiphonError) -> Failure:

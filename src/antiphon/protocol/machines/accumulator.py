@@ -44,44 +44,30 @@ import msgspec
 
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
+    EVENT_CLASSES,
     AnnotationEvent,
-    ArgumentsDelta,
     ArgumentsDone,
-    CodeDelta,
-    CodeDone,
-    ContentPartAdded,
-    ContentPartDone,
-    CustomInputDelta,
-    CustomInputDone,
+    BeginEvent,
+    CallDelta,
+    CallDone,
     ErrorEvent,
     Event,
-    McpArgumentsDelta,
-    McpArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
-    OutputTextDone,
-    ReasoningTextDelta,
-    ReasoningTextDone,
-    RefusalDelta,
-    RefusalDone,
-    ResponseCompleted,
+    PartAdded,
+    PartDone,
     ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
-    ResponseQueued,
     StageEvent,
-    SummaryPartAdded,
-    SummaryPartDone,
-    SummaryTextDelta,
-    SummaryTextDone,
+    TerminalEvent,
+    TextDelta,
+    TextDone,
     event_type,
 )
 from antiphon.protocol.items import Item
+from antiphon.protocol.machines.item_index import ItemIndex
 from antiphon.protocol.machines.partial_items import (
     STREAMED,
-    STREAMING,
     Draft,
     GrowingText,
     PartDraft,
@@ -89,7 +75,6 @@ from antiphon.protocol.machines.partial_items import (
     call_key,
     call_payload,
     copy_json,
-    fold_calls,
     match_drafts,
     merge,
     string_of,
@@ -102,44 +87,26 @@ __all__ = ["MAX_DEVIATIONS", "ResponseAccumulator"]
 
 MAX_DEVIATIONS: Final = 100
 
-_Lifecycle = ResponseCreated | ResponseQueued | ResponseInProgress
-_Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
-_TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
-_TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
-_CallDelta = ArgumentsDelta | CustomInputDelta | CodeDelta | McpArgumentsDelta
-_CallDone = ArgumentsDone | CustomInputDone | CodeDone | McpArgumentsDone
-_PartEvent = ContentPartAdded | ContentPartDone | SummaryPartAdded | SummaryPartDone
-_InItem = _TextDelta | _TextDone | _CallDelta | _CallDone | _PartEvent | AnnotationEvent
-
 _TEXT: Final = TextChannel("content", "message", "output_text", "text", "content_index")
 _REFUSAL: Final = TextChannel("content", "message", "refusal", "refusal", "content_index")
 _REASONING: Final = TextChannel("content", "reasoning", "reasoning_text", "text", "content_index")
 _SUMMARY: Final = TextChannel("summary", "reasoning", "summary_text", "text", "summary_index")
-_ARGUMENTS: Final = TextChannel("arguments", "function_call", "", "arguments", "")
-_INPUT: Final = TextChannel("input", "custom_tool_call", "", "input", "")
-_CODE: Final = TextChannel("code", "code_interpreter_call", "", "code", "")
-_MCP: Final = TextChannel("arguments", "mcp_call", "", "arguments", "")
-
+# By what the names of their events begin with.
+_NAMED: Final = {
+    "output_text": _TEXT,
+    "refusal": _REFUSAL,
+    "reasoning_text": _REASONING,
+    "reasoning_summary_text": _SUMMARY,
+    "reasoning_summary_part": _SUMMARY,
+    "function_call_arguments": TextChannel("arguments", "function_call", "", "arguments", ""),
+    "custom_tool_call_input": TextChannel("input", "custom_tool_call", "", "input", ""),
+    "code_interpreter_call_code": TextChannel("code", "code_interpreter_call", "", "code", ""),
+    "mcp_call_arguments": TextChannel("arguments", "mcp_call", "", "arguments", ""),
+}
 _CHANNELS: Final[dict[type[Any], TextChannel]] = {
-    OutputTextDelta: _TEXT,
-    OutputTextDone: _TEXT,
-    AnnotationEvent: _TEXT,
-    RefusalDelta: _REFUSAL,
-    RefusalDone: _REFUSAL,
-    ReasoningTextDelta: _REASONING,
-    ReasoningTextDone: _REASONING,
-    SummaryTextDelta: _SUMMARY,
-    SummaryTextDone: _SUMMARY,
-    SummaryPartAdded: _SUMMARY,
-    SummaryPartDone: _SUMMARY,
-    ArgumentsDelta: _ARGUMENTS,
-    ArgumentsDone: _ARGUMENTS,
-    CustomInputDelta: _INPUT,
-    CustomInputDone: _INPUT,
-    CodeDelta: _CODE,
-    CodeDone: _CODE,
-    McpArgumentsDelta: _MCP,
-    McpArgumentsDone: _MCP,
+    cls: _NAMED[family]
+    for name, cls in EVENT_CLASSES.items()
+    if (family := name.removeprefix("response.").partition(".")[0]) in _NAMED
 }
 _PART_CHANNELS: Final = {"refusal": _REFUSAL, "reasoning_text": _REASONING}
 
@@ -159,36 +126,7 @@ class ResponseAccumulator:
         self._begun: Response | None = None
         self._ended: Response | None = None
         self._error: ErrorEvent | None = None
-        self._drafts: list[Draft] = []
-        self._by_id: dict[str, Draft] = {}
-        self._by_call: dict[tuple[str, str], Draft] = {}
-        self._by_index: dict[int, Draft] = {}
-        self._by_place: dict[tuple[int, str], Draft | None] = {}
-        """The only item of a kind at an index; None if there are several."""
-        self._crowded: set[int] = set()
-        self._shared: set[str] = set()
-        """The ids that stand for several items."""
-        self._undone: dict[str, dict[Draft, None]] = {}
-        """By kind, the items that are not done, in the order in which they were opened."""
-        self._handlers: dict[type[Any], Callable[[Any], bool | None]] = {
-            **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
-            **dict.fromkeys((ResponseCompleted, ResponseIncomplete, ResponseFailed), self._end),
-            **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._add_part),
-            **dict.fromkeys((ContentPartDone, SummaryPartDone), self._close_part),
-            **dict.fromkeys((RefusalDelta, ReasoningTextDelta, SummaryTextDelta), self._grow),
-            **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._grow),
-            **dict.fromkeys((CodeDelta, McpArgumentsDelta), self._grow),
-            **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._close_text),
-            **dict.fromkeys((SummaryTextDone, CustomInputDone), self._close_text),
-            **dict.fromkeys((CodeDone, McpArgumentsDone), self._close_text),
-            **dict.fromkeys(get_args(StageEvent), self._progress),
-            OutputTextDelta: self._grow_output,
-            ArgumentsDone: self._close_arguments,
-            AnnotationEvent: self._annotate,
-            OutputItemAdded: self._add_item,
-            OutputItemDone: self._close_item,
-            ErrorEvent: self._note_error,
-        }
+        self._items = ItemIndex(self._deviate)
 
     @property
     def has_gap(self) -> bool:
@@ -202,7 +140,7 @@ class ResponseAccumulator:
             return self._ended
         if self._begun is None:
             return None
-        output = [draft.item() for draft in self._ordered()]
+        output = [draft.item() for draft in self._items.ordered()]
         return msgspec.structs.replace(self._begun, output=output)
 
     def feed(self, event: Event) -> bool:
@@ -216,8 +154,8 @@ class ResponseAccumulator:
             return False
         if self._numbers.is_repeat(event):
             return False
-        handler = self._handlers.get(type(event))
-        return handler is not None and handler(event) is not False
+        handler = _HANDLERS.get(type(event))
+        return handler is not None and handler(self, event) is not False
 
     def feed_all(self, events: Sequence[Event]) -> None:
         """Take events as `feed` does one by one, but runs of text faster.
@@ -245,13 +183,14 @@ class ResponseAccumulator:
 
     # The response as a whole.
 
-    def _begin(self, event: _Lifecycle) -> None:
+    def _begin(self, event: BeginEvent) -> None:
         if self._begun is None and not isinstance(event, ResponseCreated):
             self._deviate("no response.created")
         response_id = self._id_of(event.response)
         self._begun = msgspec.structs.replace(event.response, id=response_id, output=[])
+        self._items.has_begun = True
 
-    def _end(self, event: _Terminal) -> None:
+    def _end(self, event: TerminalEvent) -> None:
         if self._begun is None:
             self._deviate("no response.created")
         response_id = self._id_of(event.response)
@@ -275,7 +214,7 @@ class ResponseAccumulator:
             self._deviate(f"response {told} goes on as {response.id}")
         return response.id or told
 
-    def _final_status(self, event: _Terminal) -> str:
+    def _final_status(self, event: TerminalEvent) -> str:
         named, told = event_type(event).removeprefix("response."), event.response.status
         if told == named or (named, told) == ("incomplete", "cancelled"):
             return told
@@ -285,23 +224,23 @@ class ResponseAccumulator:
     # Items.
 
     def _add_item(self, event: OutputItemAdded) -> None:
-        draft = self._find(event.output_index, event.item, is_final=False)
+        draft = self._items.find(event.output_index, event.item, is_final=False)
         if draft is None:
-            draft = self._open(event.output_index, string_of(event.item, "type"))
+            draft = self._items.open(event.output_index, string_of(event.item, "type"))
         if draft.added:
             self._deviate(f"item {draft.id} added again")
         else:
             draft.added = copy_json(event.item)
-        self._register(draft, event.item)
+        self._items.register(draft, event.item)
         self.touched = draft
 
     def _close_item(self, event: OutputItemDone) -> None:
-        draft = self._find(event.output_index, event.item, is_final=True)
+        draft = self._items.find(event.output_index, event.item, is_final=True)
         if draft is None:
             self._deviate(f"item {string_of(event.item, 'id')} done but never added")
-            draft = self._open(event.output_index, string_of(event.item, "type"))
-        self._register(draft, event.item)
-        self._undone[draft.kind].pop(draft, None)
+            draft = self._items.open(event.output_index, string_of(event.item, "type"))
+        self._items.register(draft, event.item)
+        self._items.close(draft)
         self.touched = draft
         told: Item = copy_json(event.item)
         if draft.done:
@@ -313,7 +252,7 @@ class ResponseAccumulator:
     def _progress(self, event: StageEvent) -> bool:
         """Note how far a hosted item has come; what it holds comes with its end."""
         kind, _, stage = event_type(event).removeprefix("response.").rpartition(".")
-        draft = self._by_id.get(event.item_id) or self._by_index.get(event.output_index)
+        draft = self._items.at(event.item_id, event.output_index)
         if draft is None or draft.done or draft.kind != kind:
             self._deviate(f"{event_type(event)} for unknown item {event.item_id!r}")
             return False
@@ -321,138 +260,21 @@ class ResponseAccumulator:
         self.touched = draft
         return True
 
-    def _find(self, index: int, item: Item, *, is_final: bool) -> Draft | None:
-        named = self._by_id.get(string_of(item, "id") or string_of(item, "call_id"))
-        if named is not None and named.fits(item):
-            return named
-        call = call_key(item)
-        draft = self._by_call.get(call) if call else None
-        if draft is not None:
-            is_same = draft.is_told_again(index, item, is_final=is_final)
-            return draft if is_same else None
-        if named is not None and is_final and named.is_renamed(index, item):
-            return named
-        return self._find_in_place(index, item, is_final=is_final)
-
-    def _find_in_place(self, index: int, item: Item, *, is_final: bool) -> Draft | None:
-        item_id, kind = string_of(item, "id"), string_of(item, "type")
-        draft = self._by_place.get((index, kind)) or self._by_index.get(index)
-        if index < 0:
-            draft = self._nameless(kind)
-        if draft is None or draft.done:
-            return None
-        is_vacant = index >= 0 and draft.fits(item) and not (draft.added and item_id)
-        if not is_vacant and not (is_final and draft.is_told_in(index, item)):
-            return None
-        if item_id != draft.id:
-            self._deviate(f"item {draft.id} goes on as {item_id}")
-        return draft
-
-    def _nameless(self, kind: str) -> Draft | None:
-        """Return the only item of a kind that is not done, if it has no id yet."""
-        undone = self._undone.get(kind, {})
-        draft = next(iter(undone)) if len(undone) == 1 else None
-        return None if draft is None or draft.id else draft
-
-    def _open(self, index: int, kind: str) -> Draft:
-        if self._begun is None:
-            self._deviate("no response.created")
-        if index < 0 or index in self._by_index:
-            self._deviate(f"{kind} item opened at output_index {index}")
-            self._crowded.add(index)
-        draft = Draft(kind, index if index >= 0 else len(self._drafts))
-        self._drafts.append(draft)
-        self._by_index[draft.index] = draft
-        place = (draft.index, kind)
-        self._by_place[place] = None if place in self._by_place else draft
-        self._undone.setdefault(kind, {})[draft] = None
-        return draft
-
-    def _register(self, draft: Draft, item: Item) -> None:
-        draft.kind = string_of(item, "type") or draft.kind
-        item_id = string_of(item, "id")
-        if item_id:
-            draft.id = draft.id or item_id
-            if self._by_id.setdefault(item_id, draft) is not draft:
-                self._by_id[item_id] = draft
-                self._shared.add(item_id)
-        call = call_key(item)
-        if call:
-            if draft.call_id not in ("", call[1]):
-                self._deviate(f"call {draft.call_id} goes on as {call[1]}")
-            draft.call_id = call[1]
-            first = self._by_call.setdefault(call, draft)
-            if item_id != first.id:
-                self._deviate(f"call {draft.call_id} came again as item {item_id}")
-
-    def _ordered(self) -> list[Draft]:
-        return fold_calls(sorted(self._drafts, key=lambda draft: draft.index))
-
     # What is inside an item.
 
-    def _draft_for(self, event: _InItem, channel: TextChannel) -> Draft:
-        draft = self._by_id.get(event.item_id)
-        if draft is not None and draft.can_stream(channel.field):
-            if draft.index != event.output_index or self._shared:
-                draft = self._choose(draft, event)
-            self.touched = draft
-            return draft
-        self._deviate(f"{event_type(event)} for unknown item {event.item_id!r}")
-        draft = self._guess(event, channel)
-        if draft is None:
-            draft = self._open(event.output_index, channel.item)
-        if event.item_id and self._by_id.setdefault(event.item_id, draft) is draft:
-            draft.id = draft.id or event.item_id
-        self.touched = draft
-        return draft
-
-    def _choose(self, draft: Draft, event: _InItem) -> Draft:
-        """Return the item that is meant: the draft, unless its id stands for several."""
-        if event.item_id not in self._shared:
-            if draft.index != event.output_index:
-                self._deviate(f"item {draft.id} is at {draft.index}, not {event.output_index}")
-            return draft
-        there = self._by_place.get((event.output_index, draft.kind))
-        if there is not None and there.id == event.item_id:
-            return there
-        draft.is_guessed |= len(self._undone[draft.kind]) > 1
-        return draft
-
-    def _guess(self, event: _InItem, channel: TextChannel) -> Draft | None:
-        item_id, index, kind = event.item_id, event.output_index, channel.item
-        # llama.cpp gave calls no id, and called them by their call_id in the events.
-        called = self._by_call.get((kind, item_id)) if item_id else None
-        if called is not None:
-            return called
-        there = self._by_place.get((index, kind)) or self._stranger(index)
-        if there is not None and not there.done:
-            return there
-        # LiteLLM puts reasoning at the index of the message, each delta under a new id.
-        is_beside = index in self._by_index and (index, kind) not in self._by_place
-        undone = self._undone.get(kind)
-        if undone and (is_beside or not item_id):
-            latest = next(reversed(undone))
-            latest.is_guessed |= bool(item_id) or len(undone) > 1
-            return latest
-        return self._nameless(kind) if index < 0 else None
-
-    def _stranger(self, index: int) -> Draft | None:
-        """Return the only item at an index if it is of a kind that we do not know."""
-        draft = None if index in self._crowded else self._by_index.get(index)
-        return None if draft is None or draft.kind in STREAMING else draft
-
-    def _part_for(self, event: _TextDelta | _TextDone | AnnotationEvent) -> PartDraft:
+    def _part_for(self, event: TextDelta | TextDone | AnnotationEvent) -> PartDraft:
         channel = _CHANNELS[type(event)]
-        return self._draft_for(event, channel).part(channel, getattr(event, channel.place))
+        self.touched = draft = self._items.find_owner(event, channel)
+        return draft.part(channel, getattr(event, channel.place))
 
-    def _text_for(self, event: _TextDelta | _TextDone | _CallDelta | _CallDone) -> GrowingText:
+    def _text_for(self, event: TextDelta | TextDone | CallDelta | CallDone) -> GrowingText:
         channel = _CHANNELS[type(event)]
-        draft = self._draft_for(event, channel)
+        self.touched = draft = self._items.find_owner(event, channel)
         if not channel.part:
             return draft.text(channel.field)
         return draft.part(channel, getattr(event, channel.place)).text
 
-    def _grow(self, event: _TextDelta | _CallDelta) -> bool:
+    def _grow(self, event: TextDelta | CallDelta) -> bool:
         text = self._text_for(event)
         sealed = self.touched.sealed
         if not (sealed and _CHANNELS[type(event)].field in sealed) and text.grow(event.delta):
@@ -466,7 +288,7 @@ class ResponseAccumulator:
             self._part_for(event).logprobs.extend(copy_json(event.logprobs))
         return is_wanted
 
-    def _close_text(self, event: _TextDone | _CallDone) -> None:
+    def _close_text(self, event: TextDone | CallDone) -> None:
         final: str = getattr(event, _CHANNELS[type(event)].text)
         if not self._text_for(event).close(final):
             self._deviate(f"{event_type(event)} disagrees with what was streamed")
@@ -474,7 +296,7 @@ class ResponseAccumulator:
     def _close_arguments(self, event: ArgumentsDone) -> None:
         self._close_text(event)
         if event.name:
-            self._draft_for(event, _ARGUMENTS).name = event.name
+            self.touched.name = event.name
 
     def _annotate(self, event: AnnotationEvent) -> bool:
         notes = self._part_for(event).annotations
@@ -484,18 +306,18 @@ class ResponseAccumulator:
         notes[index] = copy_json(event.annotation)
         return True
 
-    def _add_part(self, event: ContentPartAdded | SummaryPartAdded) -> None:
+    def _add_part(self, event: PartAdded) -> None:
         channel = _channel_of_part(event)
-        draft = self._draft_for(event, channel)
+        self.touched = draft = self._items.find_owner(event, channel)
         part = draft.part(channel, getattr(event, channel.place), is_new=True)
         if part.added:
             self._deviate(f"part {part.index} of item {draft.id} added again")
         else:
             part.added = copy_json(event.part)
 
-    def _close_part(self, event: ContentPartDone | SummaryPartDone) -> None:
+    def _close_part(self, event: PartDone) -> None:
         channel = _channel_of_part(event)
-        draft = self._draft_for(event, channel)
+        self.touched = draft = self._items.find_owner(event, channel)
         part = draft.part(channel, getattr(event, channel.place))
         if part.done:
             self._deviate(f"part {part.index} of item {draft.id} done again")
@@ -515,7 +337,7 @@ class ResponseAccumulator:
 
         Each item comes with its draft, if it was streamed.
         """
-        drafts = self._ordered()
+        drafts = self._items.ordered()
         for draft in drafts:
             draft.end("completed" if status == "completed" else "incomplete")
         whole: list[Item] = self._once(copy_json(told))
@@ -595,7 +417,23 @@ class ResponseAccumulator:
         return len(pieces)
 
 
-def _channel_of_part(event: _PartEvent) -> TextChannel:
-    if isinstance(event, SummaryPartAdded | SummaryPartDone):
-        return _SUMMARY
-    return _PART_CHANNELS.get(string_of(event.part, "type"), _TEXT)
+def _channel_of_part(event: PartAdded | PartDone) -> TextChannel:
+    channel = _CHANNELS.get(type(event))
+    return channel or _PART_CHANNELS.get(string_of(event.part, "type"), _TEXT)
+
+
+_HANDLERS: Final[dict[type[Any], Callable[[ResponseAccumulator, Any], bool | None]]] = {
+    **dict.fromkeys(get_args(BeginEvent), ResponseAccumulator._begin),
+    **dict.fromkeys(get_args(TerminalEvent), ResponseAccumulator._end),
+    **dict.fromkeys(get_args(PartAdded), ResponseAccumulator._add_part),
+    **dict.fromkeys(get_args(PartDone), ResponseAccumulator._close_part),
+    **dict.fromkeys(get_args(TextDelta | CallDelta), ResponseAccumulator._grow),
+    **dict.fromkeys(get_args(TextDone | CallDone), ResponseAccumulator._close_text),
+    **dict.fromkeys(get_args(StageEvent), ResponseAccumulator._progress),
+    OutputTextDelta: ResponseAccumulator._grow_output,
+    ArgumentsDone: ResponseAccumulator._close_arguments,
+    AnnotationEvent: ResponseAccumulator._annotate,
+    OutputItemAdded: ResponseAccumulator._add_item,
+    OutputItemDone: ResponseAccumulator._close_item,
+    ErrorEvent: ResponseAccumulator._note_error,
+}

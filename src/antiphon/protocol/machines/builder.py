@@ -33,12 +33,12 @@ Nothing here uses a clock or randomness: `mint` makes ids, and times are passed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET
 
-from antiphon.protocol.call_ids import MAX_CALL_ID, CallIds
+from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallClosed,
@@ -52,6 +52,7 @@ from antiphon.protocol.deltas import (
     ItemPassed,
     ItemProgressed,
     NativeState,
+    ProseDelta,
     ReasoningGrew,
     RefusalGrew,
     Repaired,
@@ -65,10 +66,6 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError, ErrorObject
 from antiphon.protocol.events import (
-    ArgumentsDelta,
-    ArgumentsDone,
-    CustomInputDelta,
-    CustomInputDone,
     ErrorEvent,
     Event,
     OutputTextDelta,
@@ -78,9 +75,11 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
     ResponseQueued,
+    TerminalEvent,
 )
-from antiphon.protocol.families import FAMILIES, WHOLE, payload_of
+from antiphon.protocol.families import WHOLE, payload_of
 from antiphon.protocol.items import Item, item_prefix, item_type
+from antiphon.protocol.machines.call_writer import CallWriter
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
 from antiphon.protocol.machines.hosted_items import OpenItem
 from antiphon.protocol.machines.open_items import OpenCall, copy_json
@@ -94,28 +93,21 @@ from antiphon.protocol.response import (
     Usage,
     add_notes,
 )
-from antiphon.protocol.unwrap import is_object
 
 __all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
 ReasoningAs = Literal["content", "summary"]
 
-_Prose = (
-    TextGrew
-    | RefusalGrew
-    | ReasoningGrew
-    | SummaryGrew
-    | AnnotationAdded
-    | ItemPassed
-    | NativeState
-)
-
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
 }
-
-
+_ENDS: Final[dict[str, type[TerminalEvent]]] = {
+    "completed": ResponseCompleted,
+    "incomplete": ResponseIncomplete,
+    "cancelled": ResponseIncomplete,
+    "failed": ResponseFailed,
+}
 _RUNNING: Final = "in_progress"
 
 
@@ -146,12 +138,13 @@ class ResponseBuilder:
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
         self._out = EventWriter(first)
         self._prose = ProseWriter(self._out, mint, seal)
+        self._calls = CallWriter(self._out, mint, CallIds(is_taken=is_taken), self._degrade)
         self._open: dict[int | str, OpenCall | OpenItem] = {}
         """The calls, by number, and other items, by name, that are not done, in index order."""
-        self._held: list[_Prose | None] = []
+        self._held: list[ProseDelta | None] = []
         """Prose that waits for an open call or item; None where a round ended."""
-        self._call_ids = CallIds(is_taken=is_taken)
-        self._stop: StopReason | None = None
+        self.stop: StopReason | None = None
+        """Why the model stopped, once it did so by itself."""
         self._end_number = 0
         self._made = 0
 
@@ -159,11 +152,6 @@ class ResponseBuilder:
     def usage(self) -> Usage | None:
         """What a backend counted so far."""
         return self._response.usage
-
-    @property
-    def has_stopped(self) -> bool:
-        """Return whether the model stopped by itself."""
-        return self._stop is not None
 
     @property
     def answer_text(self) -> str | None:
@@ -174,7 +162,7 @@ class ResponseBuilder:
             if item.get("type") == "message"
             for part in item["content"]
         ]
-        if self._stop != "stop" or not parts or any("refusal" in part for part in parts):
+        if self.stop != "stop" or not parts or any("refusal" in part for part in parts):
             return None
         return "".join(part["text"] for part in parts)
 
@@ -221,33 +209,39 @@ class ResponseBuilder:
         Hosted items stay open: they may run between two rounds. What waits for one of them is
         whole, and goes out before the words of the next round.
         """
-        before, self._open = self._open, {}
-        for key, item in before.items():
+        self.free_keys()
+        for item in self._open.values():
             if isinstance(item, OpenCall):
                 item.is_whole = True
-                self._made += 1
-                key = -self._made
-            self._open[key] = item
         self._end_first()
         if self._open:
             self._held.append(None)
         self._prose.close()
         return self._out.take()
 
+    def free_keys(self) -> None:
+        """Let calls use the keys of those that are open, in a round that goes on with the answer.
+
+        No more can be added to the open calls then.
+        """
+        before, self._open = self._open, {}
+        for key, item in before.items():
+            if isinstance(item, OpenCall):
+                self._made += 1
+                key = -self._made
+            self._open[key] = item
+
     def close(self, status: ItemStatus | None = None) -> list[Event]:
         """Close what is open. Without a status, the model's stop reason decides how."""
-        if status is None:
-            status = "incomplete" if self._stop in _WHY_INCOMPLETE else "completed"
-        self._close_all(status)
+        self._close_all(status or self._own_status())
         return self._out.take()
 
     def finish(self, at: int) -> list[Event]:
         """Close what is open and end the response by the model's stop reason."""
-        if self._stop is None:
+        if self.stop is None:
             raise BackendError("the model broke off", code="upstream_closed")
-        self._close_all("incomplete" if self._stop in _WHY_INCOMPLETE else "completed")
-        self._end_number = self._out.sequence
-        reason = _WHY_INCOMPLETE.get(self._stop)
+        self._close_all(self._own_status())
+        reason = _WHY_INCOMPLETE.get(self.stop)
         if reason is None:
             # A clock may be set back while a turn runs.
             self._response.completed_at = max(at, self._response.created_at)
@@ -285,13 +279,11 @@ class ResponseBuilder:
         `incomplete_details` stays null: clients know no reason for this end.
         """
         self._close_all("incomplete")
-        self._end_number = self._out.sequence
         self._out.announce(self._response, ResponseIncomplete, "cancelled")
         return self._out.take()
 
     def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
         self._close_all("incomplete")
-        self._end_number = self._out.sequence
         self._response.error = failure
         if self._has_error_event:
             self._out.emit_error(self._response, kind, is_kept=is_kept)
@@ -300,7 +292,11 @@ class ResponseBuilder:
 
     def repeat_end(self, ended: Response) -> list[Event]:
         """End as this response did, which is stored: the terminal event has it as it is."""
-        self._out.repeat_end(ended, has_error_event=self._has_error_event)
+        end = _ENDS[ended.status]
+        if end is ResponseFailed and self._has_error_event:
+            self._out.emit_error(ended, "server_error", is_kept=True)
+        response = msgspec.structs.replace(ended, output=copy_json(ended.output))
+        self._out.emit(end(sequence_number=self._out.sequence, response=response))
         return self._out.take()
 
     # What is noted for the end.
@@ -312,8 +308,11 @@ class ResponseBuilder:
         self._response.service_tier = delta.tier
 
     def _note_degraded(self, delta: Degraded | Reported) -> None:
+        self._degrade(delta.what)
+
+    def _degrade(self, what: str) -> None:
         notes = self._response.antiphon or Notes()
-        degraded = add_notes(notes.degraded, (delta.what,))
+        degraded = add_notes(notes.degraded, (what,))
         if len(degraded) > len(notes.degraded):
             self._response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
 
@@ -323,7 +322,7 @@ class ResponseBuilder:
         self._response.antiphon = msgspec.structs.replace(notes, repaired=repaired)
 
     def _note_stop(self, delta: Stopped) -> None:
-        self._stop = delta.reason
+        self.stop = delta.reason
 
     def note_estimate(self, usage: Usage) -> None:
         """Take an estimate where no backend has counted, and mark it as one."""
@@ -333,7 +332,7 @@ class ResponseBuilder:
 
     # Prose: one item at a time, one part at a time.
 
-    def _tell_prose(self, delta: _Prose) -> None:
+    def _write_prose(self, delta: ProseDelta) -> None:
         if getattr(delta, "text", None) == "":
             return
         if self._open and not self._end_whole_calls():
@@ -341,14 +340,14 @@ class ResponseBuilder:
             return
         match delta:
             case TextGrew():
-                self._prose.ensure_part("message", "output_text")
-                self._tell_text(delta)
+                self._prose.ensure_part("output_text")
+                self._write_text(delta)
             case RefusalGrew():
-                self._prose.grow_part("message", "refusal", delta.text)
+                self._prose.grow_part("refusal", delta.text)
             case ReasoningGrew():
-                self._prose.grow_part("reasoning", self._reasoning_kind, delta.text)
+                self._prose.grow_part(self._reasoning_kind, delta.text)
             case SummaryGrew():
-                self._prose.grow_part("reasoning", "summary_text", delta.text)
+                self._prose.grow_part("summary_text", delta.text)
             case AnnotationAdded():
                 self._prose.annotate(delta.annotation)
             case ItemPassed():
@@ -356,11 +355,11 @@ class ResponseBuilder:
             case NativeState():
                 self._prose.keep_state(delta)
 
-    def _tell_text(self, delta: TextGrew) -> None:
+    def _write_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
         out, prose, text = self._out, self._prose.open, delta.text
         if not text or prose is None or (part := prose.part) is None or part.kind != "output_text":
-            self._tell_prose(delta)
+            self._write_prose(delta)
             return
         part.growing.add(text)
         logprobs: list[dict[str, Any]] = []
@@ -383,69 +382,33 @@ class ResponseBuilder:
 
     def _open_call(self, delta: CallOpened) -> None:
         if delta.key in self._open:
-            raise BackendError(
-                f"the model opened call {delta.key} twice", code="upstream_invalid_response"
-            )
-        self._add_call(delta.key, delta, "")
+            raise _invalid(f"the model opened call {delta.key} twice")
+        self._prose.close()
+        self._open[delta.key] = self._calls.open(delta, "")
 
     def _make_call(self, delta: CallMade) -> None:
         """Emit a call from its opening to its end, at once if nothing before it is open."""
         if delta.kind in WHOLE and payload_of(delta.kind, delta.said) is None:
-            raise BackendError(
-                f"the model's call of {delta.name} is invalid", code="upstream_invalid_response"
-            )
-        self._made += 1
-        call = self._add_call(-self._made, delta, delta.said)
-        if delta.said:
-            self._add_arguments(call, delta.said)
-        self._end_call(CallClosed(-self._made))
-
-    def _add_call(self, key: int, delta: CallOpened | CallMade, said: str) -> OpenCall:
+            raise _invalid(f"the model's call of {delta.name} is invalid")
         self._prose.close()
-        call_id = self._claim_call_id(delta.call_id)
-        item_id = self._mint(item_prefix(FAMILIES[delta.kind].call))
-        call = OpenCall(
-            item_id, self._out.next_index(), call_id, delta.name, delta.kind, delta.namespace
-        )
-        self._open[key] = call
-        self._out.add_item(call.index, call.opening(said))
-        return call
-
-    def _claim_call_id(self, wished: str | None) -> str:
-        """Return the backend's own id if it is short and free, else a derived one, and report it.
-
-        Some backends repeat an id within an answer, or count from 0 in every answer.
-        """
-        call_id = self._call_ids.claim((wished or self._mint("call"))[:MAX_CALL_ID])
-        if wished and call_id != wished:
-            is_short = len(wished) <= MAX_CALL_ID
-            why = f"'{wished}' is taken" if is_short else f"has {len(wished)} characters"
-            self._note_degraded(Degraded(f"call_id: the upstream's {why}; it is '{call_id}' here"))
-        return call_id
+        self._made += 1
+        call = self._open[-self._made] = self._calls.open(delta, delta.said)
+        if delta.said:
+            self._calls.grow(call, delta.said)
+        self._end_call(CallClosed(-self._made))
 
     def _grow_call(self, delta: CallGrew) -> None:
         call = self._open.get(delta.key)
         if not isinstance(call, OpenCall):
             if delta.arguments.strip():
-                raise BackendError(
-                    f"arguments arrived for call {delta.key}, which is not open",
-                    code="upstream_invalid_response",
-                )
+                raise _invalid(f"arguments arrived for call {delta.key}, which is not open")
             return
         if not delta.arguments:
             return
         call.is_whole = False
-        self._add_arguments(call, delta.arguments)
+        self._calls.grow(call, delta.arguments)
         if self._held and self._end_whole_calls():
-            self._tell_held()
-
-    def _add_arguments(self, call: OpenCall, text: str) -> None:
-        call.growing.add(text)
-        place = self._out.place(call)
-        if call.kind == "function":
-            self._out.emit(ArgumentsDelta(delta=text, **place))
-        elif call.kind == "custom":
-            self._out.emit(CustomInputDelta(delta=text, **place))
+            self._write_held()
 
     def _end_call(self, delta: CallClosed) -> None:
         call = self._open.get(delta.key)
@@ -460,7 +423,7 @@ class ResponseBuilder:
                 break
             self._close_open(key, "completed")
         if self._held and not self._open:
-            self._tell_held()
+            self._write_held()
 
     def _end_whole_calls(self) -> bool:
         """Close the open calls if all are whole; return whether all are closed."""
@@ -477,32 +440,17 @@ class ResponseBuilder:
         """Close a call with this status, or another item with the status that it has."""
         item = self._open.pop(key)
         if isinstance(item, OpenCall):
-            self._close_call(item, self._out.after_cut(status))
+            self._calls.close(item, self._out.after_cut(status))
         else:
-            self._close_item(item)
-
-    def _close_call(self, call: OpenCall, status: ItemStatus) -> None:
-        if call.kind == "function" and not call.growing.text() and status == "completed":
-            # A call without arguments: clients parse the string, and "" is not JSON.
-            self._add_arguments(call, "{}")
-        said = call.growing.text()
-        place = self._out.place(call)
-        if call.kind == "function":
-            if status == "completed" and not is_object(said):
-                whose = f"call {call.call_id} of '{call.name}'"
-                self._note_degraded(Degraded(f"tools: the arguments of {whose} are no JSON object"))
-            self._out.emit(ArgumentsDone(arguments=said, name=call.name, **place))
-        elif call.kind == "custom":
-            self._out.emit(CustomInputDone(input=said, **place))
-        self._out.end_item(call.index, call.item(status, said))
+            final = item.final or item.cut()
+            self._out.emit_steps(item.id, item.index, item.ending())
+            self._out.end_item(item.index, final)
 
     # Hosted and foreign items, which end like calls in the order in which they began.
 
     def _open_item(self, delta: ItemOpened) -> None:
         if delta.key in self._open:
-            raise BackendError(
-                f"the item {delta.key} was opened twice", code="upstream_invalid_response"
-            )
+            raise _invalid(f"the item {delta.key} was opened twice")
         self._prose.close()
         item = OpenItem(self._with_id(delta.item), self._out.next_index())
         self._open[delta.key] = item
@@ -519,13 +467,8 @@ class ResponseBuilder:
     def _item_at(self, key: str) -> OpenItem:
         item = self._open.get(key)
         if not isinstance(item, OpenItem):
-            raise BackendError(f"the item {key} is not open", code="upstream_invalid_response")
+            raise _invalid(f"the item {key} is not open")
         return item
-
-    def _close_item(self, item: OpenItem) -> None:
-        final = item.final or item.cut()
-        self._out.emit_steps(item.id, item.index, item.ending())
-        self._out.end_item(item.index, final)
 
     def _pass_item(self, item: Item) -> None:
         self._prose.close()
@@ -540,13 +483,13 @@ class ResponseBuilder:
         whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
         return whole
 
-    def _tell_held(self) -> None:
+    def _write_held(self) -> None:
         held, self._held = self._held, []
         for delta in held:
             if delta is None:
                 self._prose.close()
             else:
-                self._tell_prose(delta)
+                self._write_prose(delta)
 
     # The end.
 
@@ -563,31 +506,33 @@ class ResponseBuilder:
             for key in list(self._open):
                 is_cut = may_cut and not self._open[key].check_whole()
                 self._close_open(key, "incomplete" if is_cut else "completed")
-            self._tell_held()
+            self._write_held()
         for key in list(self._open):
             is_last = len(self._open) == 1
             is_cut = status == "incomplete" and (is_last or not self._open[key].check_whole())
             self._close_open(key, "incomplete" if is_cut else "completed")
         self._prose.close(status)
+        self._end_number = self._out.sequence
+
+    def _own_status(self) -> ItemStatus:
+        """Return how the last items end by the model's stop reason."""
+        return "incomplete" if self.stop in _WHY_INCOMPLETE else "completed"
 
     def _require_closed(self) -> None:
         """Raise BackendError if the model went on to its end over an item that has none."""
         for item in self._open.values():
             if isinstance(item, OpenItem) and not item.is_whole:
-                raise BackendError(
-                    f"the item {item.kind} was never closed", code="upstream_invalid_response"
-                )
+                raise _invalid(f"the item {item.kind} was never closed")
+
+
+def _invalid(why: str) -> BackendError:
+    return BackendError(why, code="upstream_invalid_response")
 
 
 # One table for all builders: binding these methods again would cost in every turn.
 _HANDLERS: Final[dict[type[Any], Callable[[ResponseBuilder, Any], None]]] = {
-    TextGrew: ResponseBuilder._tell_text,
-    RefusalGrew: ResponseBuilder._tell_prose,
-    ReasoningGrew: ResponseBuilder._tell_prose,
-    SummaryGrew: ResponseBuilder._tell_prose,
-    AnnotationAdded: ResponseBuilder._tell_prose,
-    ItemPassed: ResponseBuilder._tell_prose,
-    NativeState: ResponseBuilder._tell_prose,
+    **dict.fromkeys(get_args(ProseDelta), ResponseBuilder._write_prose),
+    TextGrew: ResponseBuilder._write_text,
     ItemOpened: ResponseBuilder._open_item,
     ItemProgressed: ResponseBuilder._progress_item,
     ItemClosed: ResponseBuilder._end_open_item,

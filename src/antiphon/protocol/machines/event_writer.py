@@ -7,7 +7,7 @@ grows or closes is decided by the builder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Literal, Protocol, TypedDict
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,10 +18,6 @@ from antiphon.protocol.events import (
     LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
-    ResponseCompleted,
-    ResponseFailed,
-    ResponseIncomplete,
-    TerminalEvent,
     UnknownEvent,
 )
 from antiphon.protocol.families import is_call
@@ -30,32 +26,9 @@ from antiphon.protocol.machines.hosted_items import Step
 from antiphon.protocol.machines.open_items import copy_json
 from antiphon.protocol.response import Failure, Response
 
-__all__ = ["EventPlace", "EventWriter", "ItemStatus"]
+__all__ = ["EventWriter", "ItemStatus"]
 
 ItemStatus = Literal["completed", "incomplete"]
-
-
-_ENDS: Final[dict[str, type[TerminalEvent]]] = {
-    "completed": ResponseCompleted,
-    "incomplete": ResponseIncomplete,
-    "cancelled": ResponseIncomplete,
-    "failed": ResponseFailed,
-}
-
-
-class EventPlace(TypedDict):
-    """The place of an event inside an item."""
-
-    sequence_number: int
-    item_id: str
-    output_index: int
-
-
-class Placed(Protocol):
-    """An item that has an id and an index."""
-
-    id: str
-    index: int
 
 
 class EventWriter:
@@ -98,13 +71,9 @@ class EventWriter:
         now = msgspec.structs.replace(response, status=status, output=output)
         self.emit(event(sequence_number=self.sequence, response=now))
 
-    def place(self, item: Placed) -> EventPlace:
+    def place(self, item_id: str, index: int) -> dict[str, Any]:
         """Return the place of the next event, if it is inside this item."""
-        return {
-            "sequence_number": self.sequence,
-            "item_id": item.id,
-            "output_index": item.index,
-        }
+        return {"sequence_number": self.sequence, "item_id": item_id, "output_index": index}
 
     def emit(self, event: Event) -> None:
         """Emit an event, which has the next sequence number."""
@@ -119,24 +88,12 @@ class EventWriter:
     def emit_steps(self, item_id: str, index: int, steps: Iterable[Step]) -> None:
         """Emit events inside an item. Those of unknown types keep their fields as they are."""
         for name, fields in steps:
-            place = {
-                "sequence_number": self.sequence,
-                "item_id": item_id,
-                "output_index": index,
-            }
+            place = self.place(item_id, index)
             make: Callable[..., Event] | None = EVENT_CLASSES.get(name)
             if make is None:
                 self.emit(UnknownEvent(name, {"type": name, **fields, **place}))
             else:
                 self.emit(make(**fields, **place))
-
-    def repeat_end(self, ended: Response, *, has_error_event: bool) -> None:
-        """Emit the end of a response that has ended: the terminal event has it as it is."""
-        end = _ENDS[ended.status]
-        if end is ResponseFailed and has_error_event:
-            self.emit_error(ended, "server_error", is_kept=True)
-        response = msgspec.structs.replace(ended, output=copy_json(ended.output))
-        self.emit(end(sequence_number=self.sequence, response=response))
 
     def emit_error(self, response: Response, kind: str, *, is_kept: bool) -> None:
         """Announce the failure of this response.

@@ -10,49 +10,10 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.events import (
-    AnnotationEvent,
-    ArgumentsDelta,
-    ArgumentsDone,
-    CodeCompleted,
-    CodeDelta,
-    CodeDone,
-    CodeInProgress,
-    CodeInterpreting,
-    ContentPartAdded,
-    ContentPartDone,
-    CustomInputDelta,
-    CustomInputDone,
-    FileSearchCompleted,
-    FileSearchInProgress,
-    FileSearchSearching,
-    ImageCompleted,
-    ImageGenerating,
-    ImageInProgress,
-    McpArgumentsDelta,
-    McpArgumentsDone,
-    McpCallCompleted,
-    McpCallFailed,
-    McpCallInProgress,
-    McpListCompleted,
-    McpListFailed,
-    McpListInProgress,
-    OutputTextDelta,
-    OutputTextDone,
-    PartialImage,
-    ReasoningTextDelta,
-    ReasoningTextDone,
-    RefusalDelta,
-    RefusalDone,
+    EVENT_CLASSES,
     ResponseCreated,
     ResponseInProgress,
     ResponseQueued,
-    SummaryPartAdded,
-    SummaryPartDone,
-    SummaryTextDelta,
-    SummaryTextDone,
-    WebSearchCompleted,
-    WebSearchInProgress,
-    WebSearchSearching,
 )
 from antiphon.protocol.items import Item
 
@@ -131,38 +92,25 @@ OPENS_WITH: Final[dict[str, Item]] = {
     "mcp_call": {"status": "in_progress", "arguments": "", "output": None, "error": None},
     "mcp_list_tools": {"tools": [], "error": None},
 }
-STAGES: Final[dict[str, dict[tuple[str, type[Any]], str]]] = {
-    "web_search_call": {
-        ("added", WebSearchInProgress): "in_progress",
-        ("in_progress", WebSearchSearching): "searching",
-        ("searching", WebSearchCompleted): "completed",
-    },
-    "file_search_call": {
-        ("added", FileSearchInProgress): "in_progress",
-        ("in_progress", FileSearchSearching): "searching",
-        ("searching", FileSearchCompleted): "completed",
-    },
+_SEARCHING: Final = {"in_progress": "added", "searching": "in_progress", "completed": "searching"}
+_CALLING: Final = {"in_progress": "added", "completed": "in_progress", "failed": "in_progress"}
+# The stages of hosted items, each with the one before it. An event is named after its stage.
+STAGES: Final[dict[str, dict[str, str]]] = {
+    "web_search_call": _SEARCHING,
+    "file_search_call": _SEARCHING,
     "code_interpreter_call": {
-        ("added", CodeInProgress): "in_progress",
-        ("in_progress", CodeInterpreting): "interpreting",
-        ("interpreting", CodeCompleted): "completed",
+        "in_progress": "added",
+        "interpreting": "in_progress",
+        "completed": "interpreting",
     },
     "image_generation_call": {
-        ("added", ImageInProgress): "in_progress",
-        ("in_progress", ImageGenerating): "generating",
-        ("generating", PartialImage): "generating",
-        ("generating", ImageCompleted): "completed",
+        "in_progress": "added",
+        "generating": "in_progress",
+        "partial_image": "generating",
+        "completed": "generating",
     },
-    "mcp_call": {
-        ("added", McpCallInProgress): "in_progress",
-        ("in_progress", McpCallCompleted): "completed",
-        ("in_progress", McpCallFailed): "failed",
-    },
-    "mcp_list_tools": {
-        ("added", McpListInProgress): "in_progress",
-        ("in_progress", McpListCompleted): "completed",
-        ("in_progress", McpListFailed): "failed",
-    },
+    "mcp_call": _CALLING,
+    "mcp_list_tools": _CALLING,
 }
 # The text of a hosted item, which is streamed while it is in progress.
 HOSTED_TEXTS: Final = {"code_interpreter_call": "code", "mcp_call": "arguments"}
@@ -203,37 +151,26 @@ class Voice(NamedTuple):
     place: str
 
 
-_TEXT: Final = Voice("content", "output_text", "text", "content_index")
-_REFUSAL: Final = Voice("content", "refusal", "refusal", "content_index")
-_REASONING: Final = Voice("content", "reasoning_text", "text", "content_index")
-_SUMMARY: Final = Voice("summary", "summary_text", "text", "summary_index")
-_ARGUMENTS: Final = Voice("arguments", "arguments", "arguments", "")
 INPUT: Final = Voice("input", "input", "input", "")
-_CODE: Final = Voice("code", "code_interpreter_call", "code", "")
-_MCP: Final = Voice("arguments", "mcp_call", "arguments", "")
-
+_TEXT: Final = Voice("content", "output_text", "text", "content_index")
+_SUMMARY: Final = Voice("summary", "summary_text", "text", "summary_index")
+# By what the names of their events begin with.
+_VOICES: Final = {
+    "content_part": _TEXT,
+    "output_text": _TEXT,
+    "refusal": Voice("content", "refusal", "refusal", "content_index"),
+    "reasoning_text": Voice("content", "reasoning_text", "text", "content_index"),
+    "reasoning_summary_part": _SUMMARY,
+    "reasoning_summary_text": _SUMMARY,
+    "function_call_arguments": Voice("arguments", "arguments", "arguments", ""),
+    "custom_tool_call_input": INPUT,
+    "code_interpreter_call_code": Voice("code", "code_interpreter_call", "code", ""),
+    "mcp_call_arguments": Voice("arguments", "mcp_call", "arguments", ""),
+}
 VOICES: Final[dict[type[Any], Voice]] = {
-    OutputTextDelta: _TEXT,
-    OutputTextDone: _TEXT,
-    AnnotationEvent: _TEXT,
-    RefusalDelta: _REFUSAL,
-    RefusalDone: _REFUSAL,
-    ReasoningTextDelta: _REASONING,
-    ReasoningTextDone: _REASONING,
-    SummaryTextDelta: _SUMMARY,
-    SummaryTextDone: _SUMMARY,
-    SummaryPartAdded: _SUMMARY,
-    SummaryPartDone: _SUMMARY,
-    ContentPartAdded: _TEXT,
-    ContentPartDone: _TEXT,
-    ArgumentsDelta: _ARGUMENTS,
-    ArgumentsDone: _ARGUMENTS,
-    CustomInputDelta: INPUT,
-    CustomInputDone: INPUT,
-    CodeDelta: _CODE,
-    CodeDone: _CODE,
-    McpArgumentsDelta: _MCP,
-    McpArgumentsDone: _MCP,
+    cls: _VOICES[family]
+    for name, cls in EVENT_CLASSES.items()
+    if (family := name.removeprefix("response.").partition(".")[0]) in _VOICES
 }
 HOMES: Final = {
     "output_text": ("message", "content"),

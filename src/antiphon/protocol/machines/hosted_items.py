@@ -170,7 +170,7 @@ class OpenItem:
         if self.kind in _UNCHANGED and final != self._given:
             raise self._invalid("it was closed as another one")
         if form.text:
-            final[form.text] = self._told + self._rest_of(final[form.text])
+            final[form.text] = self._growing.text() + self._rest_of(final[form.text])
         if self.kind == "image_generation_call":
             final["result"] = final["result"] or ""
         if self.kind == "mcp_list_tools" and not final.get("error"):
@@ -188,7 +188,7 @@ class OpenItem:
             case _ if self._form.has_status or item.get("status") == _RUNNING:
                 item["status"] = "failed" if self._has_failed else "incomplete"
         if self._form.text:
-            item[self._form.text] = self._told
+            item[self._form.text] = self._growing.text()
         self.final = item
         return item
 
@@ -250,16 +250,12 @@ class OpenItem:
         if self._is_text_done:
             return []
         self._is_text_done = True
-        text = {self._form.text: self._told}
+        text = {self._form.text: self._growing.text()}
         return [*self._reach(1), (f"{self._form.text_event}.done", text)]
-
-    @property
-    def _told(self) -> str:
-        return self._growing.text()
 
     def _rest_of(self, final: object) -> str:
         """Return what the final text adds to the text so far: all of it, or None for nothing."""
-        told = self._told
+        told = self._growing.text()
         whole = told if final is None else final
         is_told = whole == told if self._is_text_done else str(whole).startswith(told)
         if not isinstance(whole, str) or not is_told:

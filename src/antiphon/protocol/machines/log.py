@@ -32,27 +32,23 @@ from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
     EVENT_CLASSES,
     ArgumentsDelta,
-    ArgumentsDone,
+    CallDelta,
+    CallDone,
     CodeDelta,
-    CodeDone,
-    ContentPartDone,
     CustomInputDelta,
-    CustomInputDone,
     Event,
     KnownEvent,
     LifecycleEvent,
     McpArgumentsDelta,
-    McpArgumentsDone,
     OutputItemDone,
     OutputTextDelta,
-    OutputTextDone,
+    PartDone,
     PartialImage,
     ReasoningTextDelta,
-    ReasoningTextDone,
     RefusalDelta,
-    SummaryPartDone,
     SummaryTextDelta,
-    SummaryTextDone,
+    TextDelta,
+    TextDone,
     UnknownEvent,
 )
 from antiphon.protocol.items import text_length
@@ -66,20 +62,12 @@ _Kind = Literal[
 ]
 _Name = Literal["created", "queued", "in_progress", "completed", "failed", "incomplete"]
 _Logprobs = list[dict[str, Any]] | None
-_Delta = (
-    OutputTextDelta
-    | RefusalDelta
-    | ReasoningTextDelta
-    | SummaryTextDelta
-    | ArgumentsDelta
-    | CustomInputDelta
-    | CodeDelta
-    | McpArgumentsDelta
-)
+_Delta = TextDelta | CallDelta
 
 _PREFIX: Final = "response."
 _ENDS: Final = frozenset({"completed", "failed", "incomplete"})
 _OWN: Final = frozenset({"sequence_number", "delta", "logprobs"})
+_FINAL_TEXTS: Final = ("text", "refusal", "arguments", "input", "code")
 _PART_INDEXES: Final = frozenset({"content_index", "summary_index"})
 _KINDS: Final[dict[type[Any], _Kind]] = {
     OutputTextDelta: "text",
@@ -204,21 +192,14 @@ def split_events(events: Sequence[Event], size: int) -> list[list[Event]]:
 
 def _length(event: Event) -> int:
     """Return how many characters of text an event repeats in a log, about."""
-    match event:
-        case OutputItemDone():
-            return text_length(event.item)
-        case ContentPartDone() | SummaryPartDone():
-            return text_length(event.part)
-        case OutputTextDone() | ReasoningTextDone() | SummaryTextDone():
-            return len(event.text)
-        case ArgumentsDone() | McpArgumentsDone():
-            return len(event.arguments)
-        case CustomInputDone():
-            return len(event.input)
-        case CodeDone():
-            return len(event.code)
-        case PartialImage():
-            return len(event.partial_image_b64)
+    if isinstance(event, OutputItemDone):
+        return text_length(event.item)
+    if isinstance(event, PartDone):
+        return text_length(event.part)
+    if isinstance(event, PartialImage):
+        return len(event.partial_image_b64)
+    if isinstance(event, TextDone | CallDone):
+        return max(len(getattr(event, name, "")) for name in _FINAL_TEXTS)
     return 0
 
 

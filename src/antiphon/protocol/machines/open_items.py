@@ -12,14 +12,16 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from antiphon.protocol.events import EVENT_CLASSES, Event
 from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, opening_of, payload_of
 from antiphon.protocol.items import Item, Part
 
-__all__ = ["OpenCall", "OpenPart", "OpenProse", "TextPieces", "copy_json"]
+__all__ = ["PART_FORMS", "OpenCall", "OpenPart", "OpenProse", "PartForm", "TextPieces", "copy_json"]
 
 # Fresh lists and dicts all the way down, several times faster than deepcopy.
 copy_json: Final[Callable[[Any], Any]] = msgspec.to_builtins
 
+EventClass = Callable[..., Event]
 _PIECES_TO_A_BLOCK: Final = 1024
 
 
@@ -58,28 +60,71 @@ class TextPieces:
         blocks.append(block)
 
 
-class OpenPart:
-    """A part that still grows: its kind, its index and its text so far."""
+class PartForm:
+    """How parts of a kind are emitted: in which field of which item, and with which events.
 
-    def __init__(self, kind: str, index: int) -> None:
+    `text` is the field of a part's text. The names of its events begin with `part_events`, those
+    of its text with `text_events`.
+    """
+
+    def __init__(
+        self,
+        item: Literal["message", "reasoning"],
+        field: Literal["content", "summary"],
+        text: str,
+        part_events: str,
+        text_events: str,
+    ) -> None:
+        self.item = item
+        self.field = field
+        self.text = text
+        self.index_field = f"{field}_index"
+        self.part_events = part_events
+        self.text_events = text_events
+        self.added: EventClass = EVENT_CLASSES[f"{part_events}.added"]
+        self.done: EventClass = EVENT_CLASSES[f"{part_events}.done"]
+        self.text_delta: EventClass = EVENT_CLASSES[f"{text_events}.delta"]
+        self.text_done: EventClass = EVENT_CLASSES[f"{text_events}.done"]
+
+
+_PART: Final = "response.content_part"
+_SUMMARY: Final = "response.reasoning_summary"
+PART_FORMS: Final = {
+    "output_text": PartForm("message", "content", "text", _PART, "response.output_text"),
+    "refusal": PartForm("message", "content", "refusal", _PART, "response.refusal"),
+    "reasoning_text": PartForm("reasoning", "content", "text", _PART, "response.reasoning_text"),
+    "summary_text": PartForm(
+        "reasoning", "summary", "text", f"{_SUMMARY}_part", f"{_SUMMARY}_text"
+    ),
+}
+
+
+class OpenPart:
+    """A part that still grows: its kind, its index and its text so far.
+
+    `place` are the fields of its events that show where it is.
+    """
+
+    def __init__(self, kind: str, index: int, item_id: str, output_index: int) -> None:
         self.kind = kind
+        self.form = PART_FORMS[kind]
         self.index = index
+        self.place = {
+            "item_id": item_id,
+            "output_index": output_index,
+            self.form.index_field: index,
+        }
         self.growing = TextPieces()
         self.annotations: list[dict[str, Any]] = []
         self.logprobs: list[dict[str, Any]] = []
 
     def part(self, text: str) -> Part:
         """Return the part as JSON, with the given text."""
+        part: Part = {"type": self.kind, self.form.text: text}
         if self.kind == "output_text":
-            return {
-                "type": "output_text",
-                "text": text,
-                "annotations": copy_json(self.annotations) if self.annotations else [],
-                "logprobs": copy_json(self.logprobs) if self.logprobs else [],
-            }
-        if self.kind == "refusal":
-            return {"type": "refusal", "refusal": text}
-        return {"type": self.kind, "text": text}
+            part["annotations"] = copy_json(self.annotations) if self.annotations else []
+            part["logprobs"] = copy_json(self.logprobs) if self.logprobs else []
+        return part
 
 
 class OpenProse:
@@ -89,20 +134,33 @@ class OpenProse:
         self.kind = kind
         self.id = item_id
         self.index = index
-        self.content: list[Part] = []
-        self.summary: list[Part] = []
+        self.parts: dict[str, list[Part]] = {"content": [], "summary": []}
+        """The parts that are done, by their field."""
         self.part: OpenPart | None = None
+
+    def begin_part(self, kind: str) -> OpenPart:
+        """Open a part of this kind after those that are done."""
+        siblings = self.parts[PART_FORMS[kind].field]
+        self.part = OpenPart(kind, len(siblings), self.id, self.index)
+        return self.part
+
+    def end_part(self, part: OpenPart, text: str) -> Part:
+        """Keep the open part, with its final text, and return it."""
+        self.part = None
+        whole = part.part(text)
+        self.parts[part.form.field].append(whole)
+        return whole
 
     def item(self, status: str) -> Item:
         """Return the item as JSON, a new object each time."""
         base: Item = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "message":
             base["role"] = "assistant"
-            base["content"] = copy_json(self.content)
+            base["content"] = copy_json(self.parts["content"])
             return base
-        base["summary"] = copy_json(self.summary)
-        if self.content:
-            base["content"] = copy_json(self.content)
+        base["summary"] = copy_json(self.parts["summary"])
+        if self.parts["content"]:
+            base["content"] = copy_json(self.parts["content"])
         return base
 
 

@@ -10,23 +10,15 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from antiphon.protocol.deltas import NativeState
-from antiphon.protocol.events import (
-    AnnotationEvent,
-    ContentPartAdded,
-    ContentPartDone,
-    OutputTextDone,
-    ReasoningTextDelta,
-    ReasoningTextDone,
-    RefusalDelta,
-    RefusalDone,
-    SummaryPartAdded,
-    SummaryPartDone,
-    SummaryTextDelta,
-    SummaryTextDone,
-)
+from antiphon.protocol.events import AnnotationEvent
 from antiphon.protocol.items import Item, item_prefix
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
-from antiphon.protocol.machines.open_items import OpenPart, OpenProse, copy_json
+from antiphon.protocol.machines.open_items import (
+    PART_FORMS,
+    OpenPart,
+    OpenProse,
+    copy_json,
+)
 
 __all__ = ["Mint", "ProseWriter", "Seal"]
 
@@ -43,116 +35,55 @@ class ProseWriter:
         self._mint = mint
         self._seal = seal
 
-    def grow_part(self, item: Literal["message", "reasoning"], kind: str, text: str) -> None:
+    def grow_part(self, kind: str, text: str) -> None:
         """Let the text of such a part grow, in a new part or item if need be."""
-        prose, part = self.ensure_part(item, kind)
+        part, out = self.ensure_part(kind), self._out
         part.growing.add(text)
-        place = self._out.place(prose)
-        if kind == "summary_text":
-            self._out.emit(SummaryTextDelta(summary_index=part.index, delta=text, **place))
-        elif kind == "refusal":
-            self._out.emit(RefusalDelta(content_index=part.index, delta=text, **place))
-        else:
-            self._out.emit(ReasoningTextDelta(content_index=part.index, delta=text, **place))
+        out.emit(part.form.text_delta(sequence_number=out.sequence, delta=text, **part.place))
 
     def annotate(self, annotation: dict[str, Any]) -> None:
         """Add a note to the text of a message."""
-        prose, part = self.ensure_part("message", "output_text")
+        part = self.ensure_part("output_text")
+        index, note = len(part.annotations), copy_json(annotation)
         part.annotations.append(copy_json(annotation))
-        self._out.emit(
-            AnnotationEvent(
-                content_index=part.index,
-                annotation_index=len(part.annotations) - 1,
-                annotation=copy_json(annotation),
-                **self._out.place(prose),
-            )
-        )
+        fields = {"annotation_index": index, "annotation": note, **part.place}
+        self._out.emit(AnnotationEvent(sequence_number=self._out.sequence, **fields))
 
-    def ensure_part(
-        self, item: Literal["message", "reasoning"], kind: str
-    ) -> tuple[OpenProse, OpenPart]:
-        """Return an open part of this kind in an item of this type."""
-        prose = self.open
+    def ensure_part(self, kind: str) -> OpenPart:
+        """Return an open part of this kind, in the item that it belongs to."""
+        prose, item = self.open, PART_FORMS[kind].item
         if prose is None or prose.kind != item:
             self.close()
             prose = self._open_item(item)
         part = prose.part
         if part is None or part.kind != kind:
             self._close_part(prose)
-            part = self._open_part(prose, kind)
-        return prose, part
+            part = prose.begin_part(kind)
+            added, number = part.form.added, self._out.sequence
+            self._out.emit(added(sequence_number=number, part=part.part(""), **part.place))
+        return part
 
     def _open_item(self, kind: Literal["message", "reasoning"]) -> OpenProse:
         self.open = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._out.next_index())
         self._out.add_item(prose.index, prose.item("in_progress"))
         return prose
 
-    def _open_part(self, prose: OpenProse, kind: str) -> OpenPart:
-        siblings = prose.summary if kind == "summary_text" else prose.content
-        prose.part = part = OpenPart(kind, len(siblings))
-        blank = part.part("")
-        if kind == "summary_text":
-            place = self._out.place(prose)
-            self._out.emit(SummaryPartAdded(summary_index=part.index, part=blank, **place))
-        else:
-            self._out.emit(
-                ContentPartAdded(
-                    sequence_number=self._out.sequence,
-                    item_id=prose.id,
-                    output_index=prose.index,
-                    content_index=part.index,
-                    part=blank,
-                )
-            )
-        return part
-
     def _close_part(self, prose: OpenProse) -> None:
         part = prose.part
         if part is None:
             return
         text = part.growing.text()
+        fields: dict[str, Any] = {part.form.text: text, **part.place}
         if part.kind == "output_text":
-            self._out.emit(
-                OutputTextDone(
-                    sequence_number=self._out.sequence,
-                    item_id=prose.id,
-                    output_index=prose.index,
-                    content_index=part.index,
-                    text=text,
-                    logprobs=copy_json(part.logprobs) if part.logprobs else [],
-                )
-            )
-        elif part.kind == "refusal":
-            place = self._out.place(prose)
-            self._out.emit(RefusalDone(content_index=part.index, refusal=text, **place))
-        elif part.kind == "summary_text":
-            place = self._out.place(prose)
-            self._out.emit(SummaryTextDone(summary_index=part.index, text=text, **place))
-        else:
-            place = self._out.place(prose)
-            self._out.emit(ReasoningTextDone(content_index=part.index, text=text, **place))
+            fields["logprobs"] = copy_json(part.logprobs) if part.logprobs else []
+        self._out.emit(part.form.text_done(sequence_number=self._out.sequence, **fields))
         self.end_part(prose, part, text)
 
     def end_part(self, prose: OpenProse, part: OpenPart, text: str) -> None:
         """Emit the end of a part whose text is final."""
-        prose.part = None
-        whole = part.part(text)
-        told = copy_json(whole)
-        if part.kind == "summary_text":
-            prose.summary.append(whole)
-            place = self._out.place(prose)
-            self._out.emit(SummaryPartDone(summary_index=part.index, part=told, **place))
-        else:
-            prose.content.append(whole)
-            self._out.emit(
-                ContentPartDone(
-                    sequence_number=self._out.sequence,
-                    item_id=prose.id,
-                    output_index=prose.index,
-                    content_index=part.index,
-                    part=told,
-                )
-            )
+        whole = copy_json(prose.end_part(part, text))
+        done, number = part.form.done, self._out.sequence
+        self._out.emit(done(sequence_number=number, part=whole, **part.place))
 
     def close(self, status: ItemStatus = "completed", state: NativeState | None = None) -> None:
         """Close the item that is open, if there is one. `state` is sealed with it."""

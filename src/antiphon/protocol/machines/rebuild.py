@@ -22,10 +22,9 @@ from antiphon.protocol.events import (
     AnnotationEvent,
     ArgumentsDelta,
     ArgumentsDone,
+    BeginEvent,
     CodeDelta,
     CodeDone,
-    ContentPartAdded,
-    ContentPartDone,
     CustomInputDelta,
     CustomInputDone,
     ErrorEvent,
@@ -35,20 +34,14 @@ from antiphon.protocol.events import (
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
-    OutputTextDone,
-    ReasoningTextDelta,
-    ReasoningTextDone,
-    RefusalDelta,
-    RefusalDone,
+    PartAdded,
+    PartDone,
     ResponseCreated,
     ResponseFailed,
-    ResponseInProgress,
     ResponseQueued,
     StageEvent,
-    SummaryPartAdded,
-    SummaryPartDone,
-    SummaryTextDelta,
-    SummaryTextDone,
+    TextDelta,
+    TextDone,
     UnknownEvent,
     event_type,
 )
@@ -56,19 +49,19 @@ from antiphon.protocol.families import WHOLE, Family, Kind, call_family
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
 from antiphon.protocol.machines.hosted_items import OpenItem
-from antiphon.protocol.machines.open_items import OpenCall, OpenPart, OpenProse, copy_json
+from antiphon.protocol.machines.open_items import (
+    PART_FORMS,
+    OpenCall,
+    OpenPart,
+    OpenProse,
+    copy_json,
+)
 from antiphon.protocol.machines.referee import Referee
 from antiphon.protocol.response import Failure, Response
 
 __all__ = ["rebuild"]
 
-_TextDelta = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
-_TextDone = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
 _Progress = StageEvent | CodeDelta | CodeDone | McpArgumentsDelta | McpArgumentsDone | UnknownEvent
-_PartAdded = ContentPartAdded | SummaryPartAdded
-_PartDone = ContentPartDone | SummaryPartDone
-
-_PART_KINDS: Final = frozenset({"output_text", "refusal", "reasoning_text", "summary_text"})
 
 
 def rebuild(
@@ -104,48 +97,14 @@ def rebuild(
 class _Rebuilt(ResponseBuilder):
     """A builder that takes over the events of another. The referee has checked them before."""
 
-    def __init__(
-        self,
-        response: Response,
-        mint: Mint,
-        *,
-        reasoning_as: ReasoningAs,
-        seal: Seal | None,
-        has_error_event: bool,
-    ) -> None:
-        super().__init__(
-            response,
-            mint,
-            reasoning_as=reasoning_as,
-            seal=seal,
-            has_error_event=has_error_event,
-        )
-        self._told_failure: Failure | None = None
-        self._recalls: dict[type[Any], Callable[[Any], None]] = {
-            **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), _skip),
-            **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._recall_part),
-            **dict.fromkeys((ContentPartDone, SummaryPartDone), self._recall_part_done),
-            **dict.fromkeys((OutputTextDelta, RefusalDelta), self._recall_text),
-            **dict.fromkeys((ReasoningTextDelta, SummaryTextDelta), self._recall_text),
-            **dict.fromkeys((OutputTextDone, RefusalDone), _skip),
-            **dict.fromkeys((ReasoningTextDone, SummaryTextDone), _skip),
-            **dict.fromkeys((ArgumentsDone, CustomInputDone), _skip),
-            **dict.fromkeys(get_args(StageEvent), self._recall_progress),
-            **dict.fromkeys((CodeDelta, CodeDone, UnknownEvent), self._recall_progress),
-            **dict.fromkeys((McpArgumentsDelta, McpArgumentsDone), self._recall_progress),
-            AnnotationEvent: self._recall_annotation,
-            **dict.fromkeys((ArgumentsDelta, CustomInputDelta), self._recall_said),
-            OutputItemAdded: self._recall_item,
-            OutputItemDone: self._recall_item_done,
-            ErrorEvent: self._recall_error,
-        }
+    _told_failure: Failure | None = None
 
     def recall(self, event: Event) -> None:
         """Take an event that was emitted, and be in the state after it."""
-        take = self._recalls.get(type(event))
+        take = _RECALLS.get(type(event))
         if take is None:
             raise _broken(f"{event_type(event)} cannot be continued")
-        take(event)
+        take(self, event)
         self._out.sequence += 1
 
     def mend(self, last: Event | None) -> None:
@@ -153,13 +112,13 @@ class _Rebuilt(ResponseBuilder):
         match last:
             case ResponseCreated() if last.response.status == "queued":
                 self._out.announce(self._response, ResponseQueued, "queued")
-            case OutputTextDone() | RefusalDone() | ReasoningTextDone() | SummaryTextDone():
-                prose, part = self._open_text()
-                self._prose.end_part(prose, part, part.growing.text())
             case ArgumentsDone():
                 self._mend_call(last.output_index, last.arguments)
             case CustomInputDone():
                 self._mend_call(last.output_index, last.input)
+            case _ if isinstance(last, TextDone):
+                prose, part = self._open_text()
+                self._prose.end_part(prose, part, part.growing.text())
 
     def _fail(self, failure: Failure, kind: str, *, is_kept: bool) -> list[Event]:
         """End as failed. An error event that was sent already stands; only the end is missing."""
@@ -207,7 +166,7 @@ class _Rebuilt(ResponseBuilder):
 
     def _recall_call(self, index: int, item: Item, family: Family) -> None:
         item_id, call_id = str(item.get("id")), str(item.get("call_id"))
-        self._call_ids.add(call_id)
+        self._calls.ids.add(call_id)
         if family.kind in WHOLE:
             self._open[index] = _TornCall(item_id, index, call_id, family.kind, item)
             return
@@ -229,22 +188,17 @@ class _Rebuilt(ResponseBuilder):
             raise _broken(f"{event_type(event)} of an item that was written")
         item.recall(event_type(event), fields)
 
-    def _recall_part(self, event: _PartAdded) -> None:
+    def _recall_part(self, event: PartAdded) -> None:
         prose, kind = self._prose.open, event.part.get("type")
-        if prose is None or kind not in _PART_KINDS:
+        if prose is None or kind not in PART_FORMS:
             raise _broken(f"a part of kind {kind!r} cannot be continued")
-        siblings = prose.summary if kind == "summary_text" else prose.content
-        prose.part = OpenPart(str(kind), len(siblings))
-        _compare(event.part, prose.part.part(""))
+        _compare(event.part, prose.begin_part(kind).part(""))
 
-    def _recall_part_done(self, event: _PartDone) -> None:
+    def _recall_part_done(self, event: PartDone) -> None:
         prose, part = self._open_text()
-        prose.part = None
-        whole = part.part(part.growing.text())
-        (prose.summary if part.kind == "summary_text" else prose.content).append(whole)
-        _compare(event.part, whole)
+        _compare(event.part, prose.end_part(part, part.growing.text()))
 
-    def _recall_text(self, event: _TextDelta) -> None:
+    def _recall_text(self, event: TextDelta) -> None:
         _, part = self._open_text()
         part.growing.add(event.delta)
         if isinstance(event, OutputTextDelta):
@@ -263,6 +217,24 @@ class _Rebuilt(ResponseBuilder):
     def _recall_error(self, event: ErrorEvent) -> None:
         self._told_failure = Failure(event.code, event.message)
 
+    def _skip(self, event: Event) -> None:
+        """Take an event that changes nothing in a builder."""
+
+
+_RECALLS: Final[dict[type[Any], Callable[[_Rebuilt, Any], None]]] = {
+    **dict.fromkeys(get_args(BeginEvent | TextDone), _Rebuilt._skip),
+    **dict.fromkeys(get_args(PartAdded), _Rebuilt._recall_part),
+    **dict.fromkeys(get_args(PartDone), _Rebuilt._recall_part_done),
+    **dict.fromkeys(get_args(TextDelta), _Rebuilt._recall_text),
+    **dict.fromkeys((ArgumentsDelta, CustomInputDelta), _Rebuilt._recall_said),
+    **dict.fromkeys((ArgumentsDone, CustomInputDone), _Rebuilt._skip),
+    **dict.fromkeys(get_args(_Progress), _Rebuilt._recall_progress),
+    AnnotationEvent: _Rebuilt._recall_annotation,
+    OutputItemAdded: _Rebuilt._recall_item,
+    OutputItemDone: _Rebuilt._recall_item_done,
+    ErrorEvent: _Rebuilt._recall_error,
+}
+
 
 class _TornCall(OpenCall):
     """A call that is emitted whole, but only its opening was: its payload is lost."""
@@ -278,10 +250,6 @@ class _TornCall(OpenCall):
     def check_whole(self) -> bool:
         """Return False, so that it ends as incomplete and no client runs it."""
         return False
-
-
-def _skip(event: Event) -> None:
-    """An event that changes nothing in a builder."""
 
 
 def _compare(told: Item | Part, made: Item | Part) -> None:

@@ -17,38 +17,23 @@ from msgspec import UNSET
 
 from antiphon.protocol.events import (
     AnnotationEvent,
-    ArgumentsDelta,
-    ArgumentsDone,
-    CodeDelta,
-    CodeDone,
-    ContentPartAdded,
-    ContentPartDone,
-    CustomInputDelta,
-    CustomInputDone,
+    BeginEvent,
+    CallDelta,
+    CallDone,
     ErrorEvent,
     Event,
-    McpArgumentsDelta,
-    McpArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
-    OutputTextDelta,
-    OutputTextDone,
+    PartAdded,
+    PartDone,
     PartialImage,
-    ReasoningTextDelta,
-    ReasoningTextDone,
-    RefusalDelta,
-    RefusalDone,
-    ResponseCompleted,
     ResponseCreated,
     ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
     ResponseQueued,
     StageEvent,
-    SummaryPartAdded,
-    SummaryPartDone,
-    SummaryTextDelta,
-    SummaryTextDone,
+    TerminalEvent,
+    TextDelta,
+    TextDone,
     UnknownEvent,
     event_type,
 )
@@ -73,16 +58,7 @@ from antiphon.protocol.machines.grammar import (
 
 __all__ = ["RULES", "Referee", "Violation", "judge_stream"]
 
-_Begin = ResponseCreated | ResponseQueued | ResponseInProgress
-_Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
-_Grow = OutputTextDelta | RefusalDelta | ReasoningTextDelta | SummaryTextDelta
-_Say = OutputTextDone | RefusalDone | ReasoningTextDone | SummaryTextDone
-_CallGrow = ArgumentsDelta | CustomInputDelta | CodeDelta | McpArgumentsDelta
-_CallSay = ArgumentsDone | CustomInputDone | CodeDone | McpArgumentsDone
-_PartAdded = ContentPartAdded | SummaryPartAdded
-_PartDone = ContentPartDone | SummaryPartDone
-_InPart = _Grow | _Say | _PartAdded | _PartDone | AnnotationEvent
-_InItem = _InPart | _CallGrow | _CallSay | StageEvent
+_InPart = PartAdded | PartDone | TextDelta | TextDone | CallDelta | CallDone | AnnotationEvent
 
 _copy: Final[Callable[[Any], Any]] = msgspec.to_builtins
 
@@ -143,33 +119,15 @@ class Referee:
         self._call_ids: set[str] = set()
         self._open: dict[str, _JudgedItem] = {}
         self._done: dict[int, Item] = {}
-        self._judges: dict[type[Any], Callable[[Any], None]] = {
-            **dict.fromkeys((ResponseCreated, ResponseQueued, ResponseInProgress), self._begin),
-            **dict.fromkeys((ResponseCompleted, ResponseIncomplete, ResponseFailed), self._end),
-            **dict.fromkeys((ContentPartAdded, SummaryPartAdded), self._add_part),
-            **dict.fromkeys((ContentPartDone, SummaryPartDone), self._close_part),
-            **dict.fromkeys((OutputTextDelta, RefusalDelta, ReasoningTextDelta), self._grow),
-            **dict.fromkeys((SummaryTextDelta, ArgumentsDelta, CustomInputDelta), self._grow),
-            **dict.fromkeys((CodeDelta, McpArgumentsDelta), self._grow),
-            **dict.fromkeys((OutputTextDone, RefusalDone, ReasoningTextDone), self._say),
-            **dict.fromkeys((SummaryTextDone, ArgumentsDone, CustomInputDone), self._say),
-            **dict.fromkeys((CodeDone, McpArgumentsDone), self._say),
-            **dict.fromkeys(get_args(StageEvent), self._progress),
-            UnknownEvent: self._check_stranger,
-            AnnotationEvent: self._annotate,
-            OutputItemAdded: self._add_item,
-            OutputItemDone: self._close_item,
-            ErrorEvent: self._err,
-        }
 
     def judge(self, event: Event) -> list[Violation]:
         """Return the rules that this event breaks: none, if all is well."""
         self._found = []
         self._event = event
         self._check_place(event)
-        judge = self._judges.get(type(event))
+        judge = _JUDGES.get(type(event))
         if self._phase != "over" and judge is not None:
-            judge(event)
+            judge(self, event)
         return self._found
 
     def end(self) -> list[Violation]:
@@ -212,7 +170,7 @@ class Referee:
         agrees = event.detail is UNSET or event.message in event.detail
         self._require(agrees, "error_equal", "the nested error has another message")
 
-    def _begin(self, event: _Begin) -> None:
+    def _begin(self, event: BeginEvent) -> None:
         phase = BEFORE.get((self._phase, type(event)))
         self._require(phase, "lifecycle", f"came while the stream was {self._phase}")
         self._phase = phase or self._phase
@@ -306,13 +264,15 @@ class Referee:
         item = self._item_of(event)
         if item is None:
             return
-        stage = STAGES.get(str(item.kind), {}).get((item.stage, type(event)))
-        self._require(stage, "hosted_order", f"came while the {item.kind} was {item.stage}")
-        item.stage = stage or item.stage
+        kind, _, stage = event_type(event).removeprefix("response.").rpartition(".")
+        is_due = kind == item.kind and STAGES[kind][stage] == item.stage
+        self._require(is_due, "hosted_order", f"came while the {item.kind} was {item.stage}")
         if isinstance(event, PartialImage):
             index, due = event.partial_image_index, item.previews
             self._require(index == due, "preview_index", f"{index} where {due} was due")
             item.previews += 1
+        elif is_due:
+            item.stage = stage
 
     def _check_hosted(self, item: _JudgedItem, told: Item) -> None:
         """Check that the end of the item fits its last stage.
@@ -361,14 +321,14 @@ class Referee:
 
     # Parts.
 
-    def _item_of(self, event: _InItem) -> _JudgedItem | None:
+    def _item_of(self, event: _InPart | StageEvent) -> _JudgedItem | None:
         item = self._open.get(event.item_id)
         if item is None or item.index != event.output_index:
             self._object("item_open", f"{event.item_id} is not open at {event.output_index}")
             return item or self._open_at(event.output_index, event.item_id)
         return item
 
-    def _add_part(self, event: _PartAdded) -> None:
+    def _add_part(self, event: PartAdded) -> None:
         item = self._item_of(event)
         if item is None:
             return
@@ -386,7 +346,7 @@ class Referee:
         self._require(is_empty, "part_begin", "the part is not empty")
         parts.append(_JudgedPart(kind))
 
-    def _part_of(self, event: _InItem, step: str) -> _JudgedPart | None:
+    def _part_of(self, event: _InPart, step: str) -> _JudgedPart | None:
         """Return the part this event speaks in, once it has taken the step."""
         item = self._item_of(event)
         if item is None:
@@ -404,7 +364,7 @@ class Referee:
         part.state = state
         return part
 
-    def _part_at(self, item: _JudgedItem, event: _InItem) -> _JudgedPart | None:
+    def _part_at(self, item: _JudgedItem, event: _InPart) -> _JudgedPart | None:
         voice = VOICES[type(event)]
         if voice is INPUT and item.kind == "custom_tool_call":
             item.lists.setdefault(voice.list, [_JudgedPart(voice.kind)])
@@ -413,16 +373,16 @@ class Referee:
         if not 0 <= index < len(parts):
             return None
         part = parts[index]
-        if not isinstance(event, _PartDone):
+        if not isinstance(event, PartDone):
             self._require(part.kind == voice.kind, "part_kind", f"the part is {part.kind}")
         return part
 
-    def _grow(self, event: _Grow | _CallGrow) -> None:
+    def _grow(self, event: TextDelta | CallDelta) -> None:
         part = self._part_of(event, "grow")
         if part is not None:
             part.pieces.append(event.delta)
 
-    def _say(self, event: _Say | _CallSay) -> None:
+    def _say(self, event: TextDone | CallDone) -> None:
         part = self._part_of(event, "say")
         if part is None:
             return
@@ -438,7 +398,7 @@ class Referee:
         self._require(index == due, "annotation_index", f"{index} where {due} was due")
         part.notes.append(_copy(event.annotation))
 
-    def _close_part(self, event: _PartDone) -> None:
+    def _close_part(self, event: PartDone) -> None:
         part = self._part_of(event, "close")
         if part is None:
             return
@@ -450,7 +410,7 @@ class Referee:
 
     # The end.
 
-    def _end(self, event: _Terminal) -> None:
+    def _end(self, event: TerminalEvent) -> None:
         response = event.response
         self._check_response_id(response.id)
         self._check_terminal_state(event)
@@ -461,7 +421,7 @@ class Referee:
         self._require(response.output == done, "terminal_output", "output is not what was done")
         self._phase = "over"
 
-    def _check_terminal_state(self, event: _Terminal) -> None:
+    def _check_terminal_state(self, event: TerminalEvent) -> None:
         response = event.response
         name = event_type(event).removeprefix("response.")
         details = response.incomplete_details
@@ -483,6 +443,23 @@ class Referee:
         is_last = cut == written[-len(cut) :]
         may_be_cut = status in ENDS_AS["incomplete"]
         self._require(may_be_cut and is_last, "incomplete_item", f"incomplete items at {cut}")
+
+
+# Each event that is in the grammar, and what checks it.
+_JUDGES: Final[dict[type[Any], Callable[[Referee, Any], None]]] = {
+    **dict.fromkeys(get_args(BeginEvent), Referee._begin),
+    **dict.fromkeys(get_args(TerminalEvent), Referee._end),
+    **dict.fromkeys(get_args(PartAdded), Referee._add_part),
+    **dict.fromkeys(get_args(PartDone), Referee._close_part),
+    **dict.fromkeys(get_args(TextDelta | CallDelta), Referee._grow),
+    **dict.fromkeys(get_args(TextDone | CallDone), Referee._say),
+    **dict.fromkeys(get_args(StageEvent), Referee._progress),
+    UnknownEvent: Referee._check_stranger,
+    AnnotationEvent: Referee._annotate,
+    OutputItemAdded: Referee._add_item,
+    OutputItemDone: Referee._close_item,
+    ErrorEvent: Referee._err,
+}
 
 
 def judge_stream(events: Iterable[Event]) -> list[Violation]:

@@ -7,39 +7,16 @@ not make is opaque: it opens as it is, and nothing happens before it is done.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from antiphon.protocol.families import WHOLE, call_family, opening_of
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.machines.hosted_items import OpenItem, Step, is_hosted
-from antiphon.protocol.machines.open_items import copy_json
+from antiphon.protocol.machines.open_items import PART_FORMS, copy_json
 
 __all__ = ["unfold"]
 
 
-class _Channel(NamedTuple):
-    """Events of a part of one kind: the field of its text, its index, and what names begin with."""
-
-    text: str
-    place: str
-    part: str
-    events: str
-
-
-_CONTENT: Final = ("content_index", "response.content_part")
-_CHANNELS: Final[dict[tuple[str, str, str], _Channel]] = {
-    ("message", "content", "output_text"): _Channel("text", *_CONTENT, "response.output_text"),
-    ("message", "content", "refusal"): _Channel("refusal", *_CONTENT, "response.refusal"),
-    ("reasoning", "content", "reasoning_text"): _Channel(
-        "text", *_CONTENT, "response.reasoning_text"
-    ),
-    ("reasoning", "summary", "summary_text"): _Channel(
-        "text",
-        "summary_index",
-        "response.reasoning_summary_part",
-        "response.reasoning_summary_text",
-    ),
-}
 _LISTS: Final = {"message": ("content",), "reasoning": ("summary", "content")}
 _CALL_EVENTS: Final = {
     "function_call": ("arguments", "response.function_call_arguments"),
@@ -62,8 +39,7 @@ def unfold(item: Item, index: int) -> tuple[Item, list[Step], Item]:
     steps = _call_steps(item)
     for field in _LISTS.get(item["type"], ()):
         for part_index, part in enumerate(item.get(field) or ()):
-            channel = _CHANNELS[item["type"], field, part["type"]]
-            steps += _part_steps(channel, part, {channel.place: part_index})
+            steps += _part_steps(part, part_index)
     return copy_json(_opening(item)), steps, item
 
 
@@ -77,19 +53,20 @@ def _call_steps(item: Item) -> list[Step]:
     return [*grown, (f"{events}.done", last)]
 
 
-def _part_steps(channel: _Channel, part: Part, place: dict[str, Any]) -> list[Step]:
-    empty: Part = {channel.text: ""} | {field: [] for field in _NOTES if field in part}
-    text, events = part[channel.text], channel.events
+def _part_steps(part: Part, part_index: int) -> list[Step]:
+    form = PART_FORMS[part["type"]]
+    empty: Part = {form.text: ""} | {field: [] for field in _NOTES if field in part}
+    text, events, place = part[form.text], form.text_events, {form.index_field: part_index}
     # Only the events of a plain text have logprobs.
     notes = {"logprobs": part.get("logprobs") or []} if part["type"] == "output_text" else {}
-    steps: list[Step] = [(f"{channel.part}.added", {"part": copy_json(part | empty), **place})]
+    steps: list[Step] = [(f"{form.part_events}.added", {"part": copy_json(part | empty), **place})]
     if text:
         steps.append((f"{events}.delta", {"delta": text, **copy_json(notes), **place}))
     for index, note in enumerate(part.get("annotations") or ()):
         noted = {"annotation_index": index, "annotation": copy_json(note), **place}
         steps.append((f"{events}.annotation.added", noted))
-    steps.append((f"{events}.done", {channel.text: text, **copy_json(notes), **place}))
-    steps.append((f"{channel.part}.done", {"part": copy_json(part), **place}))
+    steps.append((f"{events}.done", {form.text: text, **copy_json(notes), **place}))
+    steps.append((f"{form.part_events}.done", {"part": copy_json(part), **place}))
     return steps
 
 
@@ -119,12 +96,14 @@ def _has_known_shape(item: Item) -> bool:
     if kind not in _LISTS:
         return False
     return all(
-        _has_channel(kind, field, part) for field in _LISTS[kind] for part in item.get(field) or ()
+        _has_form(kind, field, part) for field in _LISTS[kind] for part in item.get(field) or ()
     )
 
 
-def _has_channel(kind: str, field: str, part: object) -> bool:
+def _has_form(kind: str, field: str, part: object) -> bool:
     if not isinstance(part, dict):
         return False
-    channel = _CHANNELS.get((kind, field, str(part.get("type"))))
-    return channel is not None and isinstance(part.get(channel.text), str)
+    form = PART_FORMS.get(str(part.get("type")))
+    if form is None or (form.item, form.field) != (kind, field):
+        return False
+    return isinstance(part.get(form.text), str)

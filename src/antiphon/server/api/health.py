@@ -85,8 +85,10 @@ def _counts(app: App) -> web.Response:
 
 
 async def openapi(call: Call) -> web.StreamResponse:
-    """Return the description of this API."""
-    return call.json(msgspec.json.encode(describe()))
+    """Return the description of this API, without the doors that are off."""
+    document, known = describe(), call.app.paths
+    paths = {path: item for path, item in document["paths"].items() if path in known}
+    return call.json(msgspec.json.encode({**document, "paths": paths}))
 
 
 ROUTES: Final = [

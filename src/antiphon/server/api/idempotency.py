@@ -52,9 +52,8 @@ from antiphon.server.api.request_keys import (
 )
 from antiphon.store.base import Claim
 
-__all__ = ["First", "InFlight", "Once", "Run", "Runs"]
+__all__ = ["Admission", "Idempotency", "InFlight", "PriorAnswer", "Runs"]
 
-_PATH: Final = "/v1/responses"
 _RETRY_SECONDS: Final = 900
 _JOIN_SECONDS: Final = 600.0
 _LOOK_AGAIN_SECONDS: Final = 0.5
@@ -107,7 +106,7 @@ class _Ask(msgspec.Struct, frozen=True, kw_only=True):
     is_stored: bool
 
 
-class First(msgspec.Struct, frozen=True):
+class PriorAnswer(msgspec.Struct, frozen=True):
     """An answer that was given, or is being given, to the same request before."""
 
     response: Response
@@ -125,27 +124,33 @@ class First(msgspec.Struct, frozen=True):
                 yield batch
 
 
-class Run:
-    """What to do with a request: give the answer of `first`, or run it as `response_id`.
+class Admission:
+    """What to do with a request: give the `prior` answer, or run it as `response_id`.
 
     Use as `async with`: a run that ends in an error makes room for the next try.
     """
 
     def __init__(
-        self, once: Once, ask: _Ask | None, response_id: str | None, first: First | None = None
+        self,
+        idempotency: Idempotency,
+        ask: _Ask | None,
+        response_id: str | None,
+        prior: PriorAnswer | None = None,
     ) -> None:
         self.response_id = response_id
         """The id to run under; None if any will do."""
-        self.first = first
-        self._once = once
-        self._ask = ask if first is None else None
+        self.prior = prior
+        self._idempotency = idempotency
+        self._ask = ask if prior is None else None
         self._is_accepted = False
         self._entry: Recently | None = None
         if self._ask and (self._ask.has_key or not self._ask.is_stored):
-            self._entry = once.recent.begin(self._ask.owner, self._ask.token, self._ask.digest)
+            self._entry = idempotency.recent.begin(
+                self._ask.owner, self._ask.token, self._ask.digest
+            )
         self._response: Response | None = None
 
-    async def __aenter__(self) -> Run:
+    async def __aenter__(self) -> Admission:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -153,10 +158,10 @@ class Run:
         if ask is None or self.response_id is None:
             return
         if self._entry is not None:
-            self._once.close_entry(ask, self._entry, self._response, error)
+            self._idempotency.close_entry(ask, self._entry, self._response, error)
         if error is not None and ask.is_stored:
             is_void = isinstance(error, StoreUnavailable) and not self._is_accepted
-            await asyncio.shield(self._once.let_go(ask, self.response_id, is_void=is_void))
+            await asyncio.shield(self._idempotency.let_go(ask, self.response_id, is_void=is_void))
 
     def note_accepted(self) -> None:
         """Note that a background response is durable: its id may be told."""
@@ -176,7 +181,7 @@ class Run:
         return self._response
 
 
-class Once:
+class Idempotency:
     """Sees to it that a request which is sent again is not run again. One per process."""
 
     def __init__(
@@ -198,16 +203,17 @@ class Once:
         data: bytes,
         request: CreateResponse,
         guard: Guard = nullcontext,
-    ) -> Run:
-        """Say what to do with this POST /v1/responses, of which `data` is the body.
+        path: str = "/v1/responses",
+    ) -> Admission:
+        """Return what to do with this POST to `path`, whose body is `data`.
 
         `headers` are found by names of any case, as aiohttp's are. `guard` stands around the
         wait for another run, and may end it. Raise InFlight or Mismatch if nothing can be done.
         """
         key, retries = read_key(headers), read_retries(headers)
         if key is None and retries is None:
-            return Run(self, None, None)
-        digest = await digest_of(_PATH, data)
+            return Admission(self, None, None)
+        digest = await digest_of(path, data)
         ask = _Ask(
             owner=owner,
             token=f"auto:{digest.hex()}" if key is None else f"key:{key}",
@@ -251,7 +257,7 @@ class Once:
         if response is None or is_void or response.status in _CAME_TO_NOTHING:
             await store.claims.release(ask.owner, ask.token, response_id)
 
-    async def _by_memory(self, ask: _Ask, guard: Guard) -> Run:
+    async def _by_memory(self, ask: _Ask, guard: Guard) -> Admission:
         """Answer what must not be stored from memory, or run it."""
         while True:
             entry = self.recent.find(ask.owner, ask.token, self._engine.now())
@@ -267,7 +273,7 @@ class Once:
             async with guard():
                 await self._wait_for(entry)
 
-    async def _by_key(self, ask: _Ask) -> Run:
+    async def _by_key(self, ask: _Ask) -> Admission:
         """Claim the key, durably, or answer with what it led to."""
         now, claims = self._engine.now(), self._engine.store.claims
         recent = self.recent.find(ask.owner, ask.token, now)
@@ -277,7 +283,7 @@ class Once:
         for _ in range(_MAX_TRIES):
             claim = await self._take(ask, response_id, now)
             if claim is None:
-                return Run(self, ask, response_id)
+                return Admission(self, ask, response_id)
             if now - claim.created_at < KEY_SECONDS:
                 if claim.digest != ask.digest:
                     raise Mismatch
@@ -307,23 +313,23 @@ class Once:
         release = partial(self._engine.store.claims.release, ask.owner, ask.token, response_id)
         self._engine.pending_writes.defer(release, is_in_doubt=True)
 
-    async def _by_retry(self, ask: _Ask, guard: Guard) -> Run:
+    async def _by_retry(self, ask: _Ask, guard: Guard) -> Admission:
         """Join the recent run of the same body, or run it."""
         if ask.is_retry:
             async with guard():
                 first = await self._join(ask)
             if first is not None:
                 return self._again(ask, first)
-        run = self._new(ask)
-        assert run.response_id is not None
+        admission = self._new(ask)
+        assert admission.response_id is not None
         try:
             await self._engine.store.claims.note(
-                ask.owner, ask.token, ask.digest, run.response_id, self._engine.now()
+                ask.owner, ask.token, ask.digest, admission.response_id, self._engine.now()
             )
         except (asyncio.CancelledError, StoreUnavailable):
-            self._doubt(ask, run.response_id)
+            self._doubt(ask, admission.response_id)
             raise
-        return run
+        return admission
 
     async def _join(self, ask: _Ask) -> Response | None:
         """Return the response of the first run when it has ended, if it is an answer.
@@ -363,11 +369,13 @@ class Once:
             case _:
                 return True
 
-    def _new(self, ask: _Ask) -> Run:
-        return Run(self, ask, self._engine.mint("resp"))
+    def _new(self, ask: _Ask) -> Admission:
+        return Admission(self, ask, self._engine.mint("resp"))
 
-    def _again(self, ask: _Ask, response: Response) -> Run:
-        return Run(self, ask, None, First(response, self._engine, ask.owner, ask.is_stored))
+    def _again(self, ask: _Ask, response: Response) -> Admission:
+        return Admission(
+            self, ask, None, PriorAnswer(response, self._engine, ask.owner, ask.is_stored)
+        )
 
 
 def _is_on_its_way(claim: Claim, response: Response | None) -> bool:

@@ -1,8 +1,9 @@
 """GET /v1/models: which models can be asked for, and what is known about them.
 
 One answer serves two kinds of clients: `data` holds objects as in OpenAI's API, `models` holds
-entries for Codex. Facts that no source states are left out of an object. Other fields of the
-upstream's entry are in it too, but never replace what the gateway states.
+entries for Codex. A client that sends `anthropic-version` gets Anthropic's shape instead. Facts
+that no source states are left out of an object. Other fields of the upstream's entry are in it
+too, but never replace what the gateway states.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from aiohttp import web
 from antiphon.models.facts import ModelInfo
 from antiphon.protocol.errors import NotFound
 from antiphon.server.api.codex import codex_entries
+from antiphon.server.api.messages_models import messages_entry, messages_list
 from antiphon.server.app import Call, Route
 
 __all__ = ["ROUTES"]
+
+_ANTHROPIC: Final = "anthropic-version"
 
 
 async def list_models(call: Call) -> web.StreamResponse:
     """Return every model of every provider."""
     catalog = call.app.engine.catalog
     models = await catalog.models()
+    if _ANTHROPIC in call.request.headers:
+        return call.json(msgspec.json.encode(messages_list(models)))
     body = {
         "object": "list",
         "data": [_as_object(model) for model in models],
@@ -36,7 +42,8 @@ async def retrieve(call: Call) -> web.StreamResponse:
     """Return one model."""
     for model in await call.app.engine.catalog.models():
         if model.id == call.path_id:
-            return call.json(msgspec.json.encode(_as_object(model)))
+            write = messages_entry if _ANTHROPIC in call.request.headers else _as_object
+            return call.json(msgspec.json.encode(write(model)))
     raise NotFound(
         f"The model '{call.path_id}' does not exist here.", code="model_not_found", param="model"
     )

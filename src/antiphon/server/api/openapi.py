@@ -144,6 +144,13 @@ same key is a 409, afterwards it gets the same answer, with `x-antiphon-replayed
 is a 422."""
 
 
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+
+
 def _paths() -> dict[str, Any]:
     return {
         "/v1/responses": {"post": _create(), "get": _socket()},
@@ -166,7 +173,24 @@ def _paths() -> dict[str, Any]:
         "/v1/responses/input_tokens": {
             "post": _operation("Count a request's tokens", "InputTokens", takes="CreateResponse")
         },
+        "/v1/messages": {"post": _operation("Create a message, as in Anthropic's API")},
+        "/v1/messages/count_tokens": {
+            "post": _operation("Count a message's tokens, as in Anthropic's API")
+        },
         **_conversation_paths(),
+        "/v1/chat/completions": {
+            "post": _operation("Chat completions, as JSON or as a stream of chunks")
+            | _body({"required": ["messages"], "properties": {"messages": {"type": "array"}}})
+            | {"description": _AGAIN, "parameters": [_KEY]}
+        },
+        "/v1/embeddings": {
+            "post": _operation("Embeddings, passed on to the provider of the model")
+            | _body({"required": ["model", "input"]})
+        },
+        "/v1/completions": {
+            "post": _operation("Text completions, passed on to the provider of the model")
+            | _body({"required": ["model", "prompt"]})
+        },
         "/v1/models": {"get": _operation("List the models")},
         "/v1/models/{id}": {
             "parameters": [_in_path("id")],
@@ -215,13 +239,7 @@ def _create() -> dict[str, Any]:
         "Create a response, as JSON or as a stream of events", "Response", takes="CreateResponse"
     )
     create["description"] = _AGAIN
-    create["parameters"] = [
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-        }
-    ]
+    create["parameters"] = [_KEY]
     return _also_as_events(create)
 
 

@@ -13,36 +13,35 @@ from typing import Final
 
 from aiohttp import web
 
-from antiphon.protocol.codec import DONE, Dialect, encode_all_sse
 from antiphon.protocol.events import Event
 from antiphon.server.limits import ServerLimits
+from antiphon.wires.door import EventEncoder
 
 __all__ = ["SseSink"]
 
-_COMMENT: Final = b": keepalive\n\n"
 _LONG: Final = 64 * 1024
-_EVENT: Final = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
 
 
 class SseSink:
     """Writes one stream. Use as `async with SseSink(…) as sink`.
 
-    `head` makes the answer when the first events are about to be sent.
+    `head` makes the answer when the first events are about to be sent; `encoder` writes the
+    events in the language of the client.
     """
 
     def __init__(
         self,
         request: web.BaseRequest,
         head: Callable[[], web.StreamResponse],
-        dialect: Dialect,
+        encoder: EventEncoder,
         limits: ServerLimits,
     ) -> None:
         self._request = request
         self._head = head
         self._response: web.StreamResponse | None = None
-        self._dialect = dialect
+        self._encoder = encoder
+        self._encode = encoder.encode
         self._limits = limits
-        self._beat = _EVENT if _counts_only_events(request, dialect) else _COMMENT
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         # Set while chunks can be written to it: not before the head is out, not over HTTP/1.0.
@@ -75,14 +74,15 @@ class SseSink:
 
         Before the head is out, and over HTTP/1.0, they wait for `drained`.
         """
-        transport = self._transport
+        transport, data = self._transport, self._encode(events)
         if transport is None:
-            self._waiting.append(encode_all_sse(events, self._dialect))
+            self._waiting.append(data)
             return False
         if transport.is_closing():
             return False
-        _write_chunk(transport, encode_all_sse(events, self._dialect))
-        self._silent_since = self._loop.time()
+        if data:  # an empty chunk would be the end of the body
+            _write_chunk(transport, data)
+            self._silent_since = self._loop.time()
         return not self._protocol.writing_paused
 
     async def drained(self) -> None:
@@ -91,7 +91,7 @@ class SseSink:
             self._response = self._head()
             await self._open(self._response)
         waiting, self._waiting = self._waiting, []
-        for data in waiting:
+        for data in filter(None, waiting):
             await self._send(data)
         transport = self._request.transport
         if transport is None or transport.is_closing():
@@ -99,8 +99,9 @@ class SseSink:
         await self._catch_up()
 
     async def end(self) -> None:
-        """Send the end marker and end the body."""
-        await self._send(DONE)
+        """Send what ends the stream, and end the body."""
+        if last := self._encoder.end():
+            await self._send(last)
         self._transport = None  # a beat that comes too late is the library's to refuse
         await self.response.write_eof()
 
@@ -138,7 +139,7 @@ class SseSink:
         seconds = self._limits.heartbeat_seconds
         silence = self._loop.time() - self._silent_since
         if silence >= seconds and not self._is_writing:
-            task = self._loop.create_task(self._send(self._beat))
+            task = self._loop.create_task(self._send(self._encoder.heartbeat))
             self._beats.add(task)
             task.add_done_callback(self._forget_beat)
         self._timer = self._loop.call_later(seconds / 4, self._watch)
@@ -159,9 +160,3 @@ def _write_chunk(transport: asyncio.Transport, data: bytes) -> None:
         transport.write(b"\r\n")
     else:
         transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-
-
-def _counts_only_events(request: web.BaseRequest, dialect: Dialect) -> bool:
-    """Return whether only parsed events reset this client's idle timer, as in Codex."""
-    agent = request.headers.get("User-Agent", "").lower()
-    return dialect == "openai" and agent.startswith("codex")

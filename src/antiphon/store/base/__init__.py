@@ -10,9 +10,10 @@
 - A turn has one writer: the store that began it or claimed it. Every append and finish checks
   that (the fence), so a process that was taken for dead cannot write after its successor.
 
-One module per facet, and each kind of store has a module of the same name. `Store` joins them.
-A new facet (files, ledger, reports) gets a module here, one in each store, and its tests in the
-common behaviour suite. Callers should name the facet that they use.
+One module per facet, and each database has a module of the same name. `Store` joins them. A new
+facet (files, ledger, reports) gets a module here, one in each store, and its tests in the common
+behaviour suite. Callers should name the facet that they use. The methods are documented
+here; an implementation adds only what is special about it.
 """
 
 from antiphon.store.base.claims import Claim, ClaimRequest, Claims

@@ -20,6 +20,10 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     now: int
     since: int
 
+    def earlier(self, found: Claim | None) -> Claim | None:
+        """Return the claim that was found on the token, if it counts."""
+        return None if found is None or found.created_at < self.since else found
+
 
 class Claim(msgspec.Struct, frozen=True):
     """A request was made once, and led to this response.

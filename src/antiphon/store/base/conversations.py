@@ -45,8 +45,9 @@ class Conversations(Protocol):
     ) -> Claim | None:
         """Store a new conversation with its first items (all have ids). Durable on return.
 
-        With `once`, its token is claimed in the same step. If it is claimed already, and the
-        conversation that was made then still exists, store nothing and return that claim.
+        Raise ValueError if its id is taken. With `once`, its token is claimed in the same step.
+        If it is claimed already, and the conversation that was made then still exists, store
+        nothing and return that claim.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Entries: rows that `Turns.finish` writes in the transaction that ends a turn.
 
 An entry is a frozen value, and its class is its kind. A store has one function per kind, which
-writes all entries of that kind in a transaction: `entries.py` of each store lists them. So the
-caller needs no knowledge of the store, and there is no table of unread journal rows. Rules:
+writes all entries of that kind in a transaction; a table beside `finish` lists them (`KINDS`). So
+the caller needs no knowledge of the store, and there is no table of unread journal rows. Rules:
 
 - Entries are stored if and only if the end is: the fence is checked before, under the same lock.
 - An entry cannot be refused. What may be refused, such as a reservation, is asked before.

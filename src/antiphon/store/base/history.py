@@ -71,5 +71,5 @@ class Histories(Protocol):
         ...
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
-        """Return the newest item with this id, of a response or of a conversation."""
+        """Return the newest item with this id; one of a response before one of a conversation."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from antiphon.store.base.claims import Claims
@@ -13,7 +14,7 @@ from antiphon.store.base.notices import Notices
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.writers import Writers
 
-__all__ = ["Store"]
+__all__ = ["Store", "sweep_in_steps"]
 
 
 class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
@@ -48,3 +49,17 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     async def close(self) -> None:
         """Write what is queued, and close files and threads."""
         ...
+
+
+async def sweep_in_steps(
+    sweep: Callable[[int, int], Awaitable[int]], before: int, limit: int
+) -> int:
+    """Remove what is older than `before`, at most `limit` rows at a time; return how many.
+
+    Others write between the steps.
+    """
+    removed = found = await sweep(before, limit)
+    while found == limit:
+        found = await sweep(before, limit)
+        removed += found
+    return removed

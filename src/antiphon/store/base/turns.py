@@ -10,7 +10,6 @@ from antiphon.protocol.response import Response
 from antiphon.store.base.entries import Entry
 from antiphon.store.base.history import Admit
 from antiphon.store.base.log import Batch
-from antiphon.store.base.notices import Notice
 
 __all__ = ["Turns"]
 
@@ -50,17 +49,16 @@ class Turns(Protocol):
         *,
         batch: Batch | None = None,
         said: Sequence[Item] = (),
-        notices: Sequence[Notice] = (),
         entries: Sequence[Entry] = (),
     ) -> None:
         """Make the final state of a begun response durable. Its output is stored with it.
 
         All in one transaction: the last batch of its log, which is compressed; `said`, which is
-        added to the conversation that the response has locked; the end of that lock; the
-        notices and all other entries (see `entries`); the request that was kept to run it is
-        removed. Raise TurnLost if the response
-        does not exist, has already ended, or has another writer, and also if there is something
-        to add and no such lock. An end that was stored is never overwritten.
+        added to the conversation that the response has locked; the end of that lock; notices and
+        other entries (see `entries`); the request that was kept to run it is removed. Raise
+        TurnLost if the response does not exist, has already ended, or has another writer, and
+        also if there is something to add and no such lock. An end that was stored is never
+        overwritten.
         """
         ...
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from antiphon.store.base import Claim, ClaimRequest
 
-__all__ = [
-    "MemoryClaims",
-]
+__all__ = ["MemoryClaims"]
 
 _Key = tuple[str, str]
 
@@ -25,26 +23,22 @@ class MemoryClaims:
     async def take(
         self, owner: str, token: str, digest: bytes, response_id: str, now: int
     ) -> Claim | None:
-        """Claim the token; return None, or the claim that is there already."""
         found = await self.find(owner, token)
         if found is None:
             await self.note(owner, token, digest, response_id, now)
         return found
 
     async def note(self, owner: str, token: str, digest: bytes, response_id: str, now: int) -> None:
-        """Claim the token, in place of any older claim."""
         self._check_open()
         self._note(owner, token, Claim(digest, response_id, now, is_held=True))
 
     async def find(self, owner: str, token: str) -> Claim | None:
-        """Return the claim on this token."""
         self._check_open()
         return self._claims.get((owner, token))
 
     def earlier(self, owner: str, once: ClaimRequest | None) -> Claim | None:
         """Return the claim that exists already, if it still counts."""
-        found = None if once is None else self._claims.get((owner, once.token))
-        return None if once is None or found is None or found.created_at < once.since else found
+        return None if once is None else once.earlier(self._claims.get((owner, once.token)))
 
     def note_once(self, owner: str, once: ClaimRequest | None, made: str) -> None:
         """Claim the token for what was made, in place of any older claim."""
@@ -52,7 +46,6 @@ class MemoryClaims:
             self._note(owner, once.token, Claim(once.digest, made, once.now, is_held=True))
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
-        """Remove the claim if it leads to this response."""
         found = await self.find(owner, token)
         if found is not None and found.response_id == response_id:
             self._forget((owner, token))

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import msgspec
 
 from antiphon.protocol.errors import ConversationLocked, StoreUnavailable
 from antiphon.protocol.items import Item
-from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage, Size
+from antiphon.store.base import Admit, Claim, ClaimRequest, Conversation, ItemPage
 from antiphon.store.encoding import (
     StoredItem,
+    admit_bodies,
     decode_aside,
     decode_item,
     encode_items,
@@ -32,7 +33,9 @@ _Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Talk:
+class _Kept:
+    """A conversation as bytes, with its items by id, and the response that has locked it."""
+
     number: int
     body: bytes
     items: dict[str, bytes] = field(default_factory=dict)
@@ -49,10 +52,10 @@ class MemoryConversations:
         self._claims = claims
         self._max_conversations = max_conversations
         self._numbers = count()
-        self._talks: dict[_Key, _Talk] = {}
+        self._conversations: dict[_Key, _Kept] = {}
         # Where an item is, and which conversation a response has locked.
-        self._places: dict[_Key, list[_Talk]] = {}
-        self._locks: dict[_Key, _Talk] = {}
+        self._places: dict[_Key, list[_Kept]] = {}
+        self._locks: dict[_Key, _Kept] = {}
 
     async def create(
         self,
@@ -61,40 +64,35 @@ class MemoryConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> Claim | None:
-        """Store a new conversation; the oldest one makes room."""
         stored = await encode_new_items(items)
         self._check_open()
         earlier = self._claims.earlier(owner, once)
-        if earlier is not None and (owner, earlier.response_id) in self._talks:
+        if earlier is not None and (owner, earlier.response_id) in self._conversations:
             return earlier
-        if (owner, conversation.id) in self._talks:
+        if (owner, conversation.id) in self._conversations:
             raise ValueError(f"there already is a conversation {conversation.id!r}")
-        talk = _Talk(next(self._numbers), msgspec.json.encode(conversation))
+        kept = _Kept(next(self._numbers), msgspec.json.encode(conversation))
         self._make_room()
-        self._talks[owner, conversation.id] = talk
-        self._add(owner, talk, stored)
+        self._conversations[owner, conversation.id] = kept
+        self._add(owner, kept, stored)
         self._claims.note_once(owner, once, conversation.id)
         return None
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
-        """Return the conversation without its items."""
-        self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        return None if talk is None else msgspec.json.decode(talk.body, type=Conversation)
+        kept = self._find(owner, conversation_id)
+        return None if kept is None else msgspec.json.decode(kept.body, type=Conversation)
 
     async def update(
         self, owner: str, conversation_id: str, metadata: dict[str, Any]
     ) -> Conversation | None:
-        """Replace the metadata."""
         found = await self.get(owner, conversation_id)
         if found is None:
             return None
         body = msgspec.json.encode(msgspec.structs.replace(found, metadata=metadata))
-        self._talks[owner, conversation_id].body = body
+        self._conversations[owner, conversation_id].body = body
         return msgspec.json.decode(body, type=Conversation)
 
     async def delete(self, owner: str, conversation_id: str) -> bool:
-        """Remove a conversation and its items."""
         if self._unlocked(owner, conversation_id) is None:
             return False
         self._remove((owner, conversation_id))
@@ -103,13 +101,12 @@ class MemoryConversations:
     async def items(
         self, owner: str, conversation_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
-        """Return every item in order."""
-        self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        if talk is None:
+        kept = self._find(owner, conversation_id)
+        if kept is None:
             return None
-        _ask(admit, talk)
-        return await decode_aside(list(talk.items.values()))
+        bodies = list(kept.items.values())
+        admit_bodies(admit, bodies)
+        return await decode_aside(bodies)
 
     async def page(
         self,
@@ -121,18 +118,15 @@ class MemoryConversations:
         is_descending: bool,
         admit: Admit | None = None,
     ) -> ItemPage | None:
-        """Return at most `limit` items after the item `after` in the given order."""
-        self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        if talk is None:
+        kept = self._find(owner, conversation_id)
+        if kept is None:
             return None
-        if after is not None and after not in talk.items:
+        if after is not None and after not in kept.items:
             raise KeyError(after)
-        names = list(reversed(talk.items) if is_descending else talk.items)
+        names = list(reversed(kept.items) if is_descending else kept.items)
         start = 0 if after is None else names.index(after) + 1
-        bodies = [talk.items[name] for name in names[start : start + limit]]
-        if admit is not None:
-            admit(Size(len(bodies), sum(map(len, bodies))))
+        bodies = [kept.items[name] for name in names[start : start + limit]]
+        admit_bodies(admit, bodies)
         return ItemPage(await decode_aside(bodies), has_more=start + limit < len(names))
 
     async def add(
@@ -142,51 +136,46 @@ class MemoryConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> bool | Claim:
-        """Add items at the end."""
         stored = await encode_new_items(items)
         earlier = self._claims.earlier(owner, once)
-        if earlier is not None and (owner, conversation_id) in self._talks:
+        if earlier is not None and (owner, conversation_id) in self._conversations:
             return earlier
-        talk = self._unlocked(owner, conversation_id)
-        if talk is None:
+        kept = self._unlocked(owner, conversation_id)
+        if kept is None:
             return False
         for item in stored:
-            if item.id in talk.items:
+            if item.id in kept.items:
                 raise ValueError(f"the conversation already has an item {item.id!r}")
-        self._add(owner, talk, stored)
+        self._add(owner, kept, stored)
         self._claims.note_once(owner, once, names_of(stored))
         return True
 
     async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:
-        """Return one item."""
-        self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        body = None if talk is None else talk.items.get(item_id)
+        kept = self._find(owner, conversation_id)
+        body = None if kept is None else kept.items.get(item_id)
         return None if body is None else decode_item(body)
 
     async def remove(self, owner: str, conversation_id: str, item_id: str) -> bool:
-        """Remove one item."""
-        talk = self._unlocked(owner, conversation_id)
-        if talk is None or item_id not in talk.items:
+        kept = self._unlocked(owner, conversation_id)
+        if kept is None or item_id not in kept.items:
             return False
-        del talk.items[item_id]
-        self._forget_place(owner, talk, item_id)
+        del kept.items[item_id]
+        self._forget_place(owner, kept, item_id)
         return True
 
     async def lock(
         self, owner: str, conversation_id: str, response_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
-        """Become the writer."""
-        self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        if talk is None:
+        kept = self._find(owner, conversation_id)
+        if kept is None:
             return None
-        if talk.lock not in {None, response_id}:
+        if kept.lock not in {None, response_id}:
             raise ConversationLocked(conversation_id)
-        _ask(admit, talk)
-        talk.lock = response_id
-        self._locks[owner, response_id] = talk
-        return await decode_aside(list(talk.items.values()))
+        bodies = list(kept.items.values())
+        admit_bodies(admit, bodies)
+        kept.lock = response_id
+        self._locks[owner, response_id] = kept
+        return await decode_aside(bodies)
 
     async def unlock(
         self,
@@ -195,10 +184,8 @@ class MemoryConversations:
         response_id: str,
         said: Sequence[Item] = (),
     ) -> bool:
-        """Add these items and unlock, if this response holds the lock; return whether it did."""
-        self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        if talk is None or talk.lock != response_id:
+        kept = self._find(owner, conversation_id)
+        if kept is None or kept.lock != response_id:
             return False
         self.release(owner, response_id, encode_items(said))
         return True
@@ -209,59 +196,56 @@ class MemoryConversations:
 
     def release(self, owner: str, response_id: str, said: Sequence[StoredItem] = ()) -> None:
         """Add these items to the conversation that this response has locked, and unlock it."""
-        talk = self._locks.pop((owner, response_id), None)
-        if talk is not None:
-            talk.lock = None
-            self._add(owner, talk, said)
+        kept = self._locks.pop((owner, response_id), None)
+        if kept is not None:
+            kept.lock = None
+            self._add(owner, kept, said)
 
     def find_anywhere(self, owner: str, item_id: str) -> Item | None:
         """Return the item with this id of the conversation that was made last."""
-        talks = self._places.get((owner, item_id))
-        if not talks:
+        holders = self._places.get((owner, item_id))
+        if not holders:
             return None
-        return decode_item(max(talks, key=lambda talk: talk.number).items[item_id])
+        return decode_item(max(holders, key=lambda kept: kept.number).items[item_id])
 
     def clear(self) -> None:
         """Remove everything."""
-        for kept in (self._talks, self._places, self._locks):
-            kept.clear()
+        for table in (self._conversations, self._places, self._locks):
+            table.clear()
 
-    def _unlocked(self, owner: str, conversation_id: str) -> _Talk | None:
+    def _find(self, owner: str, conversation_id: str) -> _Kept | None:
         self._check_open()
-        talk = self._talks.get((owner, conversation_id))
-        if talk is not None and talk.lock is not None:
+        return self._conversations.get((owner, conversation_id))
+
+    def _unlocked(self, owner: str, conversation_id: str) -> _Kept | None:
+        kept = self._find(owner, conversation_id)
+        if kept is not None and kept.lock is not None:
             raise ConversationLocked(conversation_id)
-        return talk
+        return kept
 
     def _make_room(self) -> None:
-        if len(self._talks) < self._max_conversations:
+        if len(self._conversations) < self._max_conversations:
             return
-        free = (key for key, talk in self._talks.items() if talk.lock is None)
-        oldest = list(islice(free, 1))
-        if not oldest:
+        oldest = next((key for key, kept in self._conversations.items() if kept.lock is None), None)
+        if oldest is None:
             raise StoreUnavailable("there is no room for another conversation; try again")
-        self._remove(oldest[0])
+        self._remove(oldest)
 
-    def _add(self, owner: str, talk: _Talk, items: Sequence[StoredItem]) -> None:
+    def _add(self, owner: str, kept: _Kept, items: Sequence[StoredItem]) -> None:
         """Add those items whose ids are not there yet."""
         for item in items:
-            if item.id is not None and item.id not in talk.items:
-                talk.items[item.id] = item.body
-                self._places.setdefault((owner, item.id), []).append(talk)
+            if item.id is not None and item.id not in kept.items:
+                kept.items[item.id] = item.body
+                self._places.setdefault((owner, item.id), []).append(kept)
 
     def _remove(self, key: _Key) -> None:
-        talk = self._talks.pop(key)
-        for item_id in talk.items:
-            self._forget_place(key[0], talk, item_id)
+        kept = self._conversations.pop(key)
+        for item_id in kept.items:
+            self._forget_place(key[0], kept, item_id)
 
-    def _forget_place(self, owner: str, talk: _Talk, item_id: str) -> None:
-        rest = [other for other in self._places[owner, item_id] if other is not talk]
+    def _forget_place(self, owner: str, kept: _Kept, item_id: str) -> None:
+        rest = [other for other in self._places[owner, item_id] if other is not kept]
         if rest:
             self._places[owner, item_id] = rest
         else:
             del self._places[owner, item_id]
-
-
-def _ask(admit: Admit | None, talk: _Talk) -> None:
-    if admit is not None:
-        admit(Size(len(talk.items), sum(map(len, talk.items.values()))))

@@ -9,9 +9,7 @@ import msgspec
 
 from antiphon.store.base import Notice
 
-__all__ = [
-    "MemoryNotices",
-]
+__all__ = ["MemoryNotices"]
 
 
 @dataclass(slots=True)
@@ -29,7 +27,6 @@ class MemoryNotices:
         self._notices: dict[str, _Due] = {}
 
     async def take(self, endpoint: str, now: int, hide_until: int, limit: int) -> list[Notice]:
-        """Return notices of this endpoint that are due, oldest first, and hide them till then."""
         self._check_open()
         due = [
             waiting
@@ -44,13 +41,11 @@ class MemoryNotices:
         return [waiting.notice for waiting in taken]
 
     async def postpone(self, notice_id: str, until: int) -> None:
-        """Make the notice due again at this time."""
         self._check_open()
         if notice_id in self._notices:
             self._notices[notice_id].at = until
 
     async def settle(self, notice_id: str) -> None:
-        """Remove the notice."""
         self._check_open()
         self._notices.pop(notice_id, None)
 

@@ -7,40 +7,30 @@ it is deleted, or removed to make room. This module joins the facets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import (
-    Admit,
-    Batch,
-    Entry,
-    History,
-    KeyRecord,
-    Log,
-    Notice,
-    Orphan,
-    Size,
-)
-from antiphon.store.base.entries import check_entries
+from antiphon.store.base import Admit, Batch, Entry, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base.entries import group_entries
 from antiphon.store.encoding import (
-    check_final,
+    admit_bodies,
     compress_log,
     decode_aside,
     encode_aside,
-    encode_items,
     encode_turn,
     end_log,
     expand_log,
-    lost_conversation,
 )
 from antiphon.store.memory.claims import MemoryClaims
 from antiphon.store.memory.conversations import MemoryConversations
-from antiphon.store.memory.entries import MemoryEntries
-from antiphon.store.memory.keys import MemoryKeys
 from antiphon.store.memory.notices import MemoryNotices
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
+from antiphon.store.turns import encode_ending, lost_conversation
 from antiphon.store.waiting import Waiters
 
 __all__ = ["MemoryStore"]
@@ -51,14 +41,18 @@ class MemoryStore:
 
     def __init__(self, max_responses: int = 10_000) -> None:
         self._turns = MemoryTurns(max_responses, self._on_removal)
-        self._keys = MemoryKeys()
+        self._keys: dict[str, KeyRecord] = {}
         self._secrets: dict[str, bytes] = {}
         self._waiters = Waiters()
         self._is_closed = False
         self.claims = MemoryClaims(self._check_open, max_responses)
         self.conversations = MemoryConversations(self._check_open, max_responses, self.claims)
         self.notices = MemoryNotices(self._check_open, max_responses)
-        self._entries = MemoryEntries(lambda notices: self.notices.add(notices))
+        # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
+        # Nothing can be rolled back here, so a function must not fail.
+        self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
+            Notice: lambda notices: self.notices.add(notices)
+        }
 
     async def begin(
         self,
@@ -69,7 +63,6 @@ class MemoryStore:
         batch: Batch | None = None,
         request: bytes | None = None,
     ) -> None:
-        """Store the turn; the oldest one makes room. A second begin of one id changes nothing."""
         self._check_open()
         inputs = await encode_aside(items)
         if self._turns.get(owner, response.id) is not None:
@@ -86,16 +79,13 @@ class MemoryStore:
         self._waiters.wake(response.id)
 
     async def forget(self, owner: str, response_id: str) -> None:
-        """Undo a beginning."""
-        self._check_open()
-        turn = self._turns.get(owner, response_id)
+        turn = self._find(owner, response_id)
         if turn is not None and turn.is_open:
             self._turns.remove(owner, response_id)
 
     async def append(
         self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
     ) -> bool:
-        """Add to the log; return whether a cancellation was requested."""
         self._check_open()
         turn = self._turns.open(owner, response_id)
         turn.log.append(batch)
@@ -110,43 +100,34 @@ class MemoryStore:
         *,
         batch: Batch | None = None,
         said: Sequence[Item] = (),
-        notices: Sequence[Notice] = (),
         entries: Sequence[Entry] = (),
     ) -> None:
-        """Store the final state and everything that belongs to it."""
-        check_final(response)
-        kept = (*notices, *entries)
-        check_entries(kept, self._entries.kinds)
-        added = await encode_aside(said)
+        ending = await encode_ending("", owner, response, batch, said, entries, self._kinds)
         self._check_open()
         turn = self._turns.open(owner, response.id)
         if said and not self.conversations.is_locked_by(owner, response.id):
             raise lost_conversation(response.id)
-        turn.body, turn.outputs = encode_turn(response), encode_items(response.output)
-        turn.status, turn.is_open = response.status, False
+        turn.body, turn.outputs = ending.body, ending.output
+        turn.status, turn.is_open = ending.status, False
         self._turns.index(owner, turn, turn.outputs)
         log = end_log(turn.log, batch)
         turn.log, turn.finished_log = [], compress_log(log) if log else None
-        self.conversations.release(owner, response.id, added)
-        self._entries.write(kept)
+        self.conversations.release(owner, response.id, ending.said)
+        for kind, some in group_entries(entries).items():
+            self._kinds[kind](some)
         self._waiters.wake(response.id)
 
     async def get(
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> Response | None:
-        """Return a response with its output, finished or not."""
-        self._check_open()
-        turn = self._turns.get(owner, response_id)
+        turn = self._find(owner, response_id)
         if turn is None:
             return None
-        if admit is not None:
-            admit(Size(len(turn.outputs), sum(len(item.body) for item in turn.outputs)))
+        admit_bodies(admit, [item.body for item in turn.outputs])
         return turn.response()
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
-        """Return every batch that has an event after the sequence number `after`."""
-        self._check_open()
-        turn = self._turns.get(owner, response_id)
+        turn = self._find(owner, response_id)
         if turn is None:
             return None
         if turn.finished_log is not None:
@@ -155,14 +136,11 @@ class MemoryStore:
         return Log(turn.response(), batches, is_kept=bool(turn.log))
 
     async def wait(self, response_id: str, seconds: float) -> None:
-        """Return when the response changed, or the time is over."""
         self._check_open()
         await self._waiters.wait(response_id, seconds)
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """Remove a response, its items and its log; return whether there was one."""
-        self._check_open()
-        if self._turns.get(owner, response_id) is None:
+        if self._find(owner, response_id) is None:
             return False
         self._turns.remove(owner, response_id)
         return True
@@ -170,18 +148,14 @@ class MemoryStore:
     async def history(
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> History | None:
-        """Return the items of the whole chain that ends in this response."""
-        self._check_open()
-        head = self._turns.get(owner, response_id)
+        head = self._find(owner, response_id)
         if head is None:
             return None
         chain, missing = self._turns.chain(owner, head)
-        stored = [item for turn in reversed(chain) for item in turn.items]
-        weight = sum(len(item.body) for item in stored)
-        if admit is not None:
-            admit(Size(len(stored), weight))
-        status, removals = head.status, self._turns.removals
-        items = await decode_aside([item.body for item in stored])
+        bodies = [item.body for turn in reversed(chain) for item in turn.items]
+        admit_bodies(admit, bodies)
+        status, removals, weight = head.status, self._turns.removals, sum(map(len, bodies))
+        items = await decode_aside(bodies)
         return History(items, status, missing, weight, len(chain), removals)
 
     async def removals(self) -> int:
@@ -192,26 +166,20 @@ class MemoryStore:
     async def input_items(
         self, owner: str, response_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
-        """Return the turn's own input items in order."""
-        self._check_open()
-        turn = self._turns.get(owner, response_id)
+        turn = self._find(owner, response_id)
         if turn is None:
             return None
         bodies = [item.body for item in turn.inputs]
-        if admit is not None:
-            admit(Size(len(bodies), sum(map(len, bodies))))
+        admit_bodies(admit, bodies)
         return await decode_aside(bodies)
 
     async def find_item(self, owner: str, item_id: str) -> Item | None:
-        """Return the newest item with this id; a response's comes before a conversation's."""
         self._check_open()
         found = self._turns.find_item(owner, item_id)
         return found or self.conversations.find_anywhere(owner, item_id)
 
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
-        """Ask the writer of an unfinished response to cancel it; return whether there is one."""
-        self._check_open()
-        turn = self._turns.get(owner, response_id)
+        turn = self._find(owner, response_id)
         if turn is None or not turn.is_open:
             return False
         turn.is_cancelled = True
@@ -219,7 +187,6 @@ class MemoryStore:
         return True
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
-        """Return owner and id of the unfinished responses whose cancellation was requested."""
         self._check_open()
         return self._turns.cancelled()
 
@@ -229,48 +196,54 @@ class MemoryStore:
         return []
 
     async def sweep(self, before: int, claims_before: int) -> int:
-        """Remove responses created before one time, and claims before the other."""
         self._check_open()
         self.notices.sweep(before)
         self.claims.sweep(claims_before)
         return self._turns.sweep(before)
 
     async def secret(self, name: str, value: bytes) -> bytes:
-        """Return the secret of this name; if it is new, store and return this value."""
         self._check_open()
         return self._secrets.setdefault(name, value)
 
     async def add_key(self, key: KeyRecord) -> None:
-        """Store a new key. Raise ValueError if its id is taken."""
         self._check_open()
-        self._keys.add(key)
+        if key.id in self._keys:
+            raise ValueError(f"there already is a key {key.id!r}")
+        self._keys[key.id] = key
 
     async def find_key(self, key_id: str) -> KeyRecord | None:
-        """Return the key with this id, revoked or not."""
         self._check_open()
-        return self._keys.find(key_id)
+        return self._keys.get(key_id)
 
     async def list_keys(self) -> list[KeyRecord]:
-        """Return every key, oldest first."""
         self._check_open()
-        return self._keys.all()
+        return sorted(self._keys.values(), key=lambda key: key.created_at)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """Mark a key as revoked; False if it does not exist, was revoked or has expired."""
         self._check_open()
-        return self._keys.revoke(key_id, now)
+        key = self._keys.get(key_id)
+        if key is None or key.revoked_at is not None:
+            return False
+        if key.expires_at is not None and key.expires_at <= now:
+            return False
+        self._keys[key_id] = msgspec.structs.replace(key, revoked_at=now)
+        return True
 
     async def ping(self) -> None:
         """Return: memory is there until the store is closed."""
         self._check_open()
 
     async def close(self) -> None:
-        """Remove everything."""
         self._is_closed = True
-        self._secrets.clear()
-        for facet in (self._turns, self._keys, self.conversations, self.claims, self.notices):
+        for kept in (self._secrets, self._keys, self._turns):
+            kept.clear()
+        for facet in (self.conversations, self.claims, self.notices):
             facet.clear()
         self._waiters.wake_all()
+
+    def _find(self, owner: str, response_id: str) -> StoredTurn | None:
+        self._check_open()
+        return self._turns.get(owner, response_id)
 
     def _check_open(self) -> None:
         if self._is_closed:

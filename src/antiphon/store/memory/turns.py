@@ -6,8 +6,8 @@ reports it as missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from antiphon.protocol.errors import TurnLost
@@ -15,6 +15,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store.base import MAX_DEPTH, Batch
 from antiphon.store.encoding import StoredItem, decode_item, decode_turn
+from antiphon.store.turns import lost_turn
 
 __all__ = ["MemoryTurns", "StoredTurn"]
 
@@ -31,7 +32,7 @@ class StoredTurn:
     body: bytes
     inputs: list[StoredItem]
     log: list[Batch]
-    outputs: list[StoredItem] = field(default_factory=list)
+    outputs: Sequence[StoredItem] = ()
     finished_log: bytes | None = None
     is_open: bool = True
     is_cancelled: bool = False
@@ -40,7 +41,7 @@ class StoredTurn:
     @property
     def items(self) -> list[StoredItem]:
         """Input and output."""
-        return self.inputs + self.outputs
+        return [*self.inputs, *self.outputs]
 
     def response(self) -> Response:
         """Return the response with its output."""
@@ -73,9 +74,7 @@ class MemoryTurns:
         if turn is None:
             raise TurnLost(f"response {response_id!r} is not in the store; nothing was stored")
         if not turn.is_open:
-            raise TurnLost(
-                f"response {response_id!r} has already ended as {turn.status}; nothing was stored"
-            )
+            raise lost_turn(response_id, (turn.status, None))
         return turn
 
     def cancelled(self) -> list[_Key]:
@@ -90,7 +89,7 @@ class MemoryTurns:
         self._turns[owner, response_id] = turn
         self.index(owner, turn, turn.inputs)
 
-    def index(self, owner: str, turn: StoredTurn, items: list[StoredItem]) -> None:
+    def index(self, owner: str, turn: StoredTurn, items: Sequence[StoredItem]) -> None:
         """Make these items of a turn findable by their ids."""
         for item in items:
             if item.id is not None:

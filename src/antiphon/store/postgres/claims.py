@@ -9,34 +9,30 @@ from antiphon.store.base import Claim, ClaimRequest
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.rows import is_text
 
-__all__ = ["PostgresClaims", "earlier_claim", "note_once", "sweep_claims"]
+__all__ = ["PostgresClaims", "earlier_claim", "note_once"]
 
 _HELD: Final = (
     "EXISTS (SELECT FROM nodes WHERE name = claims.writer AND lease_until > clock_timestamp())"
 )
-# A claim whose holder has died, and which led to no response, is replaced.
-_TAKE: Final = f"""
-    INSERT INTO claims (owner, token, digest, response, created_at, writer)
-    VALUES ($1, $2, $3, $4, $5, $6)
-    ON CONFLICT (owner, token) DO UPDATE SET digest = excluded.digest,
-        response = excluded.response, created_at = excluded.created_at, writer = excluded.writer
-    WHERE NOT {_HELD} AND NOT EXISTS (
-        SELECT FROM responses WHERE responses.owner = claims.owner AND id = claims.response
-    )
-    RETURNING TRUE
-"""  # noqa: S608 # constants
 _NOTE: Final = """
     INSERT INTO claims (owner, token, digest, response, created_at, writer)
     VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (owner, token) DO UPDATE SET digest = excluded.digest,
         response = excluded.response, created_at = excluded.created_at, writer = excluded.writer
 """
+# A claim whose holder has died, and which led to no response, is replaced.
+_TAKE: Final = f"""
+    {_NOTE} WHERE NOT {_HELD} AND NOT EXISTS (
+        SELECT FROM responses WHERE responses.owner = claims.owner AND id = claims.response
+    )
+    RETURNING TRUE
+"""  # constants
 # Another claim of the same token waits for this transaction, and then sees its result.
 _QUEUE: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _FIND: Final = f"""
     SELECT digest, response, created_at, {_HELD} FROM claims WHERE owner = $1 AND token = $2
 """  # noqa: S608 # constants
-_SWEEP_CLAIMS: Final = """
+_SWEEP: Final = """
     WITH gone AS (
         DELETE FROM claims WHERE ctid = ANY(ARRAY(
             SELECT ctid FROM claims WHERE created_at < $1
@@ -56,7 +52,6 @@ class PostgresClaims:
     async def take(
         self, owner: str, token: str, digest: bytes, response_id: str, now: int
     ) -> Claim | None:
-        """Claim the token; return None, or the claim that is there already."""
         writer = await self._sign()
 
         async def run(connection: Connection) -> Claim | None:
@@ -82,16 +77,20 @@ class PostgresClaims:
         await self._database.change(run)
 
     async def find(self, owner: str, token: str) -> Claim | None:
-        """Return the claim on this token."""
         if not is_text(token):
             return None
         return await self._database.ask(lambda connection: _find(connection, owner, token))
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
-        """Remove the claim if it leads to this response."""
         statement = "DELETE FROM claims WHERE owner = $1 AND token = $2 AND response = $3"
-        await self._database.ask(
-            lambda connection: connection.execute(statement, owner, token, response_id)
+        await self._database.ask_value(statement, owner, token, response_id)
+
+    async def sweep(self, before: int, limit: int) -> int:
+        """Remove the oldest claims made before this time, `limit` at most; return how many."""
+        return int(
+            await self._database.change(
+                lambda connection: connection.fetchval(_SWEEP, before, limit)
+            )
         )
 
 
@@ -105,8 +104,7 @@ async def earlier_claim(
     if once is None:
         return None
     await connection.execute(_QUEUE, f"{owner}\n{once.token}")
-    found = await _find(connection, owner, once.token)
-    return None if found is None or found.created_at < once.since else found
+    return once.earlier(await _find(connection, owner, once.token))
 
 
 async def note_once(
@@ -115,11 +113,6 @@ async def note_once(
     """Claim the token for what was made in this transaction, in place of any older claim."""
     if once is not None:
         await connection.execute(_NOTE, owner, once.token, once.digest, made, once.now, writer)
-
-
-async def sweep_claims(connection: Connection, before: int, limit: int) -> int:
-    """Remove the oldest claims made before this time, `limit` at most; return how many."""
-    return int(await connection.fetchval(_SWEEP_CLAIMS, before, limit))
 
 
 async def _find(connection: Connection, owner: str, token: str) -> Claim | None:

@@ -7,7 +7,7 @@ unfinished turn will be claimed, and its new writer ends the lock.)
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -21,13 +21,14 @@ from antiphon.store.encoding import (
     decode_item,
     encode_aside,
     encode_new_items,
+    is_storable,
     names_of,
 )
 from antiphon.store.postgres.claims import earlier_claim, note_once
 from antiphon.store.postgres.database import Connection, Database, UncertainCommit
-from antiphon.store.postgres.rows import is_bytes, is_text
+from antiphon.store.postgres.rows import columns, is_text, name_of
 
-__all__ = ["PostgresConversations"]
+__all__ = ["PostgresConversations", "insert_said"]
 
 _T = TypeVar("_T")
 
@@ -46,15 +47,18 @@ _SIZE: Final = (
     " WHERE conversation = $1 AND owner = $2"
 )
 _KEY: Final = "SELECT key FROM conversations WHERE owner = $1 AND id = $2"
+# An item whose id exists already stays as it is.
 _INSERT: Final = """
     INSERT INTO conversation_items (conversation, position, owner, id, body)
-    SELECT $1, wanted.place + coalesce((
-        SELECT max(position) FROM conversation_items WHERE conversation = $1
-    ), 0), $2, wanted.id, wanted.body
-    FROM unnest($3::bytea[], $4::bytea[]) WITH ORDINALITY AS wanted (id, body, place)
+    SELECT wanted.conversation, wanted.place + coalesce((
+        SELECT max(position) FROM conversation_items
+        WHERE conversation_items.conversation = wanted.conversation
+    ), 0), wanted.owner, wanted.id, wanted.body
+    FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[])
+        WITH ORDINALITY AS wanted (conversation, owner, id, body, place)
     ORDER BY wanted.place
+    ON CONFLICT (conversation, sha256(id)) DO NOTHING
 """
-_SKIP: Final = "ON CONFLICT (conversation, sha256(id)) DO NOTHING"
 _WHERE_ITEM: Final = "conversation = $1 AND owner = $2 AND sha256(id) = sha256($3) AND id = $3"
 _FIND: Final = """
     SELECT conversation_items.body FROM conversations
@@ -93,14 +97,13 @@ class PostgresConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> Claim | None:
-        """Store a new conversation with its first items, unless done before."""
         stored = await encode_new_items(items)
         body = msgspec.json.encode(conversation)
         writer = await self._sign() if once else ""
 
         async def run(connection: Connection) -> Claim | None:
             earlier = await earlier_claim(connection, owner, once)
-            if earlier is not None and await _is_there(connection, owner, earlier.response_id):
+            if earlier and await connection.fetchval(_KEY, owner, earlier.response_id):
                 return earlier
             key = await connection.fetchval(
                 "INSERT INTO conversations (owner, id, body) VALUES ($1, $2, $3)"
@@ -111,7 +114,7 @@ class PostgresConversations:
             )
             if key is None:
                 raise ValueError(f"there already is a conversation {conversation.id!r}")
-            await _insert(connection, owner, key, stored)
+            await insert_said(connection, [(key, owner, stored)])
             await note_once(connection, owner, once, conversation.id, writer)
             return None
 
@@ -124,19 +127,15 @@ class PostgresConversations:
             return None
 
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
-        """Return the conversation without its items."""
         if not is_text(conversation_id):
             return None
         question = "SELECT body FROM conversations WHERE owner = $1 AND id = $2"
-        body = await self._database.ask(
-            lambda connection: connection.fetchval(question, owner, conversation_id)
-        )
+        body = await self._database.ask_value(question, owner, conversation_id)
         return None if body is None else msgspec.json.decode(body, type=Conversation)
 
     async def update(
         self, owner: str, conversation_id: str, metadata: dict[str, Any]
     ) -> Conversation | None:
-        """Replace the metadata; return the conversation as it is now."""
         if not is_text(conversation_id):
             return None
 
@@ -161,8 +160,6 @@ class PostgresConversations:
         return await self._database.change(run)
 
     async def delete(self, owner: str, conversation_id: str) -> bool:
-        """Remove a conversation that is not locked, and its items."""
-
         async def run(connection: Connection, key: int) -> bool:
             await connection.execute(
                 "DELETE FROM conversation_items WHERE conversation = $1 AND owner = $2", key, owner
@@ -177,7 +174,6 @@ class PostgresConversations:
     async def items(
         self, owner: str, conversation_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
-        """Return every item in order."""
         if not is_text(conversation_id):
             return None
 
@@ -198,7 +194,6 @@ class PostgresConversations:
         is_descending: bool,
         admit: Admit | None = None,
     ) -> ItemPage | None:
-        """Return at most `limit` items after the item `after` in the given order."""
         if not is_text(conversation_id):
             return None
 
@@ -226,7 +221,6 @@ class PostgresConversations:
         items: Sequence[Item],
         once: ClaimRequest | None = None,
     ) -> bool | Claim:
-        """Add items at the end of a conversation that is not locked, unless done before."""
         stored = await encode_new_items(items)
         writer = await self._sign() if once else ""
 
@@ -237,11 +231,11 @@ class PostgresConversations:
                 " LIMIT 1",
                 key,
                 owner,
-                _names(stored),
+                [name_of(item) for item in stored],
             )
             if taken is not None:
                 raise ValueError(f"the conversation already has an item {taken.decode()!r}")
-            await _insert(connection, owner, key, stored)
+            await insert_said(connection, [(key, owner, stored)])
             await note_once(connection, owner, once, names_of(stored), writer)
             return True
 
@@ -251,18 +245,13 @@ class PostgresConversations:
         return await self._change(owner, conversation_id, run, done_before=look) or False
 
     async def find(self, owner: str, conversation_id: str, item_id: str) -> Item | None:
-        """Return one item."""
-        if not is_text(conversation_id) or not is_bytes(item_id):
+        if not is_text(conversation_id) or not is_storable(item_id):
             return None
-        name = item_id.encode()
-        body = await self._database.ask(
-            lambda connection: connection.fetchval(_FIND, owner, conversation_id, name)
-        )
+        body = await self._database.ask_value(_FIND, owner, conversation_id, item_id.encode())
         return None if body is None else decode_item(body)
 
     async def remove(self, owner: str, conversation_id: str, item_id: str) -> bool:
-        """Remove one item of a conversation that is not locked."""
-        if not is_bytes(item_id):
+        if not is_storable(item_id):
             return False
 
         async def run(connection: Connection, key: int) -> bool:
@@ -279,7 +268,6 @@ class PostgresConversations:
     async def lock(
         self, owner: str, conversation_id: str, response_id: str, *, admit: Admit | None = None
     ) -> list[Item] | None:
-        """Become the writer; return every item as it now is."""
         writer = await self._sign()
 
         async def run(connection: Connection, key: int) -> list[bytes]:
@@ -304,7 +292,6 @@ class PostgresConversations:
         response_id: str,
         said: Sequence[Item] = (),
     ) -> bool:
-        """Add these items and unlock the conversation, if this response holds the lock."""
         if not is_text(conversation_id):
             return False
         stored = await encode_aside(said)
@@ -313,8 +300,7 @@ class PostgresConversations:
             row = await connection.fetchrow(_HOLD, owner, conversation_id)
             if row is None or row["locked_by"] != response_id:
                 return False
-            # An item whose id exists already stays as it is.
-            await _insert(connection, owner, row["key"], stored, _SKIP)
+            await insert_said(connection, [(row["key"], owner, stored)])
             await connection.execute(
                 "UPDATE conversations SET locked_by = NULL, writer = NULL"
                 " WHERE key = $1 AND owner = $2",
@@ -356,6 +342,20 @@ class PostgresConversations:
         return await self._database.change(change)
 
 
+async def insert_said(
+    connection: Connection, said: Iterable[tuple[int, str, Sequence[StoredItem]]]
+) -> None:
+    """Add items at the ends of conversations, each given by its key and its owner."""
+    rows = [
+        (key, owner, name_of(item), item.body)
+        for key, owner, items in said
+        for item in items
+        if item.id is not None
+    ]
+    if rows:
+        await connection.execute(_INSERT, *columns(rows, 4))
+
+
 async def _read(connection: Connection, owner: str, key: int, admit: Admit | None) -> list[bytes]:
     """Return the body of every item. Raise what `admit` raises, before any is read."""
     if admit is not None:
@@ -364,26 +364,9 @@ async def _read(connection: Connection, owner: str, key: int, admit: Admit | Non
     return [body for (body,) in await connection.fetch(_ITEMS, key, owner)]
 
 
-async def _insert(
-    connection: Connection,
-    owner: str,
-    key: int,
-    items: Sequence[StoredItem],
-    on_conflict: str = "",
-) -> None:
-    bodies = [item.body for item in items if item.id is not None]
-    if bodies:
-        await connection.execute(_INSERT + on_conflict, key, owner, _names(items), bodies)
-
-
-async def _is_there(connection: Connection, owner: str, conversation_id: str) -> bool:
-    question = "SELECT EXISTS (SELECT FROM conversations WHERE owner = $1 AND id = $2)"
-    return bool(await connection.fetchval(question, owner, conversation_id))
-
-
 async def _position(connection: Connection, owner: str, key: int, item_id: str) -> int:
     position = None
-    if is_bytes(item_id):
+    if is_storable(item_id):
         position = await connection.fetchval(
             f"SELECT position FROM conversation_items WHERE {_WHERE_ITEM}",  # noqa: S608 # constant
             key,
@@ -393,7 +376,3 @@ async def _position(connection: Connection, owner: str, key: int, item_id: str) 
     if position is None:
         raise KeyError(item_id)
     return int(position)
-
-
-def _names(items: Sequence[StoredItem]) -> list[bytes]:
-    return [item.id.encode() for item in items if item.id is not None]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from antiphon.store.copy_tables import TABLES, Row, Table
-from antiphon.store.postgres.database import connect
+from antiphon.store.postgres.database import Connection, connect
 from antiphon.store.postgres.migrations import check_version, migrate
 
 __all__ = ["PostgresPlace"]
@@ -33,13 +33,14 @@ _NEXT_KEY: Final = """
 class PostgresPlace:
     """See `Place` for what the methods do. Made by `open`."""
 
-    def __init__(self, connection: Any) -> None:  # Any: asyncpg has no types of its own
+    def __init__(self, connection: Connection, *, is_target: bool) -> None:
         self._connection = connection
+        self._is_target = is_target
         self._transaction: Any = None
 
     @classmethod
     async def open(cls, url: str, *, is_target: bool) -> PostgresPlace:
-        """Connect. A target is brought up to date; any other must be. Raises as asyncpg does."""
+        """Connect. Raises as asyncpg does."""
         connection = await connect(
             url, timeout=_CONNECT_SECONDS, server_settings={"application_name": "antiphon copy"}
         )
@@ -48,57 +49,46 @@ class PostgresPlace:
         except BaseException:
             connection.terminate()
             raise
-        return cls(connection)
+        return cls(connection, is_target=is_target)
 
-    async def begin(self, *, is_target: bool) -> None:
-        """Begin to read one state, or to write with all other writers locked out."""
-        if is_target:
-            self._transaction = self._connection.transaction()
-            await self._transaction.start()
+    async def begin(self) -> None:
+        settings = {} if self._is_target else {"isolation": "repeatable_read", "readonly": True}
+        self._transaction = self._connection.transaction(**settings)
+        await self._transaction.start()
+        if self._is_target:
             tables = ", ".join(table.name for table in TABLES)
             await self._connection.execute(f"LOCK TABLE {tables} IN EXCLUSIVE MODE")
-        else:
-            self._transaction = self._connection.transaction(
-                isolation="repeatable_read", readonly=True
-            )
-            await self._transaction.start()
 
     async def count(self, table: Table) -> int:
-        """Return how many rows there are."""
-        return await self._number(f"SELECT count(*) FROM {table.name}")  # noqa: S608 # a constant
+        return await self.number(f"SELECT count(*) FROM {table.name}")  # noqa: S608 # a constant
 
     async def count_busy(self) -> int:
-        """Return how many unfinished turns a gateway is at work on."""
-        return await self._number(_BUSY)
+        return await self.number(_BUSY)
 
     async def count_alive(self) -> int:
-        """Return how many stores of running gateways use this database."""
-        return await self._number(_ALIVE)
+        return await self.number(_ALIVE)
 
-    async def count_unfinished(self) -> int:
-        """Return how many turns are unfinished."""
-        return await self._number("SELECT count(*) FROM responses WHERE writer IS NOT NULL")
+    async def number(self, question: str) -> int:
+        return int(await self._connection.fetchval(question))
 
     async def size(self) -> int:
         """Return how many bytes our tables take, with their indexes."""
         sizes = (f"pg_total_relation_size('{table.name}')" for table in TABLES)
-        return await self._number(f"SELECT {' + '.join(sizes)}")
+        return await self.number(f"SELECT {' + '.join(sizes)}")
 
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
-        """Yield all rows in the order of their key, some at a time."""
         columns, key = ", ".join(table.columns), ", ".join(table.key)
         cursor = await self._connection.cursor(
             f"SELECT {columns} FROM {table.name} ORDER BY {key}"  # noqa: S608 # constants
         )
-        turn = _turner(table, _FROM_HERE)
+        convert = _converter(table, is_back=True)
         while found := await cursor.fetch(_ROWS_AT_ONCE):
-            yield [turn(row) for row in found]
+            yield [convert(row) for row in found]
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
-        """Add rows."""
-        turn = _turner(table, _TO_HERE)
+        convert = _converter(table, is_back=False)
         await self._connection.copy_records_to_table(
-            table.name, records=[turn(row) for row in rows], columns=table.columns
+            table.name, records=[convert(row) for row in rows], columns=table.columns
         )
 
     async def commit(self) -> None:
@@ -110,54 +100,42 @@ class PostgresPlace:
         self._transaction = None
 
     async def close(self) -> None:
-        """Close; what was not committed is discarded."""
         self._connection.terminate()
 
-    async def _number(self, question: str) -> int:
-        return int(await self._connection.fetchval(question))
 
-
-def _to_name(value: str | None) -> bytes | None:
+def _encode_name(value: str | None) -> bytes | None:
     return None if value is None else value.encode()
 
 
-def _from_name(value: bytes | None) -> str | None:
+def _decode_name(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
 
 
-def _to_time(value: float) -> float:
-    return float(value)
-
-
-def _from_time(value: float) -> float:
+def _decode_time(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-_Turn = Callable[[Any], Any]
-_TO_HERE: Final[dict[tuple[str, str], _Turn]] = {
-    ("items", "id"): _to_name,
-    ("conversation_items", "id"): _to_name,
-    ("responses", "created_at"): _to_time,
-}
-_FROM_HERE: Final[dict[tuple[str, str], _Turn]] = {
-    ("items", "id"): _from_name,
-    ("conversation_items", "id"): _from_name,
-    ("responses", "created_at"): _from_time,
+_Convert = Callable[[Any], Any]
+# By table and column: from SQLite's value to ours, and back.
+_CONVERSIONS: Final[dict[tuple[str, str], tuple[_Convert, _Convert]]] = {
+    ("items", "id"): (_encode_name, _decode_name),
+    ("conversation_items", "id"): (_encode_name, _decode_name),
+    ("responses", "created_at"): (float, _decode_time),
 }
 
 
-def _turner(table: Table, ways: dict[tuple[str, str], _Turn]) -> Callable[[Any], Row]:
-    """Return a function that converts a row of one side to the other."""
-    turns = {
-        place: ways[table.name, column]
+def _converter(table: Table, *, is_back: bool) -> Callable[[Sequence[Any]], Row]:
+    """Return a function that converts a row of SQLite to ours, or back."""
+    conversions = [
+        (place, _CONVERSIONS[table.name, column][is_back])
         for place, column in enumerate(table.columns)
-        if (table.name, column) in ways
-    }
+        if (table.name, column) in _CONVERSIONS
+    ]
 
-    def turn(row: Any) -> Row:
+    def convert(row: Sequence[Any]) -> Row:
         values = list(row)
-        for place, way in turns.items():
-            values[place] = way(values[place])
+        for place, one in conversions:
+            values[place] = one(values[place])
         return tuple(values)
 
-    return turn
+    return convert

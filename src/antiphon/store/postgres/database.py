@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -72,15 +73,24 @@ class Database:
 
     async def ask(self, use: _Use[_T]) -> _T:
         """Return the answer to one statement that changes nothing, or may run twice."""
-        return await self._persist(use, self._use)
+        return await self._persist(self._questions, use)
+
+    async def ask_value(self, statement: str, *values: object) -> Any:
+        """Like `ask`: return the first value of the first row, None without a row."""
+        return await self.ask(lambda connection: connection.fetchval(statement, *values))
+
+    async def ask_rows(self, statement: str, *values: object) -> list[Any]:
+        """Like `ask`: return all rows."""
+        return await self.ask(lambda connection: connection.fetch(statement, *values))
 
     async def view(self, use: _Use[_T]) -> _T:
         """Return the answer to several statements that must see one state."""
-        return await self._persist(use, self._use_snapshot)
+        settings = {"isolation": "repeatable_read", "readonly": True}
+        return await self._persist(self._questions, partial(in_transaction, use=use, **settings))
 
     async def change(self, use: _Use[_T]) -> _T:
         """Make changes in one transaction; durable on return."""
-        return await self._persist(use, self._use_transaction)
+        return await self._persist(self._changes, partial(in_transaction, use=use))
 
     @asynccontextmanager
     async def lane(self) -> AsyncIterator[Connection]:
@@ -131,15 +141,16 @@ class Database:
         except FAULTS:
             pool.terminate()
 
-    async def _persist(self, use: _Use[_T], way: Callable[[_Use[_T]], Awaitable[_T]]) -> _T:
-        """Do it, and retry while the database is unreachable and there is time."""
+    async def _persist(self, room: asyncio.Semaphore, use: _Use[_T]) -> _T:
+        """Use a connection when there is room; retry while the database is away and in time."""
         start = time.monotonic()
         away: BaseException | None = None
         try:
             async with asyncio.timeout(self._patience):
                 while True:
                     try:
-                        result = await way(use)
+                        async with room, self._connection() as connection:
+                            result = await use(connection)
                     except FAULTS as error:
                         if not is_away(error) or self._is_long_away(start):
                             raise
@@ -158,23 +169,6 @@ class Database:
     def _is_long_away(self, now: float) -> bool:
         self._away_since = self._away_since or now
         return now - self._away_since > self._patience
-
-    async def _use(self, use: _Use[_T]) -> _T:
-        async with self._questions, self._connection() as connection:
-            return await use(connection)
-
-    async def _use_snapshot(self, use: _Use[_T]) -> _T:
-        async with self._questions, self._connection() as connection:
-            return await in_transaction(
-                connection,
-                use,
-                isolation="repeatable_read",
-                readonly=True,
-            )
-
-    async def _use_transaction(self, use: _Use[_T]) -> _T:
-        async with self._changes, self._connection() as connection:
-            return await in_transaction(connection, use)
 
     async def _open(self) -> None:
         """Make the pool when it is first needed. Migrating an old database may take longer than

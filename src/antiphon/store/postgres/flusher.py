@@ -57,18 +57,14 @@ class LeaseLapsed(Exception):
     """This node's lease has run out by the database's clock: renew it, then try again."""
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
-    __slots__ = ("deadline", "future", "kind", "name", "size", "value")
-
-    def __init__(
-        self, kind: Kind, name: tuple[str, str], value: Any, size: int, deadline: float
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.value = value
-        self.size = size
-        self.deadline = deadline
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    kind: Kind
+    name: tuple[str, str]
+    value: Any
+    size: int
+    deadline: float
+    future: asyncio.Future[Any]
 
     def settle(self, result: Any) -> None:
         if self.future.done():  # the caller has left
@@ -102,7 +98,8 @@ class Flusher:
             raise StoreUnavailable("the store is closed")
         if len(self._jobs) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
             raise StoreUnavailable("too much is waiting to be stored; try again")
-        job = _Job(kind, name, value, size, time.monotonic() + self._patience)
+        future = asyncio.get_running_loop().create_future()
+        job = _Job(kind, name, value, size, time.monotonic() + self._patience, future)
         self._jobs.append(job)
         self._bytes += size
         self._bell.set()

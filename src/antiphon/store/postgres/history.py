@@ -1,8 +1,4 @@
-"""Facet `history` in PostgreSQL: the items of turns, and of chains of turns.
-
-A function gets a connection. `read_history` wants a transaction, which the caller begins; the
-others are one statement and see one state by themselves.
-"""
+"""Facet `history` in PostgreSQL: the items of turns, and of chains of turns."""
 
 from __future__ import annotations
 
@@ -11,20 +7,18 @@ from typing import Final
 
 from antiphon.protocol.items import Item
 from antiphon.store.base import MAX_DEPTH, Admit, History, Size
-from antiphon.store.encoding import StoredItem, decode_aside, decode_item
+from antiphon.store.encoding import StoredItem, decode_aside, decode_item, is_storable
 from antiphon.store.postgres.database import Connection
-from antiphon.store.postgres.rows import columns, name_of
+from antiphon.store.postgres.facet import Facet
+from antiphon.store.postgres.rows import columns, is_text, name_of
 
 __all__ = [
     "INPUT",
     "OUTPUT",
     "OUTPUT_COLUMN",
+    "PostgresHistories",
     "admit_items",
-    "find_item",
     "insert_items",
-    "read_history",
-    "read_input_items",
-    "read_removals",
 ]
 
 # The kinds of items.
@@ -37,6 +31,7 @@ OUTPUT_COLUMN: Final = """ARRAY(
     WHERE items.response = responses.key AND items.kind = 1 AND items.owner = $1
     ORDER BY items.position
 ) AS output"""
+_STATUS: Final = "SELECT status FROM responses WHERE owner = $1 AND id = $2"
 _WALK: Final = f"""
     WITH RECURSIVE chain (depth, key, parent) AS (
         SELECT 1, key, parent FROM responses WHERE owner = $1 AND id = $2
@@ -89,47 +84,61 @@ _INSERT_ITEMS: Final = """
 """
 
 
-async def read_history(
-    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> History | None:
-    """Walk from the head to the root, then read the items the other way, if they are admitted."""
-    status = await connection.fetchval(
-        "SELECT status FROM responses WHERE owner = $1 AND id = $2", owner, response_id
-    )
-    if status is None:
-        return None
-    chain = await connection.fetch(_WALK, owner, response_id)
-    keys = [row["key"] for row in reversed(chain)]
-    count, weight = await connection.fetchrow(_SIZE, owner, keys)
-    if admit is not None:
-        admit(Size(count, int(weight)))
-    bodies: list[bytes] = []
-    for start in range(0, len(keys), _TURNS_AT_ONCE):
-        some = keys[start : start + _TURNS_AT_ONCE]
-        bodies += [body for (body,) in await connection.fetch(_ITEMS, owner, some)]
-    removed, missing = await read_removals(connection), chain[-1]["parent"]
-    items = await decode_aside(bodies)
-    return History(items, status, missing, int(weight), len(keys), removed)
+class PostgresHistories(Facet):
+    """See `Histories` for what the methods do."""
+
+    async def history(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> History | None:
+        """Walk from the head to the root, then read the items the other way."""
+        if not is_text(response_id):
+            return None
+
+        async def run(connection: Connection) -> History | None:
+            status = await connection.fetchval(_STATUS, owner, response_id)
+            if status is None:
+                return None
+            chain = await connection.fetch(_WALK, owner, response_id)
+            keys = [row["key"] for row in reversed(chain)]
+            count, weight = await connection.fetchrow(_SIZE, owner, keys)
+            if admit is not None:
+                admit(Size(count, int(weight)))
+            bodies: list[bytes] = []
+            for start in range(0, len(keys), _TURNS_AT_ONCE):
+                some = keys[start : start + _TURNS_AT_ONCE]
+                bodies += [body for (body,) in await connection.fetch(_ITEMS, owner, some)]
+            removed, missing = await _read_removals(connection), chain[-1]["parent"]
+            items = await decode_aside(bodies)
+            return History(items, status, missing, int(weight), len(keys), removed)
+
+        return await self._database.view(run)
+
+    async def removals(self) -> int:
+        return await self._database.ask(_read_removals)
+
+    async def input_items(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
+        if not is_text(response_id):
+            return None
+
+        async def run(connection: Connection) -> list[Item] | None:
+            await admit_items(connection, owner, response_id, INPUT, admit)
+            bodies = await connection.fetchval(_INPUT_ITEMS, owner, response_id)
+            return None if bodies is None else await decode_aside(bodies)
+
+        return await self._database.ask(run)
+
+    async def find_item(self, owner: str, item_id: str) -> Item | None:
+        if not is_storable(item_id):
+            return None
+        body = await self._database.ask_value(_FIND_ITEM, owner, item_id.encode())
+        return None if body is None else decode_item(body)
 
 
-async def read_removals(connection: Connection) -> int:
+async def _read_removals(connection: Connection) -> int:
     """Return how often responses were removed, as counted by the database."""
     return int(await connection.fetchval("SELECT count FROM removals"))
-
-
-async def read_input_items(
-    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> list[Item] | None:
-    """Return the turn's own input items in order, if they are admitted."""
-    await admit_items(connection, owner, response_id, INPUT, admit)
-    bodies = await connection.fetchval(_INPUT_ITEMS, owner, response_id)
-    return None if bodies is None else await decode_aside(bodies)
-
-
-async def find_item(connection: Connection, owner: str, item_id: str) -> Item | None:
-    """Return the last item with this id of the turn that began last, else of a conversation."""
-    body = await connection.fetchval(_FIND_ITEM, owner, item_id.encode())
-    return None if body is None else decode_item(body)
 
 
 async def admit_items(

@@ -1,28 +1,30 @@
 """Facet `log` in PostgreSQL: the batches of running and of finished responses.
 
-`APPEND` is a kind of change (see `flusher`): the batches of many turns in one statement.
+The batches of many turns are appended in one statement (see `flusher`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.store.base import Batch, Log
 from antiphon.store.encoding import compress_log, end_log, expand_log
 from antiphon.store.limits import MAX_NUMBER
 from antiphon.store.postgres.database import Connection
+from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import Kind
 from antiphon.store.postgres.history import OUTPUT_COLUMN
 from antiphon.store.postgres.node import CHANNEL
-from antiphon.store.postgres.rows import columns, response_of
-from antiphon.store.postgres.writers import LEASE, explain_losses
+from antiphon.store.postgres.rows import columns, is_text, response_of
+from antiphon.store.postgres.writers import LEASE, explain_losses, read_open_logs
 
-__all__ = ["APPEND", "Appended", "close_logs", "insert_batches", "read_log"]
+__all__ = ["PostgresLogs", "close_logs", "insert_batches"]
 
+# How often to poll while no notifications arrive.
+_POLL_SECONDS: Final = 0.25
 # Bytes of logs from which on a thread compresses them.
 _MUCH: Final = 256 * 1024
 _INSERT_EVENTS: Final = """
@@ -56,10 +58,6 @@ _APPEND: Final = f"""
 """  # noqa: S608 # constants
 _APPEND_ONCE: Final = _APPEND.format(on_conflict="")
 _APPEND_AGAIN: Final = _APPEND.format(on_conflict="ON CONFLICT (response, first) DO NOTHING")
-_LOGS: Final = """
-    SELECT response, first, last, body FROM log
-    WHERE response = ANY($1::bigint[]) ORDER BY response, first
-"""
 # Batches follow each other without a gap: the first one wanted is the last that begins early
 # enough. This is found in the index, however long the log is.
 _BEHIND: Final = """
@@ -81,19 +79,18 @@ _READ_LOG: Final = f"""
 """  # noqa: S608 # constants
 
 
-@dataclass(frozen=True)
-class Appended:
+class _Append(NamedTuple):
     """More of the log of a turn."""
 
     writer: str
     owner: str
     id: str
     batch: Batch
-    status: str | None = None
+    status: str | None
 
 
 async def _append(
-    connection: Connection, turns: Sequence[Appended], is_again: bool
+    connection: Connection, turns: Sequence[_Append], is_again: bool
 ) -> list[bool | TurnLost]:
     rows = [(t.owner, t.id, *t.batch, t.status) for t in turns]
     statement = _APPEND_AGAIN if is_again else _APPEND_ONCE
@@ -104,15 +101,41 @@ async def _append(
     return [lost[place] if place in lost else cancelled[place] for place in range(len(turns))]
 
 
-async def read_log(connection: Connection, owner: str, response_id: str, after: int) -> Log | None:
-    """Return the response and every batch of its log after this number."""
-    row = await connection.fetchrow(_READ_LOG, owner, response_id, min(after, MAX_NUMBER))
-    if row is None:
-        return None
-    if row["whole"] is not None:
-        return Log(response_of(row), expand_log(row["whole"], after), is_kept=True)
-    batches = list(map(Batch, row["firsts"], row["lasts"], row["bodies"]))
-    return Log(response_of(row), batches, is_kept=row["is_open"])
+_KIND: Final = Kind(_append, is_one_statement=True)
+
+
+class PostgresLogs(Facet):
+    """See `Logs` for what the methods do."""
+
+    async def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> bool:
+        turn = _Append(await self._node.ensure(), owner, response_id, batch, status)
+        is_cancelled: bool = await self._flusher.call(
+            _KIND, (owner, response_id), turn, len(batch.body)
+        )
+        self._waiters.wake(response_id)
+        return is_cancelled
+
+    async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
+        if not is_text(response_id):
+            return None
+        question = (_READ_LOG, owner, response_id, min(after, MAX_NUMBER))
+        row = await self._database.ask(lambda connection: connection.fetchrow(*question))
+        if row is None:
+            return None
+        if row["whole"] is not None:
+            return Log(response_of(row), expand_log(row["whole"], after), is_kept=True)
+        batches = list(map(Batch, row["firsts"], row["lasts"], row["bodies"]))
+        return Log(response_of(row), batches, is_kept=row["is_open"])
+
+    async def wait(self, response_id: str, seconds: float) -> None:
+        """Return when a notification for the response arrived, or the time is over."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if not self._node.is_listening:
+            seconds = min(seconds, _POLL_SECONDS)
+        await self._waiters.wait(response_id, seconds)
 
 
 async def insert_batches(connection: Connection, batches: Sequence[tuple[int, str, Batch]]) -> None:
@@ -129,9 +152,7 @@ async def close_logs(
 
     The turns are given by key, owner and last batch.
     """
-    logs: dict[int, list[Batch]] = {key: [] for key, _, _ in ending}
-    for key, *batch in await connection.fetch(_LOGS, list(logs)):
-        logs[key].append(Batch(*batch))
+    logs = await read_open_logs(connection, [key for key, _, _ in ending])
     for key, _, last in ending:
         logs[key] = end_log(logs[key], last)
     rows = [(key, owner, logs[key]) for key, owner, _ in ending if logs[key]]
@@ -143,6 +164,3 @@ async def close_logs(
 
 def _compress(rows: list[tuple[int, str, list[Batch]]]) -> list[tuple[int, str, bytes]]:
     return [(key, owner, compress_log(batches)) for key, owner, batches in rows]
-
-
-APPEND: Final = Kind(_append, is_one_statement=True)

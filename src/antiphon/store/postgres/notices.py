@@ -9,7 +9,7 @@ from antiphon.store.base import Notice
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.rows import columns
 
-__all__ = ["PostgresNotices", "insert_notices", "sweep_notices"]
+__all__ = ["PostgresNotices", "insert_notices"]
 
 _DUE: Final = """
     WITH due AS (
@@ -23,7 +23,7 @@ _DUE: Final = """
     SELECT id, owner, response, type, created_at, endpoint, attempts FROM taken
     ORDER BY created_at, key
 """
-_SWEEP_NOTICES: Final = """
+_SWEEP: Final = """
     WITH gone AS (
         DELETE FROM notices WHERE key = ANY(ARRAY(
             SELECT key FROM notices WHERE created_at < $1
@@ -50,21 +50,25 @@ class PostgresNotices:
         self._database = database
 
     async def take(self, endpoint: str, now: int, hide_until: int, limit: int) -> list[Notice]:
-        """Return due notices, oldest first, and hide them; count the attempt."""
         rows = await self._database.change(
             lambda connection: connection.fetch(_DUE, endpoint, now, hide_until, limit)
         )
         return [Notice(*row) for row in rows]
 
     async def postpone(self, notice_id: str, until: int) -> None:
-        """Make the notice due again at this time."""
         statement = "UPDATE notices SET due_at = $1 WHERE id = $2"
-        await self._database.ask(lambda connection: connection.execute(statement, until, notice_id))
+        await self._database.ask_value(statement, until, notice_id)
 
     async def settle(self, notice_id: str) -> None:
-        """Remove the notice."""
-        statement = "DELETE FROM notices WHERE id = $1"
-        await self._database.ask(lambda connection: connection.execute(statement, notice_id))
+        await self._database.ask_value("DELETE FROM notices WHERE id = $1", notice_id)
+
+    async def sweep(self, before: int, limit: int) -> int:
+        """Remove the oldest notices made before this time, `limit` at most; return how many."""
+        return int(
+            await self._database.change(
+                lambda connection: connection.fetchval(_SWEEP, before, limit)
+            )
+        )
 
 
 async def insert_notices(connection: Connection, notices: Sequence[Notice]) -> None:
@@ -74,8 +78,3 @@ async def insert_notices(connection: Connection, notices: Sequence[Notice]) -> N
         for n in notices
     ]
     await connection.execute(_INSERT_NOTICES, *columns(rows, 7))
-
-
-async def sweep_notices(connection: Connection, before: int, limit: int) -> int:
-    """Remove the oldest notices made before this time, `limit` at most; return how many."""
-    return int(await connection.fetchval(_SWEEP_NOTICES, before, limit))

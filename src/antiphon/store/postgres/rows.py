@@ -8,17 +8,12 @@ from typing import Any
 from antiphon.protocol.response import Response
 from antiphon.store.encoding import StoredItem, decode_item, decode_turn, is_storable
 
-__all__ = ["columns", "is_bytes", "is_text", "name_of", "response_of"]
+__all__ = ["columns", "is_text", "name_of", "response_of"]
 
 
 def is_text(name: str) -> bool:
     """Return whether a name fits into a column of text, which holds no NUL."""
     return "\0" not in name and is_storable(name)
-
-
-def is_bytes(name: str) -> bool:
-    """Return whether a name fits into a column of bytes, as the ids of items do."""
-    return is_storable(name)
 
 
 def name_of(item: StoredItem) -> bytes | None:

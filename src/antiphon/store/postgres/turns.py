@@ -1,44 +1,45 @@
 """Facet `turns` in PostgreSQL: a response from its beginning to its end.
 
-`BEGIN` and `FINISH` are kinds of changes (see `flusher`): those of many turns together. Before
-anything is added to a turn, its row is locked, and must name the node that writes (see
-`writers`). Rows are locked in the order of their keys, so that two groups cannot wait for each
-other. The other functions get a connection; those that remove want a transaction, which the
-caller begins. Every WHERE has the owner, except where all owners are concerned (sweep).
+Beginnings and ends of many turns are written together (see `flusher`). Before anything is added
+to a turn, its row is locked, and must name the node that writes (see `writers`). Rows are locked
+in the order of their keys, so that two groups cannot wait for each other. Every WHERE has the
+owner, except where all owners are concerned (sweep).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
 
+from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Entry
-from antiphon.store.encoding import StoredItem, lost_conversation
+from antiphon.store.base import Admit, Batch, Entry, Notice
+from antiphon.store.base.entries import group_entries
+from antiphon.store.postgres.conversations import insert_said
 from antiphon.store.postgres.database import Connection
-from antiphon.store.postgres.entries import write_entries
+from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import Kind
 from antiphon.store.postgres.history import INPUT, OUTPUT, OUTPUT_COLUMN, admit_items, insert_items
 from antiphon.store.postgres.log import close_logs, insert_batches
 from antiphon.store.postgres.node import CHANNEL
-from antiphon.store.postgres.rows import columns, name_of, response_of
+from antiphon.store.postgres.notices import insert_notices
+from antiphon.store.postgres.rows import columns, is_text, response_of
 from antiphon.store.postgres.writers import LEASE, explain_losses
+from antiphon.store.turns import (
+    Beginning,
+    Ending,
+    encode_beginning,
+    encode_ending,
+    lost_conversation,
+)
 
-__all__ = [
-    "BEGIN",
-    "FINISH",
-    "SWEEP_SIZE",
-    "Begun",
-    "Finished",
-    "delete_turn",
-    "forget_turn",
-    "get_turn",
-    "sweep_turns",
-]
+__all__ = ["KINDS", "PostgresTurns"]
 
-# Responses removed in one transaction: it ends before others have waited for long.
-SWEEP_SIZE: Final = 500
+# Writes the entries of each kind (see `base.entries`). Any: of its own kind.
+KINDS: Final[dict[type[Entry], Callable[[Connection, Sequence[Any]], Awaitable[None]]]] = {
+    Notice: insert_notices
+}
+
 _INSERT: Final = """
     INSERT INTO responses (owner, id, parent, status, writer, created_at, body)
     SELECT owner, id, parent, status, $1, created_at, body
@@ -53,7 +54,7 @@ _INSERT_JOBS: Final = """
     SELECT response, owner, 0, request
     FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS wanted (response, owner, request)
 """
-_NOTIFY: Final = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS changed (id)"
+_NOTIFY: Final = f"SELECT pg_notify('{CHANNEL}', id) FROM unnest($1::text[]) AS changed (id)"  # noqa: S608
 _HOLD: Final = f"""
     SELECT wanted.place, responses.key, (
         SELECT conversations.key FROM conversations
@@ -65,7 +66,7 @@ _HOLD: Final = f"""
     ORDER BY responses.key
     FOR UPDATE OF responses
 """  # noqa: S608 # constants
-_FINISH: Final = f"""
+_END: Final = f"""
     WITH ended AS (
         UPDATE responses SET status = wanted.status, writer = NULL, body = wanted.body
         FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS wanted (key, status, body)
@@ -80,17 +81,6 @@ _FINISH: Final = f"""
     )
     SELECT pg_notify('{CHANNEL}', id) FROM unnest($7::text[]) AS changed (id)
 """  # noqa: S608 # constants
-_SAY: Final = """
-    INSERT INTO conversation_items (conversation, position, owner, id, body)
-    SELECT wanted.conversation, wanted.place + coalesce((
-        SELECT max(position) FROM conversation_items
-        WHERE conversation_items.conversation = wanted.conversation
-    ), 0), wanted.owner, wanted.id, wanted.body
-    FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[])
-        WITH ORDINALITY AS wanted (conversation, owner, id, body, place)
-    ORDER BY wanted.place
-    ON CONFLICT (conversation, sha256(id)) DO NOTHING
-"""
 _UNLOCK: Final = """
     UPDATE conversations SET locked_by = NULL, writer = NULL
     FROM unnest($1::bigint[], $2::text[]) AS held (key, id)
@@ -98,7 +88,15 @@ _UNLOCK: Final = """
     RETURNING conversations.key
 """
 _GET: Final = f"SELECT status, body, {OUTPUT_COLUMN} FROM responses WHERE owner = $1 AND id = $2"  # noqa: S608
-_REMOVE: Final = """
+_FIND: Final = "SELECT key, owner, id FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE"
+_FIND_OWN: Final = """
+    SELECT key, owner, id FROM responses WHERE owner = $1 AND id = $2 AND writer = $3 FOR UPDATE
+"""
+_FIND_OLD: Final = """
+    SELECT key, owner, id FROM responses WHERE created_at < $1
+    ORDER BY created_at, key LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+_REMOVE: Final = f"""
     WITH doomed AS (
         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) AS doomed (key, owner, id)
     ), unlocked AS (
@@ -118,42 +116,11 @@ _REMOVE: Final = """
     ), removed AS (
         DELETE FROM responses WHERE key = ANY($1::bigint[])
     )
-    SELECT pg_notify($4, id) FROM doomed
-"""
+    SELECT pg_notify('{CHANNEL}', id) FROM doomed
+"""  # noqa: S608 # constants
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A turn that begins."""
-
-    writer: str
-    owner: str
-    id: str
-    parent: str | None
-    status: str
-    created_at: float
-    body: bytes
-    items: list[StoredItem]
-    batch: Batch | None = None
-    request: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A turn that ends."""
-
-    writer: str
-    owner: str
-    id: str
-    status: str
-    body: bytes
-    items: list[StoredItem]
-    batch: Batch | None = None
-    said: list[StoredItem] = field(default_factory=list)
-    entries: Sequence[Entry] = ()
-
-
-async def _begin(connection: Connection, turns: Sequence[Begun], _: bool) -> list[None]:
+async def _begin(connection: Connection, turns: Sequence[Beginning], _: bool) -> list[None]:
     rows = [(t.owner, t.id, t.parent, t.status, float(t.created_at), t.body) for t in turns]
     found = await connection.fetch(_INSERT, turns[0].writer, *columns(rows, 6))
     keys = {(owner, name): key for key, owner, name in found}
@@ -165,12 +132,12 @@ async def _begin(connection: Connection, turns: Sequence[Begun], _: bool) -> lis
     jobs = [(key, turn.owner, turn.request) for key, turn in new if turn.request is not None]
     if jobs:
         await connection.execute(_INSERT_JOBS, *columns(jobs, 3))
-    await connection.execute(_NOTIFY, CHANNEL, [turn.id for _, turn in new])
+    await connection.execute(_NOTIFY, [turn.id for _, turn in new])
     return [None] * len(turns)
 
 
 async def _finish(
-    connection: Connection, turns: Sequence[Finished], is_again: bool
+    connection: Connection, turns: Sequence[Ending], is_again: bool
 ) -> list[Exception | None]:
     writer, names = turns[0].writer, [(t.owner, t.id) for t in turns]
     found = await connection.fetch(_HOLD, writer, *columns(names, 2))
@@ -181,21 +148,21 @@ async def _finish(
     for place, error in lost.items():
         results[place] = error
     unlocked = await _unlock(connection, turns, held)
-    ending: list[_Ending] = []
+    ending: list[_Held] = []
     for place, row in held.items():
         turn = turns[place]
         conversation = row["conversation"] if row["conversation"] in unlocked else None
         if turn.said and conversation is None:
             results[place] = lost_conversation(turn.id)
         else:
-            ending.append(_Ending(row["key"], conversation, turn))
+            ending.append(_Held(row["key"], conversation, turn))
     if ending:
         await _end(connection, ending)
     return results
 
 
 async def _unlock(
-    connection: Connection, turns: Sequence[Finished], held: dict[int, Any]
+    connection: Connection, turns: Sequence[Ending], held: dict[int, Any]
 ) -> set[int]:
     """End the locks of these turns; return the keys of the conversations that were theirs."""
     locks = [
@@ -208,80 +175,96 @@ async def _unlock(
     return {key for (key,) in await connection.fetch(_UNLOCK, *columns(locks, 2))}
 
 
-@dataclass(frozen=True)
-class _Ending:
+class _Held(NamedTuple):
     key: int
     conversation: int | None
-    turn: Finished
+    turn: Ending
 
 
-async def _end(connection: Connection, ending: list[_Ending]) -> None:
+async def _end(connection: Connection, ending: list[_Held]) -> None:
     logs = await close_logs(connection, [(e.key, e.turn.owner, e.turn.batch) for e in ending])
     rows = [(e.key, e.turn.status, e.turn.body) for e in ending]
     ids = [e.turn.id for e in ending]
-    await connection.execute(_FINISH, *columns(rows, 3), *columns(logs, 3), ids)
-    await insert_items(connection, [(e.key, OUTPUT, e.turn.owner, e.turn.items) for e in ending])
-    said = [
-        (e.conversation, e.turn.owner, name_of(item), item.body)
-        for e in ending
-        for item in e.turn.said
-    ]
-    if said:
-        await connection.execute(_SAY, *columns(said, 4))
-    await write_entries(connection, [entry for e in ending for entry in e.turn.entries])
+    await connection.execute(_END, *columns(rows, 3), *columns(logs, 3), ids)
+    await insert_items(connection, [(e.key, OUTPUT, e.turn.owner, e.turn.output) for e in ending])
+    said = [(e.conversation, e.turn.owner, e.turn.said) for e in ending if e.conversation]
+    await insert_said(connection, said)
+    entries = [entry for e in ending for entry in e.turn.entries]
+    for kind, some in group_entries(entries).items():
+        await KINDS[kind](connection, some)
 
 
-async def get_turn(
-    connection: Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> Response | None:
-    """Return the response with its output, if that is admitted."""
-    await admit_items(connection, owner, response_id, OUTPUT, admit)
-    row = await connection.fetchrow(_GET, owner, response_id)
-    return None if row is None else response_of(row)
+_BEGIN: Final = Kind(_begin)
+_FINISH: Final = Kind(_finish)
 
 
-async def delete_turn(connection: Connection, owner: str, response_id: str, channel: str) -> bool:
-    """Remove a response and everything that belongs to it; return whether there was one."""
-    rows = await connection.fetch(
-        "SELECT key, owner, id FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE",
-        owner,
-        response_id,
-    )
-    await _remove(connection, rows, channel)
-    return bool(rows)
+class PostgresTurns(Facet):
+    """See `Turns` for what the methods do."""
 
+    async def begin(
+        self,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        *,
+        batch: Batch | None = None,
+        request: bytes | None = None,
+    ) -> None:
+        """Store a turn that has begun; always durable on return."""
+        writer = await self._node.ensure()
+        turn = await encode_beginning(writer, owner, response, items, batch, request)
+        await self._flusher.call(_BEGIN, (owner, response.id), turn, turn.size)
+        self._waiters.wake(response.id)
 
-async def forget_turn(
-    connection: Connection, owner: str, response_id: str, node: str, channel: str
-) -> None:
-    """Remove an unfinished response of this node, with everything that belongs to it."""
-    rows = await connection.fetch(
-        "SELECT key, owner, id FROM responses"
-        " WHERE owner = $1 AND id = $2 AND writer = $3 FOR UPDATE",
-        owner,
-        response_id,
-        node,
-    )
-    await _remove(connection, rows, channel)
+    async def forget(self, owner: str, response_id: str) -> None:
+        writer = await self._node.ensure()
+        await self._remove(_FIND_OWN, owner, response_id, writer)
 
+    async def finish(
+        self,
+        owner: str,
+        response: Response,
+        *,
+        batch: Batch | None = None,
+        said: Sequence[Item] = (),
+        entries: Sequence[Entry] = (),
+    ) -> None:
+        writer = await self._node.ensure()
+        turn = await encode_ending(writer, owner, response, batch, said, entries, KINDS)
+        await self._flusher.call(_FINISH, (owner, response.id), turn, turn.size)
+        self._waiters.wake(response.id)
 
-async def sweep_turns(connection: Connection, before: int, channel: str) -> int:
-    """Remove the oldest responses created before this time, SWEEP_SIZE at most."""
-    rows = await connection.fetch(
-        "SELECT key, owner, id FROM responses WHERE created_at < $1"
-        " ORDER BY created_at, key LIMIT $2 FOR UPDATE SKIP LOCKED",
-        float(before),
-        SWEEP_SIZE,
-    )
-    await _remove(connection, rows, channel)
-    return len(rows)
+    async def get(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> Response | None:
+        if not is_text(response_id):
+            return None
 
+        async def run(connection: Connection) -> Response | None:
+            await admit_items(connection, owner, response_id, OUTPUT, admit)
+            row = await connection.fetchrow(_GET, owner, response_id)
+            return None if row is None else response_of(row)
 
-async def _remove(connection: Connection, rows: Sequence[Any], channel: str) -> None:
-    """Remove turns (key, owner, id) from every table."""
-    if rows:
-        await connection.execute(_REMOVE, *(list(c) for c in zip(*rows, strict=True)), channel)
+        return await self._database.ask(run)
 
+    async def delete(self, owner: str, response_id: str) -> bool:
+        if not is_text(response_id):
+            return False
+        removed = await self._remove(_FIND, owner, response_id)
+        self._waiters.wake(response_id)
+        return removed > 0
 
-BEGIN: Final = Kind(_begin)
-FINISH: Final = Kind(_finish)
+    async def _sweep_turns(self, before: int, limit: int) -> int:
+        """Remove the oldest responses created before this time, `limit` at most."""
+        return await self._remove(_FIND_OLD, float(before), limit)
+
+    async def _remove(self, question: str, *values: str | float) -> int:
+        """Remove the turns that this question finds, from every table; return how many."""
+
+        async def run(connection: Connection) -> int:
+            rows = await connection.fetch(question, *values)
+            if rows:
+                await connection.execute(_REMOVE, *columns(rows, 3))
+            return len(rows)
+
+        return await self._database.change(run)

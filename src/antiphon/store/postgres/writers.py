@@ -1,9 +1,7 @@
 """Facet `writers` in PostgreSQL: cancellations, and the turns of nodes that have died.
 
 A turn may be written by the node that its row names, and only while the lease of that node is
-good by the database's clock (the fence). A node that takes a turn over locks the same row. A
-function gets a connection; `claim_orphans` and `held_by` want a transaction, which the caller
-begins.
+good by the database's clock (the fence). A node that takes a turn over locks the same row.
 """
 
 from __future__ import annotations
@@ -11,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
-from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.store.base import Batch, Orphan
 from antiphon.store.encoding import decode_turn
 from antiphon.store.postgres.database import Connection
+from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import LeaseLapsed
-from antiphon.store.postgres.rows import columns
+from antiphon.store.postgres.node import CHANNEL
+from antiphon.store.postgres.rows import columns, is_text
+from antiphon.store.turns import lost_turn
 
-__all__ = ["LEASE", "ask_cancel", "asked_cancels", "claim_orphans", "explain_losses", "held_by"]
+__all__ = ["LEASE", "PostgresWriters", "explain_losses", "read_open_logs"]
 
 LEASE: Final = (
     "EXISTS (SELECT FROM nodes WHERE name = $1 AND nodes.lease_until > clock_timestamp())"
@@ -28,15 +29,24 @@ _STATES: Final = """
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (owner, id, place)
     JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
 """
+_LOGS: Final = """
+    SELECT response, first, last, body FROM log
+    WHERE response = ANY($1::bigint[]) ORDER BY response, first
+"""
 # The row is locked: a concurrent end must not leave the request behind.
-_ASK_CANCEL: Final = """
+_ASK_CANCEL: Final = f"""
     WITH held AS (
         SELECT key, owner FROM responses
         WHERE owner = $1 AND id = $2 AND writer IS NOT NULL FOR UPDATE
     )
     INSERT INTO jobs (response, owner, is_cancelled) SELECT key, owner, 1 FROM held
     ON CONFLICT (response) DO UPDATE SET is_cancelled = 1
-    RETURNING pg_notify($3, $2)
+    RETURNING pg_notify('{CHANNEL}', $2)
+"""  # noqa: S608 # constants
+_ASKED_CANCELS: Final = """
+    SELECT responses.owner, responses.id FROM jobs
+    JOIN responses ON responses.key = jobs.response
+    WHERE jobs.is_cancelled = 1 AND responses.writer = $1 ORDER BY responses.key
 """
 # A node without a row has ended. One with a row is judged by its lease, if we are steady.
 # The sum keeps the planner from scanning the index of all responses by time.
@@ -51,69 +61,55 @@ _ORPHANS: Final = """
 """
 
 
-async def ask_cancel(connection: Connection, owner: str, response_id: str, channel: str) -> bool:
-    """Record that an unfinished response shall be cancelled; return whether there is one."""
-    row = await connection.fetchrow(_ASK_CANCEL, owner, response_id, channel)
-    return row is not None
+class PostgresWriters(Facet):
+    """See `Writers` for what the methods do."""
 
+    _doubtful: Sequence[Orphan] = ()
+    """Those that were claimed by a commit whose answer was lost, if it was made."""
 
-async def asked_cancels(connection: Connection, writer: str) -> list[tuple[str, str]]:
-    """Return owner and id of the responses of this writer that shall be cancelled."""
-    rows = await connection.fetch(
-        "SELECT responses.owner, responses.id FROM jobs"
-        " JOIN responses ON responses.key = jobs.response"
-        " WHERE jobs.is_cancelled = 1 AND responses.writer = $1 ORDER BY responses.key",
-        writer,
-    )
-    return [(owner, response_id) for owner, response_id in rows]
+    async def ask_cancel(self, owner: str, response_id: str) -> bool:
+        if not is_text(response_id):
+            return False
+        return bool(await self._database.ask_rows(_ASK_CANCEL, owner, response_id))
 
+    async def asked_cancels(self) -> list[tuple[str, str]]:
+        rows = await self._database.ask_rows(_ASKED_CANCELS, self._node.name)
+        return [(owner, response_id) for owner, response_id in rows]
 
-async def claim_orphans(
-    connection: Connection, writer: str, limit: int, *, is_steady: bool
-) -> list[Orphan]:
-    """Make this the writer of unfinished responses whose writer has died.
+    async def claim_orphans(self, limit: int) -> list[Orphan]:
+        """Become the writer of unfinished responses of nodes that have died.
 
-    An expired lease counts as death only for a node that is steady itself.
-    """
-    rows = await connection.fetch(_ORPHANS, writer, limit, is_steady)
-    if not rows:
-        return []
-    keys = [row["key"] for row in rows]
-    # Only now that the rows are ours: the previous writer may have written until then.
-    await connection.execute(
-        "UPDATE responses SET writer = $1 WHERE key = ANY($2::bigint[])", writer, keys
-    )
-    logs: dict[int, list[Batch]] = {key: [] for key in keys}
-    for key, *batch in await connection.fetch(
-        "SELECT response, first, last, body FROM log WHERE response = ANY($1::bigint[])"
-        " ORDER BY response, first",
-        keys,
-    ):
-        logs[key].append(Batch(*batch))
-    jobs = {
-        row["response"]: row
-        for row in await connection.fetch(
-            "SELECT response, request, is_cancelled FROM jobs WHERE response = ANY($1::bigint[])",
-            keys,
-        )
-    }
-    return [_orphan(row, logs[row["key"]], jobs.get(row["key"])) for row in rows]
+        A node that has just started, or was disconnected, does not yet trust expired leases.
+        """
+        writer = await self._node.ensure()
+        if self._doubtful and (claimed := await self._claimed(writer)):
+            return claimed
+        found: list[Orphan] = []
 
+        async def run(connection: Connection) -> list[Orphan]:
+            found[:] = await _claim(connection, writer, limit, is_steady=self._node.is_steady)
+            return found
 
-async def held_by(
-    connection: Connection, writer: str, names: Sequence[tuple[str, str]]
-) -> list[bool]:
-    """Return for each unfinished response, by owner and id, whether this is its writer.
+        try:
+            return await self._database.change(run)
+        except StoreUnavailable:
+            self._doubtful = found  # the answer to the commit may be lost
+            raise
 
-    Waits for changes in progress.
-    """
-    return [
-        await connection.fetchval(
-            "SELECT writer FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE", *name
-        )
-        == writer
-        for name in names
-    ]
+    async def _claimed(self, writer: str) -> list[Orphan]:
+        """Return those doubtful ones that are ours. Waits for changes in progress."""
+        question = "SELECT writer FROM responses WHERE owner = $1 AND id = $2 FOR UPDATE"
+
+        async def run(connection: Connection) -> list[Orphan]:
+            return [
+                orphan
+                for orphan in self._doubtful
+                if await connection.fetchval(question, orphan.owner, orphan.response.id) == writer
+            ]
+
+        claimed = await self._database.change(run)
+        self._doubtful = ()
+        return claimed
 
 
 async def explain_losses(
@@ -141,17 +137,42 @@ async def explain_losses(
         state = states.get(place)
         if bodies and state and state["body"] == bodies[place]:
             continue
-        obstacle = _obstacle(state)
-        lost[place] = TurnLost(f"response {names[place][1]!r} {obstacle}; nothing was stored")
+        lost[place] = lost_turn(names[place][1], state and (state["status"], state["writer"]))
     return lost
 
 
-def _obstacle(state: Any) -> str:
-    if state is None:
-        return "is not in the store: its beginning could not be written, or it was deleted"
-    if state["writer"] is None:
-        return f"has already ended as {state['status']}"
-    return "was taken over by another process"
+async def _claim(
+    connection: Connection, writer: str, limit: int, *, is_steady: bool
+) -> list[Orphan]:
+    """Make this the writer of unfinished responses whose writer has died.
+
+    An expired lease counts as death only for a node that is steady itself.
+    """
+    rows = await connection.fetch(_ORPHANS, writer, limit, is_steady)
+    if not rows:
+        return []
+    keys = [row["key"] for row in rows]
+    # Only now that the rows are ours: the previous writer may have written until then.
+    await connection.execute(
+        "UPDATE responses SET writer = $1 WHERE key = ANY($2::bigint[])", writer, keys
+    )
+    logs = await read_open_logs(connection, keys)
+    jobs = {
+        row["response"]: row
+        for row in await connection.fetch(
+            "SELECT response, request, is_cancelled FROM jobs WHERE response = ANY($1::bigint[])",
+            keys,
+        )
+    }
+    return [_orphan(row, logs[row["key"]], jobs.get(row["key"])) for row in rows]
+
+
+async def read_open_logs(connection: Connection, keys: Sequence[int]) -> dict[int, list[Batch]]:
+    """Return the batches of these unfinished responses, by their keys."""
+    logs: dict[int, list[Batch]] = {key: [] for key in keys}
+    for key, *batch in await connection.fetch(_LOGS, keys):
+        logs[key].append(Batch(*batch))
+    return logs
 
 
 def _orphan(row: Any, batches: list[Batch], job: Any) -> Orphan:

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from functools import partial
+from typing import Final
 
 from antiphon.store.base import Claim, ClaimRequest
 from antiphon.store.encoding import is_storable
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.worker import Reader, Writer
 
-__all__ = ["SqliteClaims", "earlier_claim", "note_once", "sweep_claims"]
+__all__ = ["SqliteClaims", "earlier_claim", "note_once"]
 
 _IsAlive = Callable[[str], bool]
+
+# In place of any older claim.
+_NOTE: Final = """
+    INSERT OR REPLACE INTO claims (owner, token, digest, response, created_at, writer)
+    VALUES (?, ?, ?, ?, ?, ?)
+"""
+_SWEEP: Final = """
+    DELETE FROM claims WHERE (owner, token) IN (
+        SELECT owner, token FROM claims WHERE created_at < ? ORDER BY created_at LIMIT ?)
+"""
 
 
 class SqliteClaims:
@@ -30,50 +40,49 @@ class SqliteClaims:
     async def take(
         self, owner: str, token: str, digest: bytes, response_id: str, now: int
     ) -> Claim | None:
-        """Claim the token; return None, or the claim that is there already."""
-        return await self._writer.call(
-            partial(
-                _take,
-                owner=owner,
-                token=token,
-                claim=Claim(digest, response_id, now, is_held=True),
-                writer=self._presence.name,
-                is_alive=self._presence.is_alive,
-            )
-        )
+        def run(connection: sqlite3.Connection) -> Claim | None:
+            found = _find(connection, owner, token, self._presence.is_alive)
+            if found is not None and (found.is_held or _led(connection, owner, found.response_id)):
+                return found
+            values = (owner, token, digest, response_id, now, self._presence.name)
+            connection.execute(_NOTE, values)
+            return None
+
+        return await self._writer.call(run)
 
     async def note(self, owner: str, token: str, digest: bytes, response_id: str, now: int) -> None:
         """Queue the claim to be written, in place of any older one."""
-        run = partial(
-            _note,
-            owner=owner,
-            token=token,
-            claim=Claim(digest, response_id, now, is_held=True),
-            writer=self._presence.name,
+        values = (owner, token, digest, response_id, now, self._presence.name)
+        self._writer.post(
+            lambda connection: connection.execute(_NOTE, values).rowcount,
+            len(token) + len(digest),
         )
-        self._writer.post(run, len(token) + len(digest))
 
     async def find(self, owner: str, token: str) -> Claim | None:
         """Return the claim on this token, also if it is still queued."""
         if not is_storable(token):
             return None
-        run = partial(_find, owner=owner, token=token, is_alive=self._presence.is_alive)
         worker = self._writer if self._writer.is_busy else self._reader
-        return await worker.call(run)
+        return await worker.call(
+            lambda connection: _find(connection, owner, token, self._presence.is_alive)
+        )
 
     async def release(self, owner: str, token: str, response_id: str) -> None:
-        """Remove the claim if it leads to this response."""
-        await self._writer.call(
-            partial(_release, owner=owner, token=token, response_id=response_id)
-        )
+        statement = "DELETE FROM claims WHERE owner = ? AND token = ? AND response = ?"
+        await self._writer.execute(statement, (owner, token, response_id))
+
+    async def sweep(self, before: int, limit: int) -> int:
+        """Remove the oldest claims made before this time, `limit` at most; return how many."""
+        return await self._writer.execute(_SWEEP, (before, limit))
 
 
 def earlier_claim(
     connection: sqlite3.Connection, owner: str, once: ClaimRequest | None, is_alive: _IsAlive
 ) -> Claim | None:
     """Return the claim on this token that exists already, if it still counts."""
-    found = None if once is None else _find(connection, owner, once.token, is_alive)
-    return None if once is None or found is None or found.created_at < once.since else found
+    if once is None:
+        return None
+    return once.earlier(_find(connection, owner, once.token, is_alive))
 
 
 def note_once(
@@ -81,45 +90,8 @@ def note_once(
 ) -> None:
     """Claim the token for what was made in this transaction, in place of any older claim."""
     if once is not None:
-        claim = Claim(once.digest, made, once.now, is_held=True)
-        _note(connection, owner, once.token, claim, writer)
-
-
-def sweep_claims(connection: sqlite3.Connection, before: int, limit: int) -> int:
-    """Remove the oldest claims that were made before this time, `limit` at most."""
-    cursor = connection.execute(
-        "DELETE FROM claims WHERE (owner, token) IN ("
-        " SELECT owner, token FROM claims WHERE created_at < ? ORDER BY created_at LIMIT ?)",
-        (before, limit),
-    )
-    return cursor.rowcount
-
-
-def _take(
-    connection: sqlite3.Connection,
-    owner: str,
-    token: str,
-    claim: Claim,
-    writer: str,
-    is_alive: _IsAlive,
-) -> Claim | None:
-    """Claim the token unless it is claimed; return the claim that exists already."""
-    found = _find(connection, owner, token, is_alive)
-    if found is not None and (found.is_held or _led(connection, owner, found.response_id)):
-        return found
-    _note(connection, owner, token, claim, writer)
-    return None
-
-
-def _note(
-    connection: sqlite3.Connection, owner: str, token: str, claim: Claim, writer: str
-) -> None:
-    """Claim the token, in place of any older claim."""
-    connection.execute(
-        "INSERT OR REPLACE INTO claims (owner, token, digest, response, created_at, writer)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (owner, token, claim.digest, claim.response_id, claim.created_at, writer),
-    )
+        values = (owner, once.token, once.digest, made, once.now, writer)
+        connection.execute(_NOTE, values)
 
 
 def _find(
@@ -134,14 +106,6 @@ def _find(
         return None
     digest, response_id, created_at, writer = row
     return Claim(digest, response_id, created_at, is_held=is_alive(writer))
-
-
-def _release(connection: sqlite3.Connection, owner: str, token: str, response_id: str) -> None:
-    """Remove the claim if it leads to this response."""
-    connection.execute(
-        "DELETE FROM claims WHERE owner = ? AND token = ? AND response = ?",
-        (owner, token, response_id),
-    )
 
 
 def _led(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:

@@ -1,7 +1,7 @@
 """Facet `history` in SQLite: the items of turns, and of chains of turns.
 
 A function gets a connection inside a transaction, which the caller begins and commits.
-It runs in a thread and never sees an event loop. A refusal by `admit` is returned, not raised.
+A refusal by `admit` is returned, not raised.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store.base import MAX_DEPTH, Admit, History
-from antiphon.store.encoding import StoredItem, decode_item, decode_turn, refusal_of
+from antiphon.store.encoding import StoredItem, decode_aside, decode_item, decode_turn, refusal_of
 from antiphon.store.sqlite.connection import LONG, insert_row
-from antiphon.store.sqlite.conversation_statements import find_anywhere
+from antiphon.store.sqlite.facet import Facet
 
 __all__ = [
     "INPUT",
     "OUTPUT",
-    "find_item",
+    "SqliteHistories",
     "find_response",
     "insert_items",
-    "read_history",
-    "read_input_items",
-    "read_removals",
     "refuse_items",
     "response_key",
 ]
@@ -36,6 +35,7 @@ __all__ = [
 _TURNS_AT_ONCE: Final = 100
 INPUT: Final = 0
 OUTPUT: Final = 1
+_STATUS: Final = "SELECT status FROM responses WHERE owner = ? AND id = ?"
 _WALK: Final = f"""
     WITH RECURSIVE chain (depth, key, parent) AS (
         SELECT 1, key, parent FROM responses WHERE owner = :owner AND id = :id
@@ -64,62 +64,84 @@ _SIZE_OF_KIND: Final = (
 _ITEMS_OF_KIND: Final = (
     "SELECT body FROM items WHERE response = ? AND kind = ? AND owner = ? ORDER BY position"
 )
+# Of the turn that began last, and there the last; else of the conversation that was made last.
+_FIND_ITEM: Final = """
+    SELECT coalesce((
+        SELECT body FROM items WHERE owner = :owner AND id = :id
+        ORDER BY response DESC, kind DESC, position DESC LIMIT 1
+    ), (
+        SELECT body FROM conversation_items WHERE owner = :owner AND id = :id
+        ORDER BY conversation DESC LIMIT 1
+    ))
+"""
 
 
-def read_history(
-    connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> tuple[History, list[bytes]] | AntiphonError | None:
-    """Walk from the head to the root, then read the items the other way, if they are admitted.
+class SqliteHistories(Facet):
+    """See `Histories` for what the methods do.
 
-    The items are returned beside the history, encoded: decoding them would block the thread.
+    Items are decoded outside of the reading thread: decoding would block it.
     """
-    head = connection.execute(
-        "SELECT status FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
-    ).fetchone()
-    if head is None:
-        return None
-    chain = connection.execute(_WALK, {"owner": owner, "id": response_id}).fetchall()
-    keys = [key for key, _ in reversed(chain)]
-    steps = [
-        json.dumps(keys[start : start + _TURNS_AT_ONCE])
-        for start in range(0, len(keys), _TURNS_AT_ONCE)
-    ]
-    sizes = [connection.execute(_SIZE, (step, owner)).fetchone() for step in steps]
-    count, weight = map(sum, zip(*sizes, strict=True))
-    refusal = refusal_of(admit, count, weight)
-    if refusal is not None:
-        return refusal
-    bodies = [body for step in steps for body in _bodies(connection, _ITEMS, (step, owner))]
-    removed, missing = read_removals(connection), chain[-1][1]
-    return History([], head[0], missing, weight, len(keys), removed), bodies
+
+    async def history(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> History | None:
+        """Walk from the head to the root, then read the items the other way."""
+
+        def run(
+            connection: sqlite3.Connection,
+        ) -> tuple[History, list[bytes]] | AntiphonError | None:
+            head = connection.execute(_STATUS, (owner, response_id)).fetchone()
+            if head is None:
+                return None
+            chain = connection.execute(_WALK, {"owner": owner, "id": response_id}).fetchall()
+            keys = [key for key, _ in reversed(chain)]
+            steps = [
+                json.dumps(keys[start : start + _TURNS_AT_ONCE])
+                for start in range(0, len(keys), _TURNS_AT_ONCE)
+            ]
+            sizes = [connection.execute(_SIZE, (step, owner)).fetchone() for step in steps]
+            count, weight = map(sum, zip(*sizes, strict=True))
+            if (refusal := refusal_of(admit, count, weight)) is not None:
+                return refusal
+            bodies = [body for step in steps for body in _bodies(connection, _ITEMS, (step, owner))]
+            removed, missing = _read_removals(connection), chain[-1][1]
+            return History([], head[0], missing, weight, len(keys), removed), bodies
+
+        read = await self._read(response_id, run)
+        if read is None:
+            return None
+        history, bodies = read
+        return msgspec.structs.replace(history, items=await decode_aside(bodies))
+
+    async def removals(self) -> int:
+        """Return how often something was removed from the file, by any process."""
+        return await self._reader.call(_read_removals)
+
+    async def input_items(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> list[Item] | None:
+        def run(connection: sqlite3.Connection) -> list[bytes] | AntiphonError | None:
+            key = response_key(connection, owner, response_id)
+            if key is None:
+                return None
+            refusal = refuse_items(connection, owner, key, INPUT, admit)
+            return refusal or _bodies(connection, _ITEMS_OF_KIND, (key, INPUT, owner))
+
+        bodies = await self._read(response_id, run)
+        return None if bodies is None else await decode_aside(bodies)
+
+    async def find_item(self, owner: str, item_id: str) -> Item | None:
+        def run(connection: sqlite3.Connection) -> Item | None:
+            question = {"owner": owner, "id": item_id}
+            (body,) = connection.execute(_FIND_ITEM, question).fetchone()
+            return None if body is None else decode_item(body)
+
+        return await self._read(item_id, run)
 
 
-def read_removals(connection: sqlite3.Connection) -> int:
+def _read_removals(connection: sqlite3.Connection) -> int:
     """Return how often something was removed: every removal is counted."""
     return int(connection.execute("SELECT due FROM erasure").fetchone()[0])
-
-
-def read_input_items(
-    connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> list[bytes] | AntiphonError | None:
-    """Return the turn's own input items in order, as they are stored, if they are admitted."""
-    key = response_key(connection, owner, response_id)
-    if key is None:
-        return None
-    refusal = refuse_items(connection, owner, key, INPUT, admit)
-    return refusal or _bodies(connection, _ITEMS_OF_KIND, (key, INPUT, owner))
-
-
-def find_item(connection: sqlite3.Connection, owner: str, item_id: str) -> Item | None:
-    """Return the last item with this id of the turn that began last, else of a conversation."""
-    row = connection.execute(
-        "SELECT body FROM items WHERE owner = ? AND id = ?"
-        " ORDER BY response DESC, kind DESC, position DESC LIMIT 1",
-        (owner, item_id),
-    ).fetchone()
-    if row is None:
-        return find_anywhere(connection, owner, item_id)
-    return decode_item(row[0])
 
 
 def find_response(

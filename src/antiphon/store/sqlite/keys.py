@@ -1,7 +1,4 @@
-"""Facet `keys` in SQLite: API keys of all owners, and the secrets of the gateway.
-
-A function gets a connection inside a transaction, which the caller begins and commits.
-"""
+"""Facet `keys` in SQLite: API keys of all owners, and the secrets of the gateway."""
 
 from __future__ import annotations
 
@@ -11,47 +8,50 @@ from typing import Final
 import msgspec
 
 from antiphon.store.base import KeyRecord
+from antiphon.store.encoding import is_storable
+from antiphon.store.sqlite.facet import Facet
 
-__all__ = ["add_key", "find_key", "keep_secret", "list_keys", "revoke_key"]
+__all__ = ["SqliteKeys"]
 
 _SELECT_KEYS: Final = "SELECT id, owner, digest, created_at, expires_at, revoked_at, name FROM keys"
+_INSERT_KEY: Final = """
+    INSERT OR IGNORE INTO keys (id, owner, digest, created_at, expires_at, revoked_at, name)
+    VALUES (:id, :owner, :digest, :created_at, :expires_at, :revoked_at, :name)
+"""
+_REVOKE_KEY: Final = """
+    UPDATE keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL
+        AND (expires_at IS NULL OR expires_at > :now)
+"""
 
 
-def add_key(connection: sqlite3.Connection, key: KeyRecord) -> bool:
-    """Insert a key; False if its id is taken."""
-    cursor = connection.execute(
-        "INSERT OR IGNORE INTO keys"
-        " (id, owner, digest, created_at, expires_at, revoked_at, name)"
-        " VALUES (:id, :owner, :digest, :created_at, :expires_at, :revoked_at, :name)",
-        msgspec.structs.asdict(key),
-    )
-    return cursor.rowcount == 1
+class SqliteKeys(Facet):
+    """See `Keys` for what the methods do."""
 
+    async def secret(self, name: str, value: bytes) -> bytes:
+        def run(connection: sqlite3.Connection) -> bytes:
+            connection.execute(
+                "INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, value)
+            )
+            row = connection.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
+            return bytes(row[0])
 
-def find_key(connection: sqlite3.Connection, key_id: str) -> KeyRecord | None:
-    """Return the key with this id."""
-    row = connection.execute(f"{_SELECT_KEYS} WHERE id = ?", (key_id,)).fetchone()
-    return None if row is None else KeyRecord(*row)
+        return await self._writer.call(run)
 
+    async def add_key(self, key: KeyRecord) -> None:
+        if not await self._writer.execute(_INSERT_KEY, msgspec.structs.asdict(key)):
+            raise ValueError(f"there already is a key {key.id!r}")
 
-def list_keys(connection: sqlite3.Connection) -> list[KeyRecord]:
-    """Return every key, oldest first."""
-    rows = connection.execute(f"{_SELECT_KEYS} ORDER BY created_at, rowid")
-    return [KeyRecord(*row) for row in rows]
+    async def find_key(self, key_id: str) -> KeyRecord | None:
+        if not is_storable(key_id):
+            return None
+        rows = await self._reader.fetch(f"{_SELECT_KEYS} WHERE id = ?", (key_id,))
+        return KeyRecord(*rows[0]) if rows else None
 
+    async def list_keys(self) -> list[KeyRecord]:
+        rows = await self._reader.fetch(f"{_SELECT_KEYS} ORDER BY created_at, rowid")
+        return [KeyRecord(*row) for row in rows]
 
-def revoke_key(connection: sqlite3.Connection, key_id: str, now: int) -> bool:
-    """Revoke a key that is in force; return whether there was one."""
-    cursor = connection.execute(
-        "UPDATE keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL"
-        " AND (expires_at IS NULL OR expires_at > :now)",
-        {"id": key_id, "now": now},
-    )
-    return cursor.rowcount == 1
-
-
-def keep_secret(connection: sqlite3.Connection, name: str, value: bytes) -> bytes:
-    """Return the secret of this name; if it is new, store this value first."""
-    connection.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, value))
-    row = connection.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
-    return bytes(row[0])
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        if not is_storable(key_id):
+            return False
+        return await self._writer.execute(_REVOKE_KEY, {"id": key_id, "now": now}) == 1

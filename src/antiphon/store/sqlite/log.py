@@ -11,19 +11,25 @@ scanning the table.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain, starmap
 from typing import Final
 
 import msgspec
 
-from antiphon.protocol.errors import TurnLost
+from antiphon.protocol.errors import StoreUnavailable, TurnLost
 from antiphon.protocol.response import DONE_STATUSES
 from antiphon.store.base import Batch, Log
 from antiphon.store.encoding import compress_batches, compress_log, end_log, expand_log
 from antiphon.store.limits import MAX_NUMBER
+from antiphon.store.promise import Promise
+from antiphon.store.sqlite.backlog import Run
 from antiphon.store.sqlite.connection import LONG, Connection, Look, insert_row, turns_of
+from antiphon.store.sqlite.facet import Facet
 from antiphon.store.sqlite.history import find_response
 from antiphon.store.sqlite.open_turns import Name, OpenTurn
 from antiphon.store.sqlite.writers import explain_loss
@@ -31,15 +37,20 @@ from antiphon.store.sqlite.writers import explain_loss
 __all__ = [
     "CLOSED",
     "Append",
+    "SqliteLogs",
     "close_log",
     "insert_batch",
     "purge",
-    "read_batches",
     "read_log",
     "remove_own_rows",
     "remove_rows",
 ]
 
+# How often to check what another process did to a response.
+_LOOK_AGAIN: Final = 0.1
+# Closed logs whose rows are removed together, and how long the first of them waits for others.
+_PURGE_AT_ONCE: Final = 100
+_PURGE_SECONDS: Final = 5.0
 # Responses for which we remember how far their log was read.
 _MAX_LOOKS: Final = 1000
 _encode: Final = msgspec.json.Encoder().encode
@@ -54,21 +65,14 @@ _MOST_AT_ONCE: Final = max(_INSERTS)
 # A log in one row, for the same reason: [first, last, length] of each batch, and their bodies.
 _HEADS: Final = "json_group_array(json_array(first, last, length(body)))"
 _BODIES: Final = "group_concat(body, '')"
-_OF_KEYS: Final = f"""
-    SELECT count(*), {_HEADS}, CAST({_BODIES} AS BLOB)
+_KNOWN: Final = """
     FROM json_each(:rows) AS place
     CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
-"""  # noqa: S608 # constants
+"""
+_OF_KEYS: Final = f"SELECT count(*), {_HEADS}, CAST({_BODIES} AS BLOB) {_KNOWN}"
 # A long log, row by row: it need not be in memory as a whole. `end` is where the last batch begins.
-_EACH: Final = """
-    SELECT first, last, body FROM json_each(:rows) AS place
-    CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
-    WHERE first < :end
-"""
-_COUNT: Final = """
-    SELECT count(*), count(*) FILTER (WHERE first < :end) FROM json_each(:rows) AS place
-    CROSS JOIN log ON log.key = place.value AND log.response = :key AND log.owner = :owner
-"""
+_EACH: Final = f"SELECT first, last, body {_KNOWN} WHERE first < :end"
+_COUNT: Final = f"SELECT count(*), count(*) FILTER (WHERE first < :end) {_KNOWN}"
 _BEHIND: Final = f"""
     SELECT max(key), max(last), {_HEADS} FILTER (WHERE last > :after),
         CAST({_BODIES} FILTER (WHERE last > :after) AS BLOB), (SELECT max(key) FROM log),
@@ -89,6 +93,66 @@ _FROM: Final = "SELECT (SELECT min(key) FROM log WHERE key >= ?), (SELECT max(ke
 _PURGE: Final = f"DELETE FROM log WHERE key >= ? AND key < ? AND {CLOSED}"  # noqa: S608 # constants
 # Scanned while others wait to write: some milliseconds.
 _ROWS_AT_ONCE: Final = 1000
+
+
+class SqliteLogs(Facet):
+    """See `Logs` for what the methods do. Also removes what closed logs have left."""
+
+    _closed = 0
+    """How many closed logs are still in the file row by row as well."""
+    _purging: asyncio.Task[None] | None = None
+
+    def append(
+        self, owner: str, response_id: str, batch: Batch, *, status: str | None = None
+    ) -> Promise[bool]:
+        """Return a promise that is done when the batch is on the disk. Streams share commits."""
+        run: Run[bool] = Append(owner, response_id, self._presence.name, batch, status)
+        appended = self._writer.share(run, len(batch.body))
+        appended.add_done_callback(lambda _: self._waiters.wake(response_id))
+        return appended
+
+    async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
+        return await self._read(
+            response_id, lambda connection: read_log(connection, owner, response_id, after)
+        )
+
+    async def wait(self, response_id: str, seconds: float) -> None:
+        """Return when this process changed the response, or it is time to check again."""
+        await self._waiters.wait(response_id, min(seconds, _LOOK_AGAIN))
+
+    async def _purge(self) -> None:
+        """Remove the rows of all closed logs, in steps between which others write."""
+        place: int | None = 0
+        while place is not None:
+            place = await self._writer.share(partial(purge, start=place), 0)
+
+    def _purge_later(self) -> None:
+        """Remove the rows of a closed log together with those of others."""
+        self._closed += 1
+        if self._closed >= _PURGE_AT_ONCE:
+            self._begin_purge()
+        elif self._closed == 1:
+            asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._begin_purge)
+
+    def _begin_purge(self) -> None:
+        if self._closed and (self._purging is None or self._purging.done()):
+            self._closed = 0
+            self._purging = asyncio.get_running_loop().create_task(self._try_to_purge())
+
+    async def _try_to_purge(self) -> None:
+        with suppress(StoreUnavailable):  # closed, or not working: the next sweep does it
+            await self._purge()
+        if self._closed:  # since
+            asyncio.get_running_loop().call_later(_PURGE_SECONDS, self._begin_purge)
+
+    async def _purge_last(self) -> None:
+        """Remove what is left, for a store that is about to close."""
+        if self._purging is not None:
+            self._purging.cancel()
+        is_left = self._closed > 0 or self._purging is not None
+        self._closed = 0  # a timer that is set will find nothing to do
+        if is_left:
+            await self._try_to_purge()
 
 
 def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, batch: Batch) -> None:
@@ -236,11 +300,11 @@ def read_log(
         return None
     key, response = found
     is_open = response.status not in DONE_STATUSES
-    batches = read_batches(connection, owner, key, after, is_open=is_open)
+    batches = _read_batches(connection, owner, key, after, is_open=is_open)
     return Log(response, batches or [], is_kept=batches is not None)
 
 
-def read_batches(
+def _read_batches(
     connection: sqlite3.Connection, owner: str, key: int, after: int, *, is_open: bool
 ) -> list[Batch] | None:
     """Return the batches after this number, or None if the response keeps no log.

@@ -41,9 +41,11 @@ Name = tuple[str, str]
 """The owner of a response and its id."""
 
 # All in one row: between two rows another thread may take the interpreter and return it late.
-_OURS: Final = """
+_STATES: Final = """
     SELECT json_group_array(json_array(
         responses.owner, responses.id, responses.key, coalesce(jobs.is_cancelled, 0)))
+"""
+_OURS: Final = f"""{_STATES}
     FROM responses LEFT JOIN jobs ON jobs.response = responses.key WHERE responses.writer = ?
 """
 _ROWS: Final = """
@@ -52,9 +54,7 @@ _ROWS: Final = """
 """
 # Which of these are still the writer's, and are they to be cancelled? The key of a response that
 # was deleted may be given to another one, so the name is compared as well.
-_STILL_OURS: Final = """
-    SELECT json_group_array(json_array(
-        responses.owner, responses.id, responses.key, coalesce(jobs.is_cancelled, 0)))
+_STILL_OURS: Final = f"""{_STATES}
     FROM json_each(?) AS turn
     CROSS JOIN responses ON responses.key = turn.value AND responses.writer = ?
     LEFT JOIN jobs ON jobs.response = responses.key

@@ -17,7 +17,7 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Presence", "count_alive"]
+__all__ = ["Presence", "count_alive", "is_alive"]
 
 
 class Presence:
@@ -28,32 +28,32 @@ class Presence:
         self._file = -1
         while self._file < 0:
             self.name = secrets.token_hex(8)
-            self._file = _hold(self._path(self.name))
+            self._file = _hold(_sign(database, self.name))
 
     def is_alive(self, name: str) -> bool:
         """Return whether the store of this name runs; remove the file of one that does not."""
-        return name == self.name or _is_held(self._path(name))
-
-    def clean(self) -> None:
-        """Remove the files of all stores that have died."""
-        for path in self._database.parent.glob(f"{escape(self._database.name)}-alive-*"):
-            self.is_alive(path.name.rpartition("-")[2])
+        return name == self.name or is_alive(self._database, name)
 
     def close(self) -> None:
         """End the sign of life."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-            _remove(self._path(self.name))
+            _remove(_sign(self._database, self.name))
 
-    def _path(self, name: str) -> Path:
-        return self._database.with_name(f"{self._database.name}-alive-{name}")
+
+def is_alive(database: Path, name: str) -> bool:
+    """Return whether the store of this name runs; remove the file of one that does not."""
+    return _is_held(_sign(database, name))
 
 
 def count_alive(database: Path) -> int:
-    """Return how many stores use this file now."""
-    signs = database.parent.glob(f"{escape(database.name)}-alive-*")
-    return sum(_is_held(path) for path in signs)
+    """Return how many stores use this file now; remove the files of those that have died."""
+    return sum(map(_is_held, database.parent.glob(f"{escape(database.name)}-alive-*")))
+
+
+def _sign(database: Path, name: str) -> Path:
+    return database.with_name(f"{database.name}-alive-{name}")
 
 
 def _hold(path: Path) -> int:

@@ -20,48 +20,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["ALONE", "Turns", "WriteQueue", "queued"]
+__all__ = ["WriteQueue", "queued"]
 
 _FREE: Final = "free"
 _WAITING: Final = "waiting"
 _OURS: Final = "ours"
 _BROKEN: Final = "broken"
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
-
-
-class Turns(Protocol):
-    """Decides when a writer may begin."""
-
-    def enter(self, seconds: float) -> bool:
-        """Wait for the turn, this long at most; return False if it has not come by then."""
-        ...
-
-    def leave(self) -> None:
-        """Let the next writer continue, if it is our turn."""
-        ...
-
-    def close(self) -> None:
-        """Leave the queue for good."""
-        ...
-
-
-class _Alone:
-    """The queue of a writer that shares its database with no other."""
-
-    def enter(self, seconds: float) -> bool:
-        return True
-
-    def leave(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-ALONE: Final[Turns] = _Alone()
 
 
 class WriteQueue:

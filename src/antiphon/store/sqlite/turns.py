@@ -8,18 +8,23 @@ the owner, except where all owners are concerned (sweep).
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
-from antiphon.protocol.errors import AntiphonError, TurnLost
+from antiphon.protocol.errors import AntiphonError, StoreUnavailable, TurnLost
+from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Entry
-from antiphon.store.encoding import StoredItem, lost_conversation
+from antiphon.store.base import Admit, Batch, Entry, Notice
+from antiphon.store.base.entries import group_entries
+from antiphon.store.encoding import is_storable
 from antiphon.store.sqlite.connection import turns_of
-from antiphon.store.sqlite.conversation_statements import release
-from antiphon.store.sqlite.entries import write_entries
+from antiphon.store.sqlite.conversations import release
 from antiphon.store.sqlite.erasure import mark
+from antiphon.store.sqlite.facet import do_nothing
 from antiphon.store.sqlite.history import (
     INPUT,
     OUTPUT,
@@ -28,23 +33,38 @@ from antiphon.store.sqlite.history import (
     refuse_items,
     response_key,
 )
-from antiphon.store.sqlite.log import close_log, insert_batch, remove_own_rows, remove_rows
+from antiphon.store.sqlite.log import (
+    SqliteLogs,
+    close_log,
+    insert_batch,
+    remove_own_rows,
+    remove_rows,
+)
+from antiphon.store.sqlite.notices import insert_notices
 from antiphon.store.sqlite.writers import explain_loss, insert_job
+from antiphon.store.turns import (
+    Beginning,
+    Ending,
+    encode_beginning,
+    encode_ending,
+    lost_conversation,
+)
 
 __all__ = [
-    "SWEEP_SIZE",
-    "Beginning",
-    "Ending",
+    "KINDS",
+    "SqliteTurns",
     "begin_turn",
     "delete_turn",
     "finish_turn",
     "forget_turn",
-    "get_turn",
-    "sweep_turns",
 ]
 
-# Responses removed in one transaction: other writes run in between.
-SWEEP_SIZE: Final = 500
+# Writes the entries of each kind (see `base.entries`). Any: of its own kind.
+KINDS: Final[dict[type[Entry], Callable[[sqlite3.Connection, Sequence[Any]], None]]] = {
+    Notice: insert_notices
+}
+# Reasons that are kept for turns which have not ended yet.
+_MOST_LOST_BEGINNINGS: Final = 1000
 _OPEN: Final = """
     SELECT key, writer,
         EXISTS (SELECT 1 FROM jobs WHERE jobs.response = responses.key),
@@ -52,100 +72,156 @@ _OPEN: Final = """
             WHERE conversations.owner = responses.owner AND locked_by = responses.id)
     FROM responses WHERE owner = ? AND id = ?
 """
+_OLDEST: Final = (
+    "SELECT key, owner, id FROM responses WHERE created_at < ? ORDER BY created_at LIMIT ?"
+)
 _UNLOCK: Final = (
     "UPDATE conversations SET locked_by = NULL, writer = NULL WHERE owner = ? AND locked_by = ?"
 )
 
 
-class Beginning(NamedTuple):
-    """A row of a turn that begins."""
+class SqliteTurns(SqliteLogs):
+    """See `Turns` for what the methods do. The end of a turn closes its log."""
 
-    id: str
-    parent: str | None
-    status: str
-    writer: str
-    created_at: float
-    body: bytes
+    def __init__(
+        self, path: str | os.PathLike[str], patience: float, max_bytes: int | None
+    ) -> None:
+        super().__init__(path, patience, max_bytes)
+        self._lost_beginnings: OrderedDict[str, str] = OrderedDict()
+        """Why the beginnings of turns could not be written, by the ids of their responses."""
+
+    async def begin(
+        self,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        *,
+        batch: Batch | None = None,
+        request: bytes | None = None,
+    ) -> None:
+        """Queue the turn to be written. If the last write failed, wait: an early 503 is better."""
+        turn = await encode_beginning(self._presence.name, owner, response, items, batch, request)
+        run = partial(begin_turn, turn=turn)
+        if batch is not None or self._writer.is_ailing:
+            await self._writer.call_or_share(run, turn.size)
+            self._waiters.wake(response.id)
+        else:
+            note = partial(self._note_lost_beginning, response.id)
+            self._writer.post(run, turn.size, on_failure=note)
+
+    def _note_lost_beginning(self, response_id: str, fault: StoreUnavailable) -> None:
+        """Remember why a turn could not begin, for its end. Runs in the writer's thread."""
+        self._lost_beginnings[response_id] = fault.message
+        while len(self._lost_beginnings) > _MOST_LOST_BEGINNINGS:
+            self._lost_beginnings.popitem(last=False)
+
+    async def forget(self, owner: str, response_id: str) -> None:
+        """Undo a beginning that this store has made; its content is erased a little later."""
+        writer = self._presence.name
+        await self._writer.call_or_share(
+            lambda connection: forget_turn(connection, owner, writer, response_id), 0
+        )
+        self._writer.post(do_nothing, 0, is_removal=True)
+
+    async def finish(
+        self,
+        owner: str,
+        response: Response,
+        *,
+        batch: Batch | None = None,
+        said: Sequence[Item] = (),
+        entries: Sequence[Entry] = (),
+    ) -> None:
+        writer = self._presence.name
+        turn = await encode_ending(writer, owner, response, batch, said, entries, KINDS)
+        write = self._writer.call if batch is None else self._writer.call_or_share
+        has_rows: bool
+        try:
+            has_rows = await write(partial(finish_turn, turn=turn), turn.size)
+        except TurnLost as error:
+            reason = self._lost_beginnings.pop(response.id, None)
+            raise error if reason is None else TurnLost(reason) from error
+        self._waiters.wake(response.id)
+        if has_rows:
+            self._purge_later()
+
+    async def get(
+        self, owner: str, response_id: str, *, admit: Admit | None = None
+    ) -> Response | None:
+        def run(connection: sqlite3.Connection) -> Response | AntiphonError | None:
+            key = None if admit is None else response_key(connection, owner, response_id)
+            if key is not None:
+                refusal = refuse_items(connection, owner, key, OUTPUT, admit)
+                if refusal is not None:
+                    return refusal
+            found = find_response(connection, owner, response_id)
+            return None if found is None else found[1]
+
+        return await self._read(response_id, run)
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        if not is_storable(response_id):
+            return False
+        found = await self._writer.remove(
+            lambda connection: delete_turn(connection, owner, response_id)
+        )
+        self._waiters.wake(response_id)
+        return found
+
+    async def _sweep_turns(self, before: int, limit: int) -> int:
+        """Remove the oldest responses created before this time, `limit` at most."""
+
+        def run(connection: sqlite3.Connection) -> int:
+            found = connection.execute(_OLDEST, (before, limit)).fetchall()
+            _remove(connection, found)
+            return len(found)
+
+        return await self._writer.call(run)
 
 
-class Ending(NamedTuple):
-    """Everything that `finish` writes, in one transaction."""
-
-    response_id: str
-    status: str
-    body: bytes
-    output: Sequence[StoredItem]
-    batch: Batch | None
-    said: Sequence[StoredItem]
-    entries: Sequence[Entry]
-
-
-def begin_turn(
-    connection: sqlite3.Connection,
-    owner: str,
-    response: Beginning,
-    items: Sequence[StoredItem],
-    batch: Batch | None,
-    request: bytes | None,
-) -> None:
+def begin_turn(connection: sqlite3.Connection, turn: Beginning) -> None:
     """Insert a turn that does not exist yet, with its input items."""
     cursor = connection.execute(
         "INSERT OR IGNORE INTO responses (owner, id, parent, status, writer, created_at, body)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (owner, *response),
+        (turn.owner, turn.id, turn.parent, turn.status, turn.writer, turn.created_at, turn.body),
     )
     key = cursor.lastrowid
     if not cursor.rowcount or key is None:
         return
-    insert_items(connection, owner, key, INPUT, items)
-    name = (owner, response.id)
-    turn = turns_of(connection).begin(connection, response.writer, name, key)
-    if batch is not None:
-        insert_batch(connection, owner, turn, batch)
-    if request is not None:
-        insert_job(connection, owner, key, request)
+    insert_items(connection, turn.owner, key, INPUT, turn.items)
+    known = turns_of(connection).begin(connection, turn.writer, (turn.owner, turn.id), key)
+    if turn.batch is not None:
+        insert_batch(connection, turn.owner, known, turn.batch)
+    if turn.request is not None:
+        insert_job(connection, turn.owner, key, turn.request)
 
 
-def finish_turn(
-    connection: sqlite3.Connection, owner: str, writer: str, ending: Ending
-) -> bool | TurnLost:
-    """End a turn that is open and this writer's; return an error if it is not.
+def finish_turn(connection: sqlite3.Connection, turn: Ending) -> bool | TurnLost:
+    """End a turn that is open and its writer's; return an error if it is not.
 
     Return whether rows of its log are left to be purged.
     """
-    row = connection.execute(_OPEN, (owner, ending.response_id)).fetchone()
-    if row is None or row[1] != writer:
-        return explain_loss(connection, owner, ending.response_id)
+    owner, name = turn.owner, (turn.owner, turn.id)
+    row = connection.execute(_OPEN, name).fetchone()
+    if row is None or row[1] != turn.writer:
+        return explain_loss(connection, *name)
     key, _, has_job, conversation = row
-    if ending.said and conversation is None:
-        return lost_conversation(ending.response_id)
+    if turn.said and conversation is None:
+        return lost_conversation(turn.id)
     connection.execute(
         "UPDATE responses SET status = ?, writer = NULL, body = ? WHERE key = ? AND owner = ?",
-        (ending.status, ending.body, key, owner),
+        (turn.status, turn.body, key, owner),
     )
-    insert_items(connection, owner, key, OUTPUT, ending.output)
-    name = (owner, ending.response_id)
-    has_rows = close_log(connection, writer, name, key, ending.batch)
+    insert_items(connection, owner, key, OUTPUT, turn.output)
+    has_rows = close_log(connection, turn.writer, name, key, turn.batch)
     if has_job:
         connection.execute("DELETE FROM jobs WHERE response = ? AND owner = ?", (key, owner))
     if conversation is not None:
-        release(connection, owner, conversation, ending.said)
-    if ending.entries:
-        write_entries(connection, ending.entries)
+        release(connection, owner, conversation, turn.said)
+    for kind, entries in group_entries(turn.entries).items():
+        KINDS[kind](connection, entries)
     return has_rows
-
-
-def get_turn(
-    connection: sqlite3.Connection, owner: str, response_id: str, admit: Admit | None = None
-) -> Response | AntiphonError | None:
-    """Return the response with its output, if that is admitted."""
-    key = None if admit is None else response_key(connection, owner, response_id)
-    if key is not None:
-        refusal = refuse_items(connection, owner, key, OUTPUT, admit)
-        if refusal is not None:
-            return refusal
-    found = find_response(connection, owner, response_id)
-    return None if found is None else found[1]
 
 
 def delete_turn(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
@@ -167,16 +243,6 @@ def forget_turn(connection: sqlite3.Connection, owner: str, writer: str, respons
         mark(connection)
         remove_own_rows(connection, writer, (owner, response_id), row[0])
         _remove_rows(connection, [(row[0], owner, response_id)])
-
-
-def sweep_turns(connection: sqlite3.Connection, before: int) -> int:
-    """Remove the oldest responses created before this time, SWEEP_SIZE at most."""
-    found = connection.execute(
-        "SELECT key, owner, id FROM responses WHERE created_at < ? ORDER BY created_at LIMIT ?",
-        (before, SWEEP_SIZE),
-    ).fetchall()
-    _remove(connection, found)
-    return len(found)
 
 
 def _remove(connection: sqlite3.Connection, turns: Sequence[tuple[int, str, str]]) -> None:

@@ -25,7 +25,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
@@ -34,7 +34,7 @@ from antiphon.store.promise import Promise
 from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
-from antiphon.store.sqlite.queue import ALONE, Turns
+from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.trouble import Trouble
 
 __all__ = ["Reader", "Writer"]
@@ -62,6 +62,7 @@ _ERASE_WAIT: Final = 0.1
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_Values = Sequence[int | str] | Mapping[str, Any]
 
 
 class _Worker:
@@ -71,13 +72,13 @@ class _Worker:
         self,
         connect: Callable[[], sqlite3.Connection],
         patience: float,
-        check: Callable[[], None] | None = None,
-        trouble: Trouble | None = None,
+        check: Callable[[], None],
+        trouble: Trouble,
     ) -> None:
         self._connect = connect
         self._patience = patience
         self._check = check
-        self._trouble = trouble or Trouble("the database")
+        self._trouble = trouble
         self._open: sqlite3.Connection | None = None
         self._backlog = Backlog()
         self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
@@ -140,8 +141,7 @@ class _Worker:
 
     def _connection(self) -> sqlite3.Connection:
         """Return the open connection, or a new one. Raise if it is not to be used any longer."""
-        if self._check is not None:
-            self._check()
+        self._check()
         if self._open is None:
             self._open = self._connect()
         return self._open
@@ -155,6 +155,10 @@ class _Worker:
 
 class Reader(_Worker):
     """Does jobs one by one; each sees one state of the database."""
+
+    async def fetch(self, question: str, values: _Values = ()) -> list[Any]:
+        """Return all rows that answer one question."""
+        return await self.call(lambda connection: connection.execute(question, values).fetchall())
 
     def _do(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -189,10 +193,10 @@ class Writer(_Worker):
         self,
         connect: Callable[[], sqlite3.Connection],
         patience: float,
-        eraser: _Eraser | None = None,
-        queue: Turns = ALONE,
-        check: Callable[[], None] | None = None,
-        trouble: Trouble | None = None,
+        check: Callable[[], None],
+        trouble: Trouble,
+        eraser: _Eraser,
+        queue: WriteQueue,
     ) -> None:
         self.is_ailing = False
         self._queue = queue
@@ -214,6 +218,10 @@ class Writer(_Worker):
     def is_busy(self) -> bool:
         """Whether something is waiting or being written."""
         return self._backlog.is_busy
+
+    async def execute(self, statement: str, values: _Values) -> int:
+        """Run one statement; return how many rows it has changed."""
+        return await self.call(lambda connection: connection.execute(statement, values).rowcount)
 
     def post(
         self,
@@ -302,9 +310,7 @@ class Writer(_Worker):
                 # If every job was refused, nothing was written: that proves nothing.
                 self.is_ailing = False
                 self._trouble.end()
-            if self._eraser is not None:
-                jobs = self._keep_removals(jobs)
-            deliver(jobs)
+            deliver(self._keep_removals(jobs))
 
     def _keep_removals(self, jobs: list[Job]) -> list[Job]:
         """Keep the jobs that removed something until it is erased; return the others."""
@@ -317,38 +323,34 @@ class Writer(_Worker):
             self._pause, self._next_step = _FIRST_PAUSE, 0.0
         return [job for job in jobs if not job.is_removed]
 
-    def _rest(self) -> float | None:
+    def _rest(self) -> float:
         """Return how long the thread may sleep."""
-        if self._eraser is None:
-            return None
         end = self._next_step if self._is_erasing or self._is_due else self._next_look
         waiting = [job.deadline for job in (*self._erasing, *self._removed)]
         return max(0.0, min([end, *waiting]) - time.monotonic())
 
-    def _look(self, eraser: _Eraser, now: float) -> None:
+    def _look(self, now: float) -> None:
         """Check whether another process has left something to erase."""
         self._next_look = now + _LOOK
         try:
-            self._is_due = eraser.is_due(self._connection())
+            self._is_due = self._eraser.is_due(self._connection())
         except (sqlite3.Error, OSError, StoreUnavailable):
             self._drop()
 
     def _erase_some(self, now: float) -> None:
         """Erase a part of what was removed, and answer the jobs whose removal is complete."""
-        if self._eraser is None:
-            return
         if not (self._is_erasing or self._is_due) and now >= self._next_look:
-            self._look(self._eraser, now)
+            self._look(now)
         if self._is_due and not self._is_erasing:
             self._is_erasing, self._is_due = True, False
             self._erasing, self._removed = self._removed, []
         if self._is_erasing and now >= self._next_step:
-            self._take_step(self._eraser, now)
+            self._take_step(now)
         self._erasing = _answer_late(self._erasing, now)
         self._removed = _answer_late(self._removed, now)
 
-    def _take_step(self, eraser: _Eraser, now: float) -> None:
-        progress = self._step(eraser)
+    def _take_step(self, now: float) -> None:
+        progress = self._step()
         if progress is Progress.BLOCKED:
             self._next_step = now + self._pause
             is_awaited = self._erasing or self._removed
@@ -362,10 +364,10 @@ class Writer(_Worker):
             self._next_step = time.monotonic() + max(0.0, self._spent - _LONG) * _REST
             self._spent = 0.0
 
-    def _step(self, eraser: _Eraser) -> Progress:
+    def _step(self) -> Progress:
         self._queue.enter(_ERASE_WAIT)
         try:
-            return eraser.step(self._connection())
+            return self._eraser.step(self._connection())
         except (sqlite3.Error, OSError, StoreUnavailable):
             return Progress.BLOCKED
         except Exception:  # noqa: BLE001 # a fault in erasing must not stop the writer

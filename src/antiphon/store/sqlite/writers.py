@@ -14,21 +14,21 @@ from typing import Final
 
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch, Orphan
-from antiphon.store.encoding import decode_turn
+from antiphon.store.encoding import decode_turn, is_storable
 from antiphon.store.sqlite.connection import turns_of
+from antiphon.store.sqlite.facet import Facet
+from antiphon.store.turns import lost_turn
 
-__all__ = [
-    "ask_cancel",
-    "asked_cancels",
-    "claim_orphans",
-    "explain_loss",
-    "has_orphans",
-    "insert_job",
-]
+__all__ = ["SqliteWriters", "ask_cancel", "claim_orphans", "explain_loss", "insert_job"]
 
 _OF_ALL: Final = """
     SELECT response, first, last, body FROM log
     WHERE response IN (SELECT value FROM json_each(?)) ORDER BY key
+"""
+_ASKED_CANCELS: Final = """
+    SELECT responses.owner, responses.id FROM jobs
+    CROSS JOIN responses ON responses.key = jobs.response
+    WHERE jobs.is_cancelled AND responses.writer = ?
 """
 _ORPHANS: Final = """
     SELECT responses.key, responses.owner, responses.status, responses.body,
@@ -53,13 +53,32 @@ def explain_loss(connection: sqlite3.Connection, owner: str, response_id: str) -
     row = connection.execute(
         "SELECT status, writer FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
     ).fetchone()
-    if row is None:
-        obstacle = "is not in the store: its beginning could not be written, or it was deleted"
-    elif row[1] is None:
-        obstacle = f"has already ended as {row[0]}"
-    else:
-        obstacle = "was taken over by another process"
-    return TurnLost(f"response {response_id!r} {obstacle}; nothing was stored")
+    return lost_turn(response_id, row)
+
+
+class SqliteWriters(Facet):
+    """See `Writers` for what the methods do."""
+
+    async def ask_cancel(self, owner: str, response_id: str) -> bool:
+        if not is_storable(response_id):
+            return False
+        found = await self._writer.call(
+            lambda connection: ask_cancel(connection, owner, response_id)
+        )
+        self._waiters.wake(response_id)
+        return found
+
+    async def asked_cancels(self) -> list[tuple[str, str]]:
+        return await self._reader.fetch(_ASKED_CANCELS, (self._presence.name,))
+
+    async def claim_orphans(self, limit: int) -> list[Orphan]:
+        writer, is_alive = self._presence.name, self._presence.is_alive
+        # Called often, and mostly without result: reading does not delay writers.
+        if await self._reader.call(lambda connection: all(map(is_alive, _writers(connection)))):
+            return []
+        return await self._writer.call(
+            lambda connection: claim_orphans(connection, writer, is_alive, limit)
+        )
 
 
 def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
@@ -73,21 +92,6 @@ def ask_cancel(connection: sqlite3.Connection, owner: str, response_id: str) -> 
     )
     turns_of(connection).doubt((owner, response_id))
     return cursor.rowcount == 1
-
-
-def asked_cancels(connection: sqlite3.Connection, writer: str) -> list[tuple[str, str]]:
-    """Return owner and id of the responses of this writer that shall be cancelled."""
-    return connection.execute(
-        "SELECT responses.owner, responses.id FROM jobs"
-        " CROSS JOIN responses ON responses.key = jobs.response"
-        " WHERE jobs.is_cancelled AND responses.writer = ?",
-        (writer,),
-    ).fetchall()
-
-
-def has_orphans(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> bool:
-    """Return whether there are unfinished responses whose writer has died."""
-    return not all(is_alive(writer) for writer in _writers(connection))
 
 
 def claim_orphans(

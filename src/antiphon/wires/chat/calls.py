@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
+from antiphon.protocol.codec import decode_json
 from antiphon.protocol.deltas import CallGrew, CallOpened, Reported
 from antiphon.protocol.errors import BackendError
 
@@ -32,6 +31,7 @@ __all__ = ["CallReader"]
 
 _MAX_CALLS: Final = 1024
 _MAX_SHOWN: Final = 100
+_NO_JSON: Final = object()
 
 _Told = CallOpened | CallGrew | Reported
 
@@ -50,21 +50,12 @@ class _Call:
     @property
     def is_whole(self) -> bool:
         """Return whether the arguments are already a whole JSON value."""
-        try:
-            msgspec.json.decode("".join(self.pieces))
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return False
-        return True
+        return decode_json("".join(self.pieces), _NO_JSON) is not _NO_JSON
 
     def has(self, arguments: str) -> bool:
         """Return whether these very arguments are all there already."""
-        if not self.is_whole:
-            return False
-        try:
-            value: object = msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return False
-        return bool(value == msgspec.json.decode("".join(self.pieces)))
+        value = decode_json("".join(self.pieces), _NO_JSON)
+        return value is not _NO_JSON and bool(value == decode_json(arguments, _NO_JSON))
 
 
 class CallReader:

@@ -19,6 +19,7 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Delta, Stopped, TextGrew
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.wires.chat.grammars.gbnf import lark_to_gbnf, regex_to_gbnf
+from antiphon.wires.chat.lower import functions_of
 from antiphon.wires.chat.profiles import Profile
 
 __all__ = ["Emulation", "emulate", "grammar_field"]
@@ -44,9 +45,9 @@ class Emulation:
 
 def emulate(plan: Plan, profile: Profile) -> Emulation | None:
     """Return how a required call is enforced without the server's help, if it has to be."""
-    if plan.policy.mode != "required" or not plan.tools:
+    if plan.policy.mode != "required" or not plan.toolbox.offers:
         return None
-    allowed = [tool for tool in plan.tools if plan.policy.allows(tool["name"])]
+    allowed = [tool for tool in functions_of(plan) if plan.policy.allows(tool["name"])]
     if len(allowed) == 1:
         form = _grammar_of(plan, allowed[0]["name"])
         if form is not None and grammar_field(form, profile) is not None:
@@ -160,7 +161,7 @@ def _without_tools(plan: Plan, order: str, form: dict[str, Any]) -> Plan:
     return msgspec.structs.replace(
         plan,
         instructions=f"{plan.instructions}\n\n{order}" if plan.instructions else order,
-        tools=(),
+        shows_tools=False,
         policy=ToolPolicy(),
         parallel_tool_calls=None,
         format=form,

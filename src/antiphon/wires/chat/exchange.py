@@ -11,19 +11,19 @@ a fault is returned, and `fault` holds the fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from antiphon.plans.lift import CallLifter
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.sse import MAX_LINE
 from antiphon.wires.chat.emulation import emulate
+from antiphon.wires.chat.lift import CallLifter
 from antiphon.wires.chat.profiles import Profile
-from antiphon.wires.chat.request import encode_request, names_in_text, unenforced
+from antiphon.wires.chat.request import encode_request, names_in_text, unenforced, write_request
 from antiphon.wires.chat.stream import ChatStream
 
-__all__ = ["ChatExchange"]
+__all__ = ["ChatExchange", "prompt_of"]
 
 _T = TypeVar("_T")
 
@@ -31,19 +31,25 @@ _T = TypeVar("_T")
 class ChatExchange:
     """The body to post for a plan, and the reader of what comes back."""
 
-    def __init__(self, plan: Plan, profile: Profile, *, max_line: int = MAX_LINE) -> None:
+    def __init__(self, plan: Plan, profile: Profile, max_line: int = MAX_LINE) -> None:
+        self._profile = profile
         self._emulation = emulate(plan, profile)
-        sent = plan if self._emulation is None else self._emulation.plan
-        self.body, report = encode_request(sent, profile)
-        self.degraded = (*report, *unenforced(sent, profile))
-        """What the server cannot honour, as far as the request shows."""
+        sent = self._sent = plan if self._emulation is None else self._emulation.plan
+        self.body, self.degraded = encode_request(sent, profile)
+        """The request, and what it cannot express of the plan."""
         self._stream = ChatStream(
             think_tags=profile.think_tags, names=names_in_text(sent, profile), max_line=max_line
         )
         self._lifter = CallLifter(plan.toolbox)
+        self.has_begun = False
+        """Whether the model has begun to answer; its output may still be held back."""
         self._is_at_end = False
         self._is_whole = False
         self._cut: BackendError | None = None
+
+    def unenforced(self) -> list[str]:
+        """Return what the server may not do, though it was asked to."""
+        return unenforced(self._sent, self._profile)
 
     @property
     def fault(self) -> BackendError | None:
@@ -69,16 +75,31 @@ class ChatExchange:
         return self._stream.has_reason
 
     @property
+    def is_about_to_end(self) -> bool:
+        """Whether nothing more, or only usage and the end mark, is to be expected."""
+        stream = self._stream
+        return stream.has_reason or stream.is_done or stream.fault is not None
+
+    @property
     def skipped_choices(self) -> int:
         """How many choices beyond the first the answer has had; only the first is read."""
         return self._stream.skipped_choices
 
     def feed(self, data: bytes) -> Sequence[Delta]:
         """Return the deltas of these bytes of a streamed answer."""
-        return self._read(self._stream.feed, data)
+        try:
+            deltas = self._stream.feed(data)
+        except BackendError:  # `fault` holds it
+            return self._lift(())
+        lifter = self._lifter
+        must_lift = self._emulation is not None or lifter.held is not None
+        if must_lift or not lifter.taken.isdisjoint(map(type, deltas)):
+            return self._lift(deltas)
+        self.has_begun = self.has_begun or bool(deltas)
+        return deltas  # as most are
 
     def end(self, error: BackendError | None = None) -> Sequence[Delta]:
-        """Return the deltas of the end of the stream; `error` says how it broke, if it did."""
+        """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
         self._is_at_end, self._cut = True, error
         return self._read(self._stream.end, error)
 
@@ -92,10 +113,21 @@ class ChatExchange:
             deltas: Sequence[Delta] = read(given)
         except BackendError:  # `fault` holds it
             deltas = ()
+        return self._lift(deltas)
+
+    def _lift(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        """Return what these deltas are about the caller's tools, as far as that is certain."""
+        self.has_begun = self.has_begun or bool(deltas)
         if self._emulation is not None:
             deltas = self._emulation.feed(deltas)
         deltas = self._lifter.feed(deltas)
-        if self.fault is None:
-            return deltas
-        held = self._emulation.release() if self._emulation is not None else []
-        return [*deltas, *self._lifter.feed(held), *self._lifter.release()]
+        if self.fault is not None:
+            held = self._emulation.release() if self._emulation is not None else []
+            return [*deltas, *self._lifter.feed(held), *self._lifter.release()]
+        return deltas
+
+
+def prompt_of(plan: Plan, profile: Profile) -> dict[str, Any]:
+    """Return the request for this plan as a JSON object, to count what the model would read."""
+    emulation = emulate(plan, profile)
+    return write_request(plan if emulation is None else emulation.plan, profile)[0]

@@ -26,12 +26,14 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.codec import decode_json
 from antiphon.protocol.errors import BackendError, ContextOverflow, ErrorObject
 
 __all__ = ["fault_from_body", "fault_from_json", "has_error"]
 
 _MAX_MESSAGE: Final = 2000
 _CALLERS: Final = frozenset({400, 413, 422})
+_BUSY: Final = frozenset({503, 529})
 _OVERFLOW_CODES: Final = frozenset(
     {
         "context_length_exceeded",
@@ -112,11 +114,7 @@ def fault_from_body(
 
     `has_key` is False if the request was sent without a key, because none is configured.
     """
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        # The page of a proxy does not help a caller.
-        value = None
+    value = decode_json(body)  # the page of a proxy does not help a caller
     if status == 401 and not has_key:
         error = BackendError(_NO_KEY, code="upstream_auth")
     else:
@@ -181,8 +179,11 @@ def _plain_fault(status: int, said: str, retry_after: float | None) -> BackendEr
     message = f"the upstream failed (HTTP {status}){said}"
     if status < 500 and status != 408:
         return BackendError(message, code="upstream_refused")
-    ours = {408: 504, 504: 504, 503: 503, 529: 503}.get(status, 502)
-    return BackendError(message, status=ours, retry_after=retry_after if ours == 503 else None)
+    if status in _BUSY:
+        return BackendError(
+            message, code="upstream_overloaded", status=503, retry_after=retry_after
+        )
+    return BackendError(message, status=504 if status in {408, 504} else 502)
 
 
 def _overflow(status: int, words: _Words) -> BackendError | None:

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.plans.lower import Lowering, lower_items
 from antiphon.plans.plan import NO_TOOLS
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.thread import Thread
+from antiphon.wires.chat.lower import Lowering, lower_items
 from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
 from antiphon.wires.chat.profiles import Profile
 from antiphon.wires.chat.turns import Arranger, Call, Entry, Said, Turn
@@ -205,14 +205,15 @@ class _MessageWriter:
         ]
         text = "\n\n".join(text for text in texts if text)
         message: ChatMessage = {"role": "assistant", "content": text}
-        if turn.calls:
+        calls = turn.calls
+        if calls:
             message["content"] = text or None
-            message["tool_calls"] = [_chat_call(call, self._report) for call in turn.calls]
+            message["tool_calls"] = [_chat_call(call, self._report) for call in calls]
         self._add_reasoning(turn, message)
-        if not turn.messages and not turn.calls:
+        if not turn.messages and not calls:
             return
         self.messages.append(message)
-        self._add_results(turn.calls)
+        self._add_results(calls)
 
     def _add_system(self, text: str, where: str, role: str) -> None:
         if not self._past and not self.messages:

@@ -48,10 +48,12 @@ _TEXTS: Final = {
     "refusal": "refusal",
 }
 
-# What we read of a part; annotations and logprobs mean nothing to a model.
+# What we read of a part; annotations and logprobs mean nothing to a model, and a server that
+# caches prompts needs no `cache_control` to do so.
 _FIELDS: Final = frozenset(
     {
         "type",
+        "cache_control",
         "text",
         "refusal",
         "annotations",

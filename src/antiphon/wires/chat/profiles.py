@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["GENERIC", "PROFILES", "Profile", "profile_for"]
+from antiphon.plans.capabilities import Capabilities
+
+__all__ = ["GENERIC", "PROFILES", "Profile", "capabilities_of", "profile_for"]
 
 _COMMON: Final = frozenset({"seed", "stop", "logit_bias", "user"})
 _SAMPLERS: Final = _COMMON | {"top_k", "min_p"}
@@ -178,6 +180,17 @@ _HOSTS: Final = {
     "api.groq.com": "groq",
 }
 _PORTS: Final = {11434: "ollama"}
+
+
+def capabilities_of(profile: Profile) -> Capabilities:
+    """Return what a server of this profile does by itself."""
+    parts = {"input_image": profile.images, "input_file": profile.files}
+    enforced = {"format": profile.json_schema, "arguments": profile.enforces_strict}
+    return Capabilities(
+        parts=frozenset({"input_text"} | {part for part, is_so in parts.items() if is_so}),
+        enforces=frozenset(what for what, is_so in enforced.items() if is_so),
+        counts=True,
+    )
 
 
 def profile_for(which: str | None) -> Profile:

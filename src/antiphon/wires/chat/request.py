@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.plans.lower import lower_tools
 from antiphon.plans.plan import Plan
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.response import MOST_NOTES
@@ -21,6 +20,7 @@ from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.protocol.unknown import MOST_HINTS, explain_unknown
 from antiphon.wires.chat.emulation import grammar_field
+from antiphon.wires.chat.lower import functions_of
 from antiphon.wires.chat.messages import ChatMessage, write_messages, write_thread
 from antiphon.wires.chat.profiles import PROFILES, Profile
 
@@ -50,14 +50,14 @@ def encode_request(plan: Plan, profile: Profile) -> tuple[bytes, list[str]]:
     items, orders = plan.items, _orders(plan, profile)
     if isinstance(items, Thread) and items.is_long:
         messages, report = write_thread(items, plan.toolbox, profile, orders)
-    elif plan.is_large:
-        # One by one: encoding all of them in one step would hold up every other thread.
-        written, report = write_messages(items, plan.toolbox, profile, orders)
-        messages = [encode_long(message) for message in written]
     else:
-        body, report = write_request(plan, profile)
-        return msgspec.json.encode(body), report
-    rest = _write_body(plan, profile, [], report)
+        written, report = write_messages(items, plan.toolbox, profile, orders)
+        if not plan.is_large:
+            body = _write_body(plan, profile, written, report)
+            return msgspec.json.encode(_with_encoded_tools(plan, profile, body)), report
+        # One by one: encoding all of them in one step would hold up every other thread.
+        messages = [encode_long(message) for message in written]
+    rest = _with_encoded_tools(plan, profile, _write_body(plan, profile, [], report))
     # The same bytes, put together in one step: most of them are copied only once.
     begin = msgspec.json.encode({"model": rest.pop("model")})[:-1] + b',"messages":['
     del rest["messages"]
@@ -91,9 +91,13 @@ def _orders(plan: Plan, profile: Profile) -> list[str]:
 
 
 def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> None:
-    if not plan.tools:
+    functions = functions_of(plan)
+    if not functions:
         return
-    body["tools"] = _chat_tools(plan, profile)
+    body["tools"] = plan.toolbox.derived.get(
+        (_put_tools, profile.strict_tools),
+        lambda: [{"type": "function", "function": _chat_tool(one, profile)} for one in functions],
+    )
     choice = _tool_choice(plan.policy)
     if choice is not None:
         body["tool_choice"] = choice
@@ -105,15 +109,15 @@ def _put_tools(plan: Plan, profile: Profile, body: Body, report: list[str]) -> N
         report.append("parallel_tool_calls: this server may still call several at once")
 
 
-def _chat_tools(plan: Plan, profile: Profile) -> list[Body]:
-    """Return the tools as this server takes them; those of a whole toolbox are kept with it."""
-
-    def write() -> list[Body]:
-        return [{"type": "function", "function": _chat_tool(tool, profile)} for tool in plan.tools]
-
-    if plan.tools is not lower_tools(plan.toolbox):
-        return write()
-    return plan.toolbox.derived.get((_chat_tools, profile.strict_tools), write)
+def _with_encoded_tools(plan: Plan, profile: Profile, body: Body) -> Body:
+    """Put the tools into the body as they were encoded before: often they are most of it."""
+    tools = body.get("tools")
+    if tools is not None:
+        body["tools"] = plan.toolbox.derived.get(
+            (_with_encoded_tools, profile.strict_tools),
+            lambda: msgspec.Raw(msgspec.json.encode(tools)),
+        )
+    return body
 
 
 def _chat_tool(tool: Tool, profile: Profile) -> Body:
@@ -158,15 +162,20 @@ def _must_tell_schema(form: Mapping[str, Any] | None, profile: Profile) -> bool:
 
 def names_in_text(plan: Plan, profile: Profile) -> dict[str, Any]:
     """Return the tools that a call left in the text may be of: name and schema of arguments."""
-    if not plan.tools or not profile.text_calls or plan.policy.mode == "none":
+    if not profile.text_calls or plan.policy.mode == "none":
         return {}
-    return {tool["name"]: tool.get("parameters") for tool in plan.tools}
+    functions = functions_of(plan)
+    if not functions:
+        return {}
+    return plan.toolbox.derived.get(
+        names_in_text, lambda: {tool["name"]: tool.get("parameters") for tool in functions}
+    )
 
 
 def unenforced(plan: Plan, profile: Profile) -> list[str]:
     """Return what the server does not enforce, so that a caller who relies on it must check it."""
     found = []
-    if plan.tools and plan.policy.mode == "required" and not profile.enforces_required:
+    if functions_of(plan) and plan.policy.mode == "required" and not profile.enforces_required:
         found.append("tool_choice: this server does not force a tool call")
     if not profile.strict_tools:
         found += [

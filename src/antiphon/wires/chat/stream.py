@@ -109,6 +109,8 @@ class ChatStream:
         self._details = DetailReader()
         self._room = max_output
         self._reason: StopReason | None = None
+        self.has_reason = False
+        """Whether the model has stopped, so that only usage and `[DONE]` can follow."""
         self.has_frames = False
         """Whether a streamed answer had any event."""
         self._has_spoken = False
@@ -125,23 +127,14 @@ class ChatStream:
         self._is_whole = False
 
     @property
-    def has_reason(self) -> bool:
-        """Return whether the model has stopped, so that only usage and `[DONE]` can follow."""
-        return self._reason is not None
-
-    @property
-    def is_about_to_end(self) -> bool:
-        """Return whether nothing more, or only usage and `[DONE]`, is to be expected."""
-        return self._reason is not None or self.is_done or self.fault is not None
-
-    @property
     def skipped_choices(self) -> int:
         """How many choices beyond the first the answer has had, as far as it was read."""
         return len(self._other_choices)
 
     def feed(self, data: bytes) -> list[Delta]:
         """Return what these bytes of a streamed answer tell."""
-        self._raise_fault()
+        if self.fault is not None:
+            raise self.fault
         try:
             self._take_lines(self._sse.feed_lines(data))
         except (BackendError, BrokenStream) as error:
@@ -244,6 +237,7 @@ class ChatStream:
             self._note_usage(choice.usage)
         if choice.finish_reason:
             self._reason = read_reason(choice.finish_reason, choice.error)
+            self.has_reason = True
             if not is_known_reason(choice.finish_reason):
                 reason = choice.finish_reason[:100]
                 self._report(f"finish_reason: '{reason}' is not known; taken for 'stop'")

@@ -86,6 +86,8 @@ class AnswerText:
     def _find(self, text: str) -> list[Delta]:
         if self._finder is None:
             return self._tell((TextGrew(text),))
+        if (passed := self.pass_on([text])) is not None:
+            return passed
         said = self._tell(self._finder.feed(text))
         if not self._finder.is_holding:
             # What was not told as text was the end of a call.

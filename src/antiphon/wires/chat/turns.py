@@ -33,7 +33,8 @@ from antiphon.protocol.items import Item, item_type
 __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
 
 # What we read of an item, and the labels (`id`, `status`, `phase`) that mean nothing to a model.
-_LABELS: Final = frozenset({"type", "id", "status"})
+# Servers cache prompts without a `cache_control`.
+_LABELS: Final = frozenset({"type", "id", "status", "cache_control"})
 _FIELDS: Final = {
     "message": _LABELS | {"role", "content", "phase"},
     "function_call": _LABELS | {"call_id", "name", "arguments"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -29,9 +30,14 @@ class Names:
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
         self._schemas: Mapping[str, Any] = names if isinstance(names, Mapping) else {}
-        self._alike: dict[str, list[str]] = {}
+
+    @cached_property
+    def _alike(self) -> dict[str, list[str]]:
+        """The names by how they are written alike; most answers have no call to look it up for."""
+        alike: dict[str, list[str]] = {}
         for name in sorted(self._names):
-            self._alike.setdefault(_plain(name), []).append(name)
+            alike.setdefault(_plain(name), []).append(name)
+        return alike
 
     def find(self, name: str) -> str | None:
         """Return the offered name that is meant: the same, or the only one written alike."""

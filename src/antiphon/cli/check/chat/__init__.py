@@ -1,0 +1,1 @@
+"""How `antiphon check` judges a chat completions server."""

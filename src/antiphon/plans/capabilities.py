@@ -1,0 +1,39 @@
+"""What can a backend do? Pure data, so that a request can be assessed against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+__all__ = ["Capabilities", "common_capabilities"]
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend does by itself, so that others need not. By default it does nothing."""
+
+    tool_kinds: frozenset[str] = frozenset()
+    """Kinds of tools that the upstream runs itself, such as "web_search"."""
+    parts: frozenset[str] = frozenset({"input_text"})
+    """Types of input parts that it takes in any form."""
+    enforces: frozenset[str] = frozenset()
+    """What its model cannot but do, and need not be checked. "format": a text that `plan.format`
+    asks for; "arguments": those of strict functions."""
+    counts: bool = False
+    """Whether `count` may know the length of a request."""
+    continues: bool = False
+    """Whether it continues an answer that was begun elsewhere."""
+
+
+def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
+    """Return what can be relied on, whichever of these backends answers. There is at least one."""
+    if len(all_of) == 1:
+        return all_of[0]
+    first, *others = all_of
+    return Capabilities(
+        tool_kinds=first.tool_kinds.intersection(*(one.tool_kinds for one in others)),
+        parts=first.parts.intersection(*(one.parts for one in others)),
+        enforces=first.enforces.intersection(*(one.enforces for one in others)),
+        counts=all(one.counts for one in all_of),
+        continues=all(one.continues for one in all_of),
+    )

@@ -1,0 +1,44 @@
+"""Tools and tool choices of chat completions, in the shape of the Responses API.
+
+In chat completions, what describes a tool is in an object of its own, under the name of its type:
+`{"type": "function", "function": {"name": …}}`. The Responses API has these fields beside the type.
+What is flat already stays as it is, and nothing that was given is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon.protocol.tools import Tool
+
+__all__ = ["flat_choice", "flat_tool"]
+
+
+def flat_tool(tool: Mapping[str, Any]) -> Tool:
+    """Return a function or a custom tool in the flat shape, any other tool as it is."""
+    kind = tool.get("type")
+    inner = tool.get(kind) if kind in ("function", "custom") else None
+    if not isinstance(inner, Mapping):
+        return dict(tool)
+    flat: Tool = {name: value for name, value in tool.items() if name != kind} | dict(inner)
+    if kind == "function":
+        flat["strict"] = flat.get("strict") or False  # off unless asked for, unlike in Responses
+    form = flat.get("format")
+    if isinstance(form, Mapping) and isinstance(form.get("grammar"), Mapping):
+        flat["format"] = {"type": "grammar", **form["grammar"]}
+    return flat
+
+
+def flat_choice(choice: Any) -> Any:  # Any: JSON of a caller
+    """Return a tool_choice in the flat shape. A mode is a word and stays one."""
+    if not isinstance(choice, Mapping):
+        return choice
+    kind = choice.get("type")
+    inner = choice.get(kind) if isinstance(kind, str) else None
+    if not isinstance(inner, Mapping):
+        return dict(choice)
+    flat = {name: value for name, value in choice.items() if name != kind} | dict(inner)
+    if kind == "allowed_tools" and isinstance(flat.get("tools"), list):
+        flat["tools"] = [flat_choice(tool) for tool in flat["tools"]]
+    return flat

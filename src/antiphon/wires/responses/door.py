@@ -1,0 +1,69 @@
+"""The door of the Responses API: bodies, events and responses are those of our protocol.
+
+The codec writes them; this is only its form as a door. `encode` is a partial of the codec's
+function, so that a token costs no call more than the codec's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from antiphon.protocol.body import decode_body
+from antiphon.protocol.codec import DONE, Dialect, encode_all_sse, encode_response
+from antiphon.protocol.events import Event
+from antiphon.protocol.request import CreateResponse, read_request
+from antiphon.protocol.response import Response
+from antiphon.wires.door import HEARTBEAT
+
+__all__ = ["ResponsesDoor", "ResponsesEncoder"]
+
+_EVENT: Final = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
+
+
+class ResponsesEncoder:
+    """Writes events as they are, in a dialect. `agent` is the client's own name for itself."""
+
+    __slots__ = ("encode", "heartbeat")
+
+    def __init__(self, dialect: Dialect, agent: str = "") -> None:
+        self.encode: Callable[[Sequence[Event]], bytes] = partial(encode_all_sse, dialect=dialect)
+        self.heartbeat = _EVENT if _counts_only_events(agent, dialect) else HEARTBEAT
+
+    def end(self) -> bytes:
+        """Return the end marker."""
+        return DONE
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    request: CreateResponse
+    dialect: Dialect
+    agent: str
+
+    def encoder(self) -> ResponsesEncoder:
+        return ResponsesEncoder(self.dialect, self.agent)
+
+    def write_whole(self, response: Response) -> bytes:
+        return encode_response(response, self.dialect)
+
+
+class ResponsesDoor:
+    """POST /v1/responses. A failed response is an answer here, not an HTTP error."""
+
+    streams_overflow = True  # the only form in which Codex knows it
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect: Dialect = dialect
+
+    def read(self, data: bytes, headers: Mapping[str, str]) -> _Asked:
+        """Return the request. Raise InvalidRequest if it is not one."""
+        request = read_request(decode_body(data), len(data))
+        return _Asked(request, self._dialect, headers.get("User-Agent", ""))
+
+
+def _counts_only_events(agent: str, dialect: Dialect) -> bool:
+    """Return whether only parsed events reset this client's idle timer, as in Codex."""
+    return dialect == "openai" and agent.lower().startswith("codex")
