@@ -354,6 +354,7 @@ def _report_memory(soak: Soak, seconds: float) -> bool:
     first, last = samples[0][1], samples[-1][1]
     goal = f"goal at most {_MAX_SLOPE:.0f}" if long_enough else "too short a run to judge"
     print(f"RSS after {start:.0f} s: {growth:+.2f} MB/min ({goal}); {first:.0f} to {last:.0f} MiB")
+    print("MiB every 30 s: " + ", ".join(f"{y:.0f}" for _, y in soak.memory[::30]))
     return growth <= _MAX_SLOPE or not long_enough
 
 
