@@ -205,7 +205,7 @@ class Exchange:
         """Note that nothing more comes, and why if the answer is not complete."""
         self._is_over = True
         self._fault = fault
-        self._source = None
+        self._source = self._callback = None  # the callback may refer to what holds us
         self.wake()
 
     def wake(self) -> None:

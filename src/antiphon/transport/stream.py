@@ -66,7 +66,7 @@ class ByteStream:
         self._waiting_since: float | None = started
         self._is_open = True
         self._has_begun = False
-        self._fault: BackendError | None = None
+        self._lateness: str | None = None  # why we closed the connection, if we did
         self._timer: asyncio.TimerHandle | None = None
         self._watch()
 
@@ -114,7 +114,9 @@ class ByteStream:
                 await asyncio.sleep(0)
         except BackendError as error:
             self.close()
-            raise self._fault or error from error
+            if self._lateness is None:
+                raise
+            raise late(self._lateness) from error
         except BaseException:
             self.close()
             raise
@@ -194,5 +196,5 @@ class ByteStream:
         if deadline > now:
             self._timer = self._loop.call_at(deadline, self._watch)
             return
-        self._fault = late("it takes too long" if now >= self._wall else "it fell silent")
+        self._lateness = "it takes too long" if now >= self._wall else "it fell silent"
         self.close()

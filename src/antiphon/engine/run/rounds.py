@@ -132,6 +132,7 @@ class Rounds:
         self._usages: list[Usage | None] = []
         self._last: list[Delta] = []  # of the policies that have finished with the answer
         self._problem: BackendError | None = None  # and why the answer fails the turn
+        self._error: BackendError | None = None  # of the last round
         self._continues = False
         self._reset()
 
@@ -170,7 +171,9 @@ class Rounds:
                 await self.emit(())
             self.backend = wish.backend or self.backend
             plan, level, self._continues = wish.plan, wishing + 1, wish.continues
-        await self._finish(end.error)
+        self._error = end.error
+        del end  # the traceback of its error will hold this frame
+        await self._finish()
 
     async def emit(self, batch: Sequence[Delta]) -> None:
         """Forward deltas of a policy."""
@@ -241,8 +244,9 @@ class Rounds:
             self._problem = problem.with_traceback(None)  # which would hold this frame
         return self._problem is None
 
-    async def _finish(self, error: BackendError | None) -> None:
+    async def _finish(self) -> None:
         last, self._last = self._last, []
+        error, self._error = self._error, None
         if self._usages and None not in self._usages:
             last.append(UsageKnown(self._total()))
         if error is None and self._stop is not None:

@@ -311,7 +311,10 @@ class Turn:
         if self.interruption is not None and self._turn_log.has_begun:
             return self.interruption
         await self._leave()
-        raise self.interruption or error from None
+        try:
+            raise self.interruption or error from None
+        finally:
+            del error  # its traceback holds this frame, and so the turn
 
     async def _fault_to_tell(self, fault: AntiphonError) -> AntiphonError:
         """Return the fault that ends the stream; raise it if nothing was sent yet."""

@@ -33,6 +33,7 @@ Nothing here uses a clock or randomness: `mint` makes ids, and times are passed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -138,7 +139,9 @@ class ResponseBuilder:
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
         self._out = EventWriter(first)
         self._prose = ProseWriter(self._out, mint, seal)
-        self._calls = CallWriter(self._out, mint, CallIds(is_taken=is_taken), self._degrade)
+        # Not a method of ours: a cycle would keep each turn until the garbage is collected.
+        degrade = partial(_degrade, response)
+        self._calls = CallWriter(self._out, mint, CallIds(is_taken=is_taken), degrade)
         self._open: dict[int | str, OpenCall | OpenItem] = {}
         """The calls, by number, and other items, by name, that are not done, in index order."""
         self._held: list[ProseDelta | None] = []
@@ -308,13 +311,7 @@ class ResponseBuilder:
         self._response.service_tier = delta.tier
 
     def _note_degraded(self, delta: Degraded | Reported) -> None:
-        self._degrade(delta.what)
-
-    def _degrade(self, what: str) -> None:
-        notes = self._response.antiphon or Notes()
-        degraded = add_notes(notes.degraded, (what,))
-        if len(degraded) > len(notes.degraded):
-            self._response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
+        _degrade(self._response, delta.what)
 
     def _note_repaired(self, delta: Repaired) -> None:
         notes = self._response.antiphon or Notes()
@@ -523,6 +520,14 @@ class ResponseBuilder:
         for item in self._open.values():
             if isinstance(item, OpenItem) and not item.is_whole:
                 raise _invalid(f"the item {item.kind} was never closed")
+
+
+def _degrade(response: Response, what: str) -> None:
+    """Note on the response what could not be handed on as the model wrote it."""
+    notes = response.antiphon or Notes()
+    degraded = add_notes(notes.degraded, (what,))
+    if len(degraded) > len(notes.degraded):
+        response.antiphon = msgspec.structs.replace(notes, degraded=degraded)
 
 
 def _invalid(why: str) -> BackendError:
