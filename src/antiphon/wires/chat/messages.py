@@ -18,10 +18,10 @@ from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.thread import Thread
-from antiphon.wires.chat.lower import Lowering, lower_items
 from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
 from antiphon.wires.chat.profiles import Profile
 from antiphon.wires.chat.turns import Arranger, Call, Entry, Said, Turn
+from antiphon.wires.lower import Lowering, lower_items
 
 __all__ = ["ChatMessage", "write_messages", "write_thread"]
 
