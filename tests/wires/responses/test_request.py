@@ -133,7 +133,12 @@ def test_a_schema_is_told_where_it_is_not_taken() -> None:
 
 
 def test_ids_and_labels_are_left_out() -> None:
-    message = {"type": "message", "id": "msg_ours", "role": "assistant", "status": "completed"}
+    message: Item = {
+        "type": "message",
+        "id": "msg_ours",
+        "role": "assistant",
+        "status": "completed",
+    }
     message["content"] = [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}]
     first, call, output = inputs([message, CALL, OUTPUT])
     assert "id" not in first
@@ -396,11 +401,12 @@ VENDOR: Final = TypeAdapter(response_create_params.ResponseCreateParamsStreaming
 def validate(body: Json) -> None:
     """Check a body against the types of the vendor's SDK.
 
-    They want an id and a status of the model's own messages, which the API does not.
+    They want an id of what the model wrote, which the API does not: Codex leaves it out too.
     """
     labels = {"id": "msg_1", "status": "completed"}
     items = [
-        {**labels, **item} if item.get("role") == "assistant" else item for item in body["input"]
+        {**labels, **item} if "assistant" in item.values() or "reasoning" in item.values() else item
+        for item in body["input"]
     ]
     VENDOR.validate_python(body | {"input": items})
 

@@ -437,7 +437,7 @@ def test_a_call_in_a_namespace_keeps_it() -> None:
 
 
 def test_a_shell_call_comes_whole() -> None:
-    call = {"type": "shell_call", "id": "sh_1", "call_id": "c", "status": "completed"}
+    call: Item = {"type": "shell_call", "id": "sh_1", "call_id": "c", "status": "completed"}
     call["action"] = {"commands": ["ls"], "timeout_ms": None, "max_output_length": None}
     deltas, _ = answer(sse([done(call, 0), ended([call])]), tools=[{"type": "shell"}])
     (item,) = built(deltas).output
@@ -471,7 +471,9 @@ def test_items_may_end_in_any_order() -> None:
 
 
 def test_an_item_that_never_ends_is_taken_from_the_terminal_event() -> None:
-    tools = [{"name": "t", "input_schema": {}, "description": None, "annotations": None}]
+    tools: list[Json] = [
+        {"name": "t", "input_schema": {}, "description": None, "annotations": None}
+    ]
     listing = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "s", "tools": tools}
     events = [added({**listing, "tools": []}, 0), *texted(["Hello"], 1)]
     output = built(read(sse([*events, ended([listing, message("Hello")])]))).output

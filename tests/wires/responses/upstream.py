@@ -86,7 +86,7 @@ def texted(pieces: Sequence[str], index: int = 0, item_id: str = "msg_1") -> lis
 
 def ended(output: Sequence[Item], kind: str = "completed", **more: Any) -> Json:
     """Return the terminal event."""
-    response = {"id": "resp_up", "object": "response", "status": kind, "model": "m"}
+    response: Json = {"id": "resp_up", "object": "response", "status": kind, "model": "m"}
     response |= {"output": list(output), "usage": USAGE, **more}
     return {"type": f"response.{kind}", "response": response}
 
