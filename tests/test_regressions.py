@@ -1,4 +1,4 @@
-"""The table of mistakes that other converters made: every test that it names exists."""
+"""The table of faults that other gateways had: every test that it names exists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,5 @@ def test_rows_are_in_order_and_each_number_comes_once() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     for number, where in rows():
-        path = ""
-        for file, name in re.findall(r"`([\w/.]*)::(\w+)`", where):
-            path = file or path
+        for name, path in re.findall(r"\[`(\w+)`\]\(\.\./\.\./(.+?)\)", where):
             assert f"def {name}(" in (_ROOT / path).read_text("utf-8"), (number, name)
