@@ -156,11 +156,13 @@ class NativeState(msgspec.Struct, frozen=True):
 
     It ends the reasoning item that is open, or stands alone if none is. With `attach` it belongs
     to the item that comes next or that came before. `data` are the provider's own bytes.
+    `account` is the provider account that made it: another one cannot read it.
     """
 
     wire: str
     data: bytes
     attach: Literal["next", "previous"] | None = None
+    account: str = ""
 
 
 class UsageKnown(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from typing import Final
 from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.hosted import HOSTED_CALL
 from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.native_state import NATIVE
 
 __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
 
@@ -39,7 +40,7 @@ _FIELDS: Final = {
     "message": _LABELS | {"role", "content", "phase"},
     "function_call": _LABELS | {"call_id", "name", "arguments"},
     "function_call_output": _LABELS | {"call_id", "output"},
-    "reasoning": _LABELS | {"summary", "content", "encrypted_content"},
+    "reasoning": _LABELS | {"summary", "content", "encrypted_content", NATIVE},
 }
 
 Entry = tuple[int, Item]

@@ -16,10 +16,13 @@ from antiphon.engine.prepare.window import (
     remember,
     seal_memory,
 )
+from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item, text_of
+from antiphon.protocol.native_state import NATIVE, state_of
 
 SEALER: Final = Sealer([bytes(32)])
 FOREIGN: Final = Sealer([bytes([1] * 32)])
+STATE: Final = NativeState("messages", b"\x00\xffsigned", None, "team")
 
 
 def said(role: str, text: str) -> Item:
@@ -30,9 +33,11 @@ def compaction(sealer: Sealer = SEALER, owner: str = "alice", **fields: Any) -> 
     return seal_memory(Memory(**fields), owner, sealer)
 
 
-def thought(text: str, *, sealer: Sealer = SEALER, **more: Any) -> Item:
-    parts = [{"type": "reasoning_text", "text": text}]
-    sealed = reasoning_seal(sealer, "alice")({"content": parts, "summary": []}, None)
+def thought(
+    text: str, *, sealer: Sealer = SEALER, state: NativeState | None = None, **more: Any
+) -> Item:
+    parts = [{"type": "reasoning_text", "text": text}] if text else []
+    sealed = reasoning_seal(sealer, "alice")({"content": parts, "summary": []}, state)
     return {"type": "reasoning", "summary": [], "encrypted_content": sealed, **more}
 
 
@@ -186,3 +191,65 @@ def test_odd_content_is_no_reason_to_fail(content: object) -> None:
     items: list[Item] = [{"type": "message", "role": "user", "content": content}]
     opened, _ = open_context([*items, compaction(summary="s")], "alice", SEALER)
     assert opened[0] == items[0]
+
+
+# Native state.
+
+
+@pytest.mark.parametrize("text", ["deep", ""])
+def test_opened_reasoning_has_its_native_state(text: str) -> None:
+    (item,), notes = open_context([thought(text, state=STATE)], "alice", SEALER)
+    assert notes == []
+    assert state_of(item) == STATE
+    assert "encrypted_content" not in item
+
+
+def test_reasoning_with_its_text_in_sight_is_opened_for_its_native_state() -> None:
+    parts = [{"type": "reasoning_text", "text": "in sight"}]
+    (item,), _ = open_context([thought("sealed", state=STATE, content=parts)], "alice", SEALER)
+    assert text_of(item["content"]) == "in sight"
+    assert state_of(item) == STATE
+
+
+def test_readable_reasoning_of_another_server_stays_without_a_note() -> None:
+    parts = [{"type": "reasoning_text", "text": "in sight"}]
+    item = thought("x", state=STATE, content=parts, sealer=FOREIGN)
+    (opened,), notes = open_context([item], "alice", SEALER)
+    assert (state_of(opened), notes) == (None, [])
+
+
+def test_a_seal_without_native_state_opens_without_one() -> None:
+    old = SEALER.seal("alice", "reasoning", b'{"content":[{"type":"reasoning_text","text":"a"}]}')
+    item: Item = {"type": "reasoning", "summary": [], "encrypted_content": old}
+    (opened,), _ = open_context([item], "alice", SEALER)
+    assert text_of(opened["content"]) == "a"
+    assert NATIVE not in opened
+
+
+def test_a_seal_of_native_state_without_an_account_opens() -> None:
+    old = SEALER.seal("alice", "reasoning", b'{"native":{"wire":"messages","data":"AP8="}}')
+    item: Item = {"type": "reasoning", "summary": [], "encrypted_content": old}
+    (opened,), _ = open_context([item], "alice", SEALER)
+    assert state_of(opened) == NativeState("messages", b"\x00\xff")
+
+
+def test_native_state_is_not_put_on_the_item_that_is_remembered() -> None:
+    item = thought("deep", state=STATE)
+    before = dict(item)
+    open_context([item], "alice", SEALER)
+    assert item == before
+
+
+def test_native_state_outlives_a_compaction_beside_its_call() -> None:
+    kept = {"type": "reasoning", "id": "rs_1", "summary": [], NATIVE: STATE}
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    sealed = compaction(summary="sum", behind=[kept, call])
+    opened, _ = open_context([sealed], "alice", SEALER)
+    assert list(opened[-2:]) == [kept, call]
+
+
+def test_an_old_compaction_opens_as_before() -> None:
+    body = b'{"summary":"sum","before":[],"behind":[{"role":"user","content":"b"}],"covered":[]}'
+    sealed = SEALER.seal("alice", "compaction", body)
+    item: Item = {"type": "compaction", "encrypted_content": sealed}
+    assert shown([item]) == ["sum", "b"]

@@ -9,7 +9,15 @@ import pytest
 from antiphon.engine.run.call_checker import Rejected
 from antiphon.engine.run.transcript import Transcript, mark_of
 from antiphon.plans.toolbox import gather_tools
-from antiphon.protocol.deltas import CallGrew, CallMade, CallOpened, ReasoningGrew, TextGrew
+from antiphon.protocol.deltas import (
+    CallGrew,
+    CallMade,
+    CallOpened,
+    NativeState,
+    ReasoningGrew,
+    TextGrew,
+)
+from antiphon.protocol.native_state import state_of
 
 COUNT: Final = {"type": "function", "name": "count", "parameters": {"type": "object"}}
 SHELL: Final = {"type": "shell"}
@@ -33,6 +41,34 @@ def test_thoughts_and_text_come_before_the_calls() -> None:
 
     assert thought["content"] == [{"type": "reasoning_text", "text": "hmm"}]
     assert text["content"] == transcript.text == "ab"
+
+
+def test_native_state_ends_its_thought_and_goes_back_with_it() -> None:
+    transcript = Transcript()
+    first, second = NativeState("messages", b"1"), NativeState("messages", b"2")
+    for delta in (ReasoningGrew("a"), ReasoningGrew("b"), first, second, ReasoningGrew("c")):
+        transcript.note(delta)
+
+    items = transcript.items()
+
+    assert [item.get("content") for item in items] == [
+        [{"type": "reasoning_text", "text": "ab"}],
+        None,
+        [{"type": "reasoning_text", "text": "c"}],
+    ]
+    assert [state_of(item) for item in items] == [first, second, None]
+
+
+def test_native_state_of_a_call_stands_between_the_text_and_the_calls() -> None:
+    transcript = Transcript()
+    state = NativeState("gemini", b"s", "next")
+    for delta in (TextGrew("a"), state, CallMade("count", "{}", "x", alias="count")):
+        transcript.note(delta)
+
+    kinds = [item["type"] for item in transcript.items()]
+
+    assert kinds == ["message", "reasoning", "function_call", "function_call_output"]
+    assert state_of(transcript.items()[1]) == state
 
 
 def test_all_calls_come_before_all_that_is_said_of_them() -> None:

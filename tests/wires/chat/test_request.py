@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item
+from antiphon.protocol.native_state import NATIVE, without_state
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.wires.chat.profiles import GENERIC, PROFILES, Profile
-from antiphon.wires.chat.request import write_request
+from antiphon.wires.chat.request import encode_request, write_request
 from tests.building import plan_with
 
 OPENAI = PROFILES["openai"]
@@ -294,6 +298,21 @@ def test_reasoning_of_another_server_is_dropped_and_reported() -> None:
     body, report = write(PROFILES["vllm"], items=[sealed, message("assistant", "a")])
     assert report == ["input[0] (reasoning): encrypted_content of another server"]
     assert "xyz" not in str(body)
+
+
+@pytest.mark.parametrize("make", [list, lambda items: Thread(items, weight=1 << 20)])
+def test_native_state_is_dropped_and_reported_once(make: Callable[[list[Item]], Any]) -> None:
+    state = NativeState("messages", b"signed", None, "team")
+    bare: Item = {"type": "reasoning", "summary": [], NATIVE: state}
+    items = [THOUGHT | {NATIVE: state}, message("assistant", "a"), message("user", "b"), bare]
+    plan = Plan(model="m", items=make([*items, call("1"), output("1", "x")]))
+    body, report = encode_request(plan, PROFILES["vllm"])
+    assert report == [
+        "input[0] (reasoning): the state of another provider or account is not sent (and 1 more)"
+    ]
+    without = [without_state(item) for item in items if item is not bare]
+    asked = Plan(model="m", items=[*without, call("1"), output("1", "x")])
+    assert body == encode_request(asked, PROFILES["vllm"])[0]
 
 
 def test_empty_reasoning_is_nothing() -> None:

@@ -6,8 +6,9 @@ The last compaction item that opens stands for what came before it:
     the messages it kept, its summary as a user message, then the items it kept behind that;
     whatever follows it.
 
-Sealed reasoning gets its content back. What cannot be opened is left out and named in the
-notes, and nothing else is left out because of it. Nothing here asks a model.
+Sealed reasoning gets its content back, and the native state that was sealed with it: this is on
+the item under `NATIVE`, for the wire that can use it. What cannot be opened is left out and named
+in the notes, and nothing else is left out because of it. Nothing here asks a model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgspec
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.native_state import NATIVE, state_of, without_state
 from antiphon.protocol.thread import Thread
 
 __all__ = [
@@ -56,13 +58,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What a compaction item seals.
 
     `before` are user messages it kept word for word, `behind` items that follow the summary.
-    `covered` are the digests of user messages that must not be shown beside it.
+    `covered` are the digests of user messages that must not be shown beside it. `states` are the
+    native states of `behind`, by place, while it is sealed: JSON has no place for them in an item.
     """
 
     summary: str
     before: list[Item] = []
     behind: list[Item] = []
     covered: list[str] = []
+    states: dict[int, NativeState] = {}
 
 
 class _Thought(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +79,10 @@ class _Thought(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def seal_memory(memory: Memory, owner: str, sealer: Sealer) -> Item:
     """Return the compaction item that holds this; it has no id yet."""
-    sealed = sealer.seal(owner, "compaction", msgspec.json.encode(memory))
+    states = {place: state for place, item in enumerate(memory.behind) if (state := state_of(item))}
+    behind = [without_state(item) for item in memory.behind]
+    written = msgspec.structs.replace(memory, behind=behind, states=states)
+    sealed = sealer.seal(owner, "compaction", msgspec.json.encode(written))
     return {"type": "compaction", "encrypted_content": sealed}
 
 
@@ -158,7 +165,7 @@ class _Opener:
                 continue
             memory = self._open(items[index], "compaction", Memory)
             if memory is not None:
-                return index + 1, remember(memory, items[:index])
+                return index + 1, remember(_with_states(memory), items[:index])
             self._closed.append(index)
         return 0, []
 
@@ -185,11 +192,16 @@ class _Opener:
         return found
 
     def _think(self, index: int, item: Item) -> list[Item]:
-        """Return the reasoning item as it can be read, or nothing if it cannot."""
+        """Return the reasoning item as it can be read, or nothing if it cannot.
+
+        It is opened also if its text is there: native state is only in the seal.
+        """
         readable = {key: value for key, value in item.items() if key != "encrypted_content"}
+        thought = self._open(item, "reasoning", _Thought)
+        if thought is not None and thought.native is not None:
+            readable[NATIVE] = thought.native
         if text_of(item.get("content")):
             return [readable]
-        thought = self._open(item, "reasoning", _Thought)
         if thought is None:
             self._foreign.append(index)
             return [readable] if text_of(item.get("summary")) else []
@@ -219,6 +231,15 @@ def _needs_care(item: Item) -> bool:
 
 def _note_care(is_needed: bool, _: int, item: Item) -> bool:
     return is_needed or _needs_care(item)
+
+
+def _with_states(memory: Memory) -> Memory:
+    """Return an opened memory with the native states on the items that they belong to."""
+    behind = list(memory.behind)
+    for place, state in memory.states.items():
+        if place < len(behind):
+            behind[place] = {**behind[place], NATIVE: state}
+    return msgspec.structs.replace(memory, behind=behind, states={})
 
 
 def _summary_message(summary: str) -> Item:

@@ -3,6 +3,7 @@
 The text, the thoughts, and the calls with a word on each: those that were handed on are not to
 be made again, those that were not are to be made right. All calls come before all words on
 them, as in any turn, and what a server could not read as arguments is quoted in words instead.
+Native state ends its thought, or stands between the text and the calls if it is of one of these.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from antiphon.protocol.deltas import (
     CallMade,
     CallOpened,
     Delta,
+    NativeState,
     ReasoningGrew,
     TextGrew,
 )
 from antiphon.protocol.families import FAMILIES, WHOLE, Kind, call_item, payload_of
 from antiphon.protocol.items import Item
+from antiphon.protocol.native_state import NATIVE
 from antiphon.protocol.unwrap import is_object
 
 __all__ = ["MAX_PROBLEM", "Mark", "Transcript", "mark_of"]
@@ -36,6 +39,7 @@ Mark = tuple[str | None, bytes]
 """What two equal calls have in common: the alias of the tool, and the arguments."""
 
 _Call = tuple[CallMade | CallOpened, list[str]]
+_Thought = tuple[list[str], NativeState | None]
 
 
 def mark_of(alias: str | None, said: str) -> Mark:
@@ -53,7 +57,8 @@ class Transcript:
         self._texts: list[str] = []
         self.note_text: Callable[[str], object] = self._texts.append
         """Notes a piece of the text, without a delta."""
-        self._thoughts: list[str] = []
+        self._thoughts: list[_Thought] = []
+        self._states: list[NativeState] = []
         self._calls: list[_Call] = []
         self._open: dict[int, list[str]] = {}
 
@@ -68,7 +73,12 @@ class Transcript:
             case TextGrew():
                 self._texts.append(delta.text)
             case ReasoningGrew():
-                self._thoughts.append(delta.text)
+                self._thought().append(delta.text)
+            case NativeState(attach=None):
+                self._thought()
+                self._thoughts[-1] = (self._thoughts[-1][0], delta)
+            case NativeState():
+                self._states.append(delta)
             case CallOpened():
                 pieces = self._open[delta.key] = []
                 self._calls.append((delta, pieces))
@@ -100,14 +110,24 @@ class Transcript:
             words.append(_word(call_id, _complaint(wrong, is_quoted=not is_whole)))
         return [*self._prose(), *calls, *words]
 
+    def _thought(self) -> list[str]:
+        """Return the texts of the thought that goes on: native state has ended the one before."""
+        if not self._thoughts or self._thoughts[-1][1] is not None:
+            self._thoughts.append(([], None))
+        return self._thoughts[-1][0]
+
     def _prose(self) -> list[Item]:
-        found: list[Item] = []
-        if self._thoughts:
-            part = {"type": "reasoning_text", "text": "".join(self._thoughts)}
-            found.append({"type": "reasoning", "summary": [], "content": [part]})
+        found = [_reasoning("".join(texts), state) for texts, state in self._thoughts]
         if self._texts:
             found.append({"type": "message", "role": "assistant", "content": self.text})
-        return found
+        return found + [_reasoning("", state) for state in self._states]
+
+
+def _reasoning(text: str, state: NativeState | None) -> Item:
+    item: Item = {"type": "reasoning", "summary": []}
+    if text:
+        item["content"] = [{"type": "reasoning_text", "text": text}]
+    return item if state is None else item | {NATIVE: state}
 
 
 def _call(

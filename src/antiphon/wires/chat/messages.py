@@ -16,6 +16,7 @@ import msgspec
 from antiphon.plans.plan import NO_TOOLS
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, text_of
+from antiphon.protocol.native_state import note_dropped, state_of
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.thread import Thread
 from antiphon.wires.chat.lower import Lowering, lower_items
@@ -42,6 +43,7 @@ class _Written(NamedTuple):
     report: tuple[str, ...] = ()
     unused_reasoning: tuple[int, ...] = ()
     sealed_reasoning: tuple[int, ...] = ()
+    dropped_states: tuple[int, ...] = ()
 
 
 _NOTHING: Final = _Written()
@@ -147,6 +149,7 @@ class _MessageWriter:
         """Those that come behind the past."""
         self._unused_reasoning = [*past.unused_reasoning]
         self._sealed_reasoning = [*past.sealed_reasoning]
+        self._dropped_states = [*past.dropped_states]
 
     def write(self, turns: Iterable[Said | Turn]) -> None:
         for turn in turns:
@@ -163,6 +166,7 @@ class _MessageWriter:
             tuple(self._report),
             tuple(self._unused_reasoning),
             tuple(self._sealed_reasoning),
+            tuple(self._dropped_states),
         )
 
     def first(self, orders: Sequence[str]) -> list[ChatMessage]:
@@ -176,12 +180,11 @@ class _MessageWriter:
 
     def report(self) -> list[str]:
         """Return what could not be sent."""
-        if not self._unused_reasoning and not self._sealed_reasoning:
-            return self._report
         return [
             *self._report,
             *_told(self._unused_reasoning, "this model does not take it back"),
             *_told(self._sealed_reasoning, "encrypted_content of another server"),
+            *note_dropped(self._dropped_states),
         ]
 
     def _say(self, said: Said) -> None:
@@ -232,6 +235,8 @@ class _MessageWriter:
         thoughts = []
         for index, item in turn.reasoning:
             thought = text_of(item.get("content")) or text_of(item.get("summary"))
+            if state_of(item) is not None:
+                self._dropped_states.append(index)
             if not thought and item.get("encrypted_content"):
                 self._sealed_reasoning.append(index)
             elif thought and (field == "none" or not (turn.messages or turn.calls)):

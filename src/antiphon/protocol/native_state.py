@@ -1,0 +1,61 @@
+"""Which state of its provider does an item of a plan carry?
+
+Native state is what only the provider that made it can read, such as the signature of a thought.
+It comes as a `NativeState` delta, travels sealed, and is put on the reasoning item of a plan under
+`NATIVE` when the seal is opened. There it is a value of this process: JSON cannot express it, so a
+caller cannot make one. It is written to no client and no store; a wire takes it with `native_of`
+and reports what it had to leave out with `note_dropped`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from antiphon.protocol.deltas import NativeState
+from antiphon.protocol.items import Item
+
+__all__ = ["NATIVE", "native_of", "note_dropped", "note_foreign", "state_of", "without_state"]
+
+NATIVE: Final = "antiphon.native"
+"""The private key of an item under which its native state is."""
+
+_DROPPED: Final = "the state of another provider or account is not sent"
+
+
+def state_of(item: Item) -> NativeState | None:
+    """Return the native state that the item carries, whoever made it."""
+    state = item.get(NATIVE)
+    return state if isinstance(state, NativeState) else None
+
+
+def native_of(item: Item, wire: str, account: str) -> NativeState | None:
+    """Return the native state of the item, or None if it has none of this wire and account."""
+    state = state_of(item)
+    if state is None or state.wire != wire or state.account != account:
+        return None
+    return state
+
+
+def without_state(item: Item) -> Item:
+    """Return the item without its native state; the same item if it has none."""
+    return {key: item[key] for key in item if key != NATIVE} if NATIVE in item else item
+
+
+def note_foreign(items: Sequence[Item], wire: str, account: str) -> list[str]:
+    """Return the report of native states that a request of this wire and account leaves out."""
+    return note_dropped(
+        [
+            place
+            for place, item in enumerate(items)
+            if state_of(item) is not None and native_of(item, wire, account) is None
+        ]
+    )
+
+
+def note_dropped(places: Sequence[int]) -> list[str]:
+    """Return one note for the native states of the items at these places, none without places."""
+    if not places:
+        return []
+    more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+    return [f"input[{places[0]}] (reasoning): {_DROPPED}{more}"]
