@@ -209,7 +209,7 @@ def test_thinking_without_a_signature_is_left_out_and_reported() -> None:
 def test_blocks_of_the_provider_go_back_as_they_came() -> None:
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    items = [
+    items: list[Item] = [
         {**search, "type": "anthropic:server_tool_use"},
         {**found, "type": "anthropic:web_search_tool_result", "id": "item_7"},
     ]

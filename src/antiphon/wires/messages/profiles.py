@@ -24,11 +24,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: bool = False
     metadata: bool = False
     """Whether it wants to know the end user, for its own limits."""
-    extra_fields: Mapping[str, str] = {"top_k": ""}
+    extra_fields: Mapping[str, str]
     """Fields beyond the Responses API that are passed on, and the beta that each needs."""
 
 
-GENERIC: Final = Profile(name="generic")
+GENERIC: Final = Profile(name="generic", extra_fields={"top_k": ""})
 ANTHROPIC: Final = Profile(
     name="anthropic",
     key_header="x-api-key",
