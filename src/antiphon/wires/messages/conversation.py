@@ -196,12 +196,18 @@ class _Writer:
     def _message(self, index: int, item: Item) -> list[Block | msgspec.Raw]:
         where = f"input[{index}]"
         if item_type(item) == PAUSED:
-            state = native_of(item, WIRE, self._account)
-            return [] if state is None else [*_decode_blocks(state.data)]
+            return self._paused(item, where)
         block = opaque_block(item)
         if block is not None:
             return [block]
         return [*self._content.write(item.get("content"), f"{where}.content")]
+
+    def _paused(self, item: Item, where: str) -> list[Block | msgspec.Raw]:
+        state = native_of(item, WIRE, self._account)
+        if state is None:
+            self._report.append(f"{where} ({PAUSED}): it is not an answer of this provider")
+            return []
+        return [*_decode_blocks(state.data)]
 
     def _call(self, call: Call, call_id: str) -> Block:
         return _with_cache(
