@@ -262,7 +262,7 @@ async def test_a_provider_that_pauses_without_end_is_left_incomplete() -> None:
 
     assert response.status == "incomplete"
     assert len(upstream.requests) == 11
-    assert response.antiphon is not None
+    assert response.antiphon
     assert any("paused" in note for note in response.antiphon.degraded)
 
 
@@ -275,6 +275,22 @@ async def test_a_search_goes_back_to_its_provider_as_it_came() -> None:
 
     blocks = [one for one in upstream.blocks if one["type"] not in ("text",)]
     assert blocks == [one for one in TWINS["search"]["content"] if one["type"] != "text"]
+
+
+async def test_a_chat_model_is_shown_what_a_search_found_and_that_is_reported() -> None:
+    async with served(hosted=["web_search"]) as (gateway, upstream):
+        upstream.play(TWINS["search"])
+        first = await ask(gateway, tools=[{"type": "web_search"}], store=False)
+    async with ScriptedUpstream(Script(text="Boots.")) as other:
+        async with serve_gateway(ChatBackend(other.base_url)) as chat:
+            history = [USER, *first.json["output"], USER]
+            second = await ask(chat, input=history)
+        messages = other.requests[0].json["messages"]
+
+    shown = [one["content"] for one in messages if one["role"] == "tool"]
+    assert shown == ["Rain (https://weather.example/rain)"] * 2
+    assert "opaque" not in str(messages)
+    assert any(note.endswith(".content") for note in second.json["antiphon"]["degraded"])
 
 
 # Faults.

@@ -63,7 +63,7 @@ def write_conversation(
     items: Sequence[Item], toolbox: Toolbox, *, account: str, mid_system: bool
 ) -> Conversation:
     """Return the items as a conversation with a model that is reached through this account."""
-    arranger = Arranger(enumerate(lower_items(items, toolbox)), _is_own)
+    arranger = Arranger(enumerate(lower_items(items, toolbox, _is_own)), _is_own)
     writer = _Writer(account, mid_system=mid_system)
     writer.write(arranger.turns)
     writer.finish()
