@@ -29,6 +29,7 @@ __all__ = ["ASSUMED_LENGTH", "Terms", "Written", "count_body", "encode_body", "w
 ASSUMED_LENGTH: Final = 32_000
 """How long an answer may be if nothing is known: the API demands a number."""
 
+_SEALED: Final = "reasoning.encrypted_content"
 _SCHEMA_ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 _OBJECT_ORDER: Final = "Answer only with a JSON object."
 _CANNOT: Final = "this backend cannot send it"
@@ -130,6 +131,8 @@ def _effort(plan: Plan, traits: Traits, length: int, lacks: bool, report: list[s
     is_shown = plan.reasoning_summary is not None
     effort = choose_effort(plan.reasoning_effort, traits, length, is_shown=is_shown)
     report += effort.notes
+    if plan.reasoning_effort is None and traits.adaptive and _SEALED in plan.include:
+        return Effort({"type": "adaptive"})  # the caller wants the thinking, and states no effort
     if lacks and effort.thinking is not None and effort.thinking["type"] == "enabled":
         report.append("reasoning.effort: the thinking before the last calls is not known here")
         return effort._replace(thinking={"type": "disabled"} if traits.disabled else None)
