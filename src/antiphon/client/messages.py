@@ -3,10 +3,10 @@
 A dict with a `type` is an item already and passes as it is, so both may be mixed. What an
 assistant message holds becomes, in this order: a reasoning item (`reasoning_content`, as its
 summary, which is the one form that every Responses server takes back), a message, and the
-calls. An empty assistant message is left out. What has no form in the Responses API
-is refused, with its place in the list: the chat door keeps it to be reported, but here the author
-of the call can still correct it. Parts are read as the door reads them. `annotations` and the `name` of a tool message add
-nothing to the items and are left out.
+calls. An empty assistant message is left out. Parts are read as the chat door reads them. What
+has no form in the Responses API is refused, with its place in the list: the door keeps it to be
+reported, but here the author of the call can still correct it. `annotations` and the `name` of a
+tool message add nothing to the items and are left out.
 """
 
 from __future__ import annotations

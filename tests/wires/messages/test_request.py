@@ -316,7 +316,7 @@ def test_any_other_format_is_an_instruction(model: str, form: Any, order: str) -
     written = write(model, format=form)
 
     assert order in written.body["system"][-1]["text"]
-    assert "only told" in written.report[-1]
+    assert "instruction only" in written.report[-1]
 
 
 # Labels and what is not of the protocol.

@@ -40,7 +40,7 @@ _COUNTED: Final = (
     *("model", "system", "messages", "tools", "tool_choice", "thinking", "output_config"),
     *("mcp_servers", "context_management"),
 )
-# What every answer does anyway, or what says nothing about it.
+# What every answer does anyway.
 _DONE_ANYWAY: Final = {"n": 1, "stream_options.include_usage": True}
 
 Body = dict[str, Any]
@@ -55,7 +55,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     is_cached: bool = False
     """Whether breakpoints are set where the caller sets none."""
     max_tokens: int | None = None
-    """How long an answer may be if neither the caller nor the server says so."""
+    """How long an answer may be if neither the caller nor the server states it."""
     betas: tuple[str, ...] = ()
 
 
@@ -152,7 +152,7 @@ def _output_config(
             report.append(f"text.format: {', '.join(left_out)} cannot be sent; checked here")
         return {**config, "format": {"type": "json_schema", "schema": schema}}
     system.append(text_block(_order(form)))
-    report.append("text.format: the model is only told of it; the answer is checked here")
+    report.append("text.format: it is sent as an instruction only; the answer is checked here")
     return config
 
 
@@ -232,7 +232,7 @@ def _put_labels(plan: Plan, profile: Profile, body: Body, report: list[str]) -> 
         elif tier is None:
             report.append(f"service_tier: '{plan.service_tier[:50]}' is not one of this API")
     if plan.end_user and profile.metadata:
-        # A hash: the API wants to tell users apart, and must not learn who they are.
+        # A hash: the API has to distinguish users, and must not learn who they are.
         user = hashlib.sha256(plan.end_user.encode()).hexdigest()[:32]
         body["metadata"] = {"user_id": user}
 
