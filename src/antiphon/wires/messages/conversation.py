@@ -254,7 +254,7 @@ def _with_cache(item: Item, block: Block) -> Block:
 
 
 def _without_prefix(content: str | list[Block]) -> str | list[Block]:
-    """Return the output of a failed call without the prefix that marks it: the API has a field for that."""
+    """Return the output of a failed call without its prefix: the API has a field for that."""
     if isinstance(content, str):
         return content.removeprefix(ERROR_PREFIX)
     if not content or content[0]["type"] != "text":

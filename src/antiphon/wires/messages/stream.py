@@ -60,6 +60,7 @@ from antiphon.wires.messages.events import (
     invalid_answer,
     read_block,
     read_event,
+    read_growth,
 )
 from antiphon.wires.messages.runs import DeltaRun
 from antiphon.wires.messages.usage import SpentReader
@@ -209,7 +210,8 @@ class MessagesStream:
         for index, block in enumerate(message["content"]):
             self._open_block(index, msgspec.Raw(_encode(block)))
             self._close_block(index)
-        self._note_stop(msgspec.convert(message, Growth, strict=False), None)
+        names = ("stop_reason", "stop_sequence", "stop_details")
+        self._note_stop(read_growth({name: message.get(name) for name in names}), None)
         self._finish()
 
     # The message.
