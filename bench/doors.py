@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from processes import machine
 
+from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.events import Event
@@ -31,6 +32,7 @@ from antiphon.wires.door import EventEncoder
 from antiphon.wires.messages.ask import Thinking
 from antiphon.wires.messages.door import MessagesDoor
 from antiphon.wires.messages.encode import MessagesEncoder
+from antiphon.wires.messages.wire import MessagesWire
 from antiphon.wires.responses.door import ResponsesEncoder
 from antiphon.wires.responses.profiles import GENERIC
 from antiphon.wires.responses.stream import ResponsesStream
@@ -150,8 +152,22 @@ def _chunk(text: str) -> bytes:
     return b"data: %b\n\n" % json.dumps(chunk).encode()
 
 
+def _event(text: str) -> bytes:
+    """Return a text delta of Anthropic, with the spaces that it adds."""
+    delta = json.dumps({"type": "text_delta", "text": text}, separators=(",", ":"))
+    data = f'{{"type":"content_block_delta","index":0,"delta":{delta}    }}'
+    return f"event: content_block_delta\ndata: {data}\n\n".encode()
+
+
 def _read_chat() -> tuple[bytes, Callable[[str], bytes], _Feed]:
     return b"", _chunk, ChatStream().feed
+
+
+def _read_messages() -> tuple[bytes, Callable[[str], bytes], _Feed]:
+    plan = Plan(model="m", items=[{"type": "message", "role": "user", "content": "hi"}])
+    block = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+    begin = f"event: content_block_start\ndata: {block}\n\n".encode()
+    return begin, _event, MessagesWire().exchange(plan).feed
 
 
 def _read_responses(
@@ -170,6 +186,7 @@ def _read_responses(
 
 _WIRES: Final[dict[str, _Read]] = {
     "chat": _read_chat,
+    "messages": _read_messages,
     "responses": _read_responses,
     "llama.cpp": lambda: _read_responses('"item_id":"msg_1",'),
 }

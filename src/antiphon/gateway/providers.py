@@ -35,7 +35,12 @@ _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
 _SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
 # Keys that mean something to some wires alone.
-_KEYS_OF_WIRES: Final[Mapping[str, tuple[str, ...]]] = {"hosted": ("responses",)}
+_KEYS_OF_WIRES: Final[Mapping[str, tuple[str, ...]]] = {
+    "hosted": ("responses", "messages"),
+    "cache": ("messages",),
+    "betas": ("messages",),
+    "max_output_tokens": ("messages",),
+}
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,10 +127,10 @@ def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> 
     where = f"[providers.{name}]"
     match provider.wire_api:
         case "local":
-            _refuse(provider, _SERVER_ONLY, where)
+            _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES), where)
             return _read_embedded(name, provider)
         case "scripted":
-            _refuse(provider, (*_SERVER_ONLY, *_LOCAL_ONLY), where)
+            _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES, *_LOCAL_ONLY), where)
             return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
         case _:
             unread = [key for key in _KEYS_OF_WIRES if provider.wire_api not in _KEYS_OF_WIRES[key]]
@@ -138,7 +143,8 @@ def _read_server(
 ) -> Source:
     if not provider.base_url:
         raise BadSettings(f"{what} is missing; it looks like http://127.0.0.1:11434/v1")
-    base_url = read_base_url(provider.base_url, what)
+    needs_path = provider.wire_api != "messages"  # Anthropic's has none
+    base_url = read_base_url(provider.base_url, what, needs_path=needs_path)
     if provider.auth is not None and provider.key_env is not None:
         raise BadSettings(f"{what}: key_env and auth are both set; a server takes one key")
     source = Source(
@@ -177,6 +183,23 @@ def _chat_wire(source: Source) -> Wire:
     return ChatWire(profile_for(source.provider.profile or source.base_url))
 
 
+def _messages_wire(source: Source) -> Wire:
+    from antiphon.wires.messages.profiles import profile_for
+    from antiphon.wires.messages.wire import MessagesWire
+
+    provider = source.provider
+    return MessagesWire(
+        profile_for(provider.profile or source.base_url),
+        # Both are in use: https://api.anthropic.com and http://127.0.0.1:8080/v1
+        root="" if source.base_url.rstrip("/").endswith("/v1") else "/v1",
+        account=provider.account or source.name,
+        hosted=provider.hosted or (),
+        betas=provider.betas or (),
+        is_cached=provider.cache == "auto",
+        max_tokens=provider.max_output_tokens,
+    )
+
+
 def _responses_wire(source: Source) -> Wire:
     from antiphon.wires.responses.profiles import profile_for
     from antiphon.wires.responses.wire import ResponsesWire
@@ -191,6 +214,7 @@ def _responses_wire(source: Source) -> Wire:
 
 _WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
     "chat": _chat_wire,
+    "messages": _messages_wire,
     "responses": _responses_wire,
 }
 

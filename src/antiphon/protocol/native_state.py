@@ -18,9 +18,11 @@ from antiphon.protocol.items import Item
 
 __all__ = [
     "NATIVE",
+    "PAUSED",
     "native_of",
     "note_dropped",
     "note_foreign",
+    "paused_item",
     "seal_of",
     "state_of",
     "without_state",
@@ -28,6 +30,12 @@ __all__ = [
 
 NATIVE: Final = "antiphon.native"
 """The private key of an item under which its native state is, sealed while it is stored."""
+
+PAUSED: Final = "antiphon.paused"
+"""The type of an item that is an answer which its provider paused, as far as it came.
+
+It is made by the loop of rounds, last in a plan, and on no wire.
+"""
 
 _DROPPED: Final = "the state of another provider or account is not sent"
 
@@ -50,6 +58,11 @@ def native_of(item: Item, wire: str, account: str) -> NativeState | None:
     if state is None or state.wire != wire or state.account != account:
         return None
     return state
+
+
+def paused_item(state: NativeState) -> Item:
+    """Return the item that makes a provider go on with an answer that it paused."""
+    return {"type": PAUSED, NATIVE: state}
 
 
 def without_state(item: Item) -> Item:
