@@ -38,16 +38,14 @@ from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
 from antiphon.engine.run.background import Background
 from antiphon.engine.run.compact import compaction_of
-from antiphon.engine.run.fallback import Fallback
 from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
-from antiphon.engine.run.retry import Retry
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
-from antiphon.plans.capabilities import Capabilities, common_capabilities
-from antiphon.plans.plan import make_plan
+from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
@@ -57,8 +55,10 @@ from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilde
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
-from antiphon.routing.candidates import Candidate
+from antiphon.routing.affinity import accounts_in, prefix_key, session_key
+from antiphon.routing.candidates import Route
 from antiphon.routing.catalog import Catalog
+from antiphon.routing.choice import Session
 from antiphon.store.base import Size, Store
 
 __all__ = ["Engine"]
@@ -73,7 +73,9 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
     request: CreateResponse
     principal: Principal
-    candidates: Sequence[Candidate]
+    route: Route
+    session: str | None = None
+    """What the caller calls its session, if it does."""
     response: Response
     size: ContextSize
     form: FormatCheck | None
@@ -145,6 +147,7 @@ class Engine:
         recall: Recall | None = None,
         response_id: str | None = None,
         over_socket: bool = False,
+        session: str | None = None,
         hold: Hold,
         body_bytes: int = 0,
     ) -> Turn:
@@ -152,18 +155,20 @@ class Engine:
 
         `recall` knows responses that the store does not, `response_id` is the id to have. A turn
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
+        `session` is what the caller calls its session: its requests go to the same deployment.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
         refuse_impossible(request)
-        candidates = await self.catalog.candidates(request.model)
-        model = request.model or candidates[0].model
+        route = await self.catalog.route(request.model)
+        model = request.model or route.name
         identity = response_id or self.mint("resp")
         return await self._make(
             _Admitted(
                 request=request,
                 principal=principal,
-                candidates=candidates,
+                route=route,
+                session=session,
                 response=first_response(request, (), identity, model, self.now()),
                 size=self._size(request, hold, body_bytes),
                 form=_format_check(request),
@@ -196,14 +201,14 @@ class Engine:
         The turn holds its memory itself. If it cannot be made, the response is still queued and
         keeps its conversation.
         """
-        candidates = await self.catalog.candidates(request.model)
+        route = await self.catalog.route(request.model)
         hold = self.budget.hold(principal.owner)
         try:
             return await self._make(
                 _Admitted(
                     request=request,
                     principal=principal,
-                    candidates=candidates,
+                    route=route,
                     response=msgspec.structs.replace(response, status="in_progress"),
                     size=self._size(request, hold, body_bytes),
                     form=_format_check(request),
@@ -277,8 +282,8 @@ class Engine:
 
     async def _inputs(self, admitted: _Admitted, context: Context) -> TurnInputs:
         """Return what the turn is made of; note in the response what cannot be honoured."""
-        request, size, route = admitted.request, admitted.size, admitted.candidates[0]
-        able = common_capabilities([one.backend.capabilities for one in admitted.candidates])
+        request, size, route = admitted.request, admitted.size, admitted.route
+        able = route.capabilities
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able
         )
@@ -287,12 +292,13 @@ class Engine:
         if admitted.is_strict:
             refuse_degraded(notes)
         _note(admitted.response, notes)
+        plan = make_plan(request, assessment, items, route.first.model, is_large=size.is_large)
         return TurnInputs(
             principal=admitted.principal,
-            backend=route.backend,
+            route=route,
+            session=_session_of(admitted, plan, whole),
             policies=self._policies(admitted, checks),
-            upstream=route.provider,
-            plan=make_plan(request, assessment, items, route.model, is_large=size.is_large),
+            plan=plan,
             context=whole,
             response=admitted.response,
             form=admitted.form,
@@ -339,22 +345,27 @@ class Engine:
 
     def _policies(self, admitted: _Admitted, checks: Checks | None) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
-        request, (route, *others) = admitted.request, admitted.candidates
+        request = admitted.request
         if request.generate is False:
             return [NoModel()]
-        found: list[Policy] = [Fallback(others)] if others else []
-        compaction = compaction_of(
-            request, admitted.owner, self.sealer, context=route.context_length
-        )
-        if compaction is not None:
-            found.append(compaction)
-        if checks is not None:
-            found.append(Repair(checks))
-        return [*found, Retry()]
+        compaction = compaction_of(request, admitted.owner, self.sealer, admitted.route)
+        found: list[Policy] = [] if compaction is None else [compaction]
+        return found if checks is None else [*found, Repair(checks)]
 
     def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
         wants = "reasoning.encrypted_content" in (request.include or ())
         return reasoning_seal(self.sealer, owner) if wants and self.sealer else None
+
+
+def _session_of(admitted: _Admitted, plan: Plan, whole: Sequence[Item]) -> Session:
+    """Return what ties a turn to those before it, as far as its route wants to know that."""
+    affinity, key = admitted.route.rules.affinity, None
+    if len(admitted.route.deployments) > 1 and affinity != "none":
+        named = conversation_of(admitted.request)
+        is_prefix = affinity == "prefix"
+        found = partial(session_key, admitted.request, whole, named, admitted.session)
+        key = prefix_key(plan) if is_prefix else found()
+    return Session(key, accounts_in(plan.items))
 
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:

@@ -214,6 +214,8 @@ class BackendError(PeerFault):
     """The HTTP status that the upstream answered with, if it refused by one."""
     reported: ErrorObject | None = None
     """The error object in the stream or under the 200 that this error comes from, if any."""
+    ended_in_order: bool = False
+    """Whether a stream ended properly, but without the mark that its answer is complete."""
 
     def __init__(
         self,

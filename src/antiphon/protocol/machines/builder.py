@@ -86,6 +86,8 @@ from antiphon.protocol.machines.open_items import OpenCall, copy_json
 from antiphon.protocol.machines.prose_writer import Mint, ProseWriter, Seal
 from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
+    MOST_NOTES,
+    Attempt,
     Failure,
     IncompleteDetails,
     Notes,
@@ -329,6 +331,12 @@ class ResponseBuilder:
         notes = self._response.antiphon or Notes()
         self._response.antiphon = msgspec.structs.replace(notes, usage="estimated")
         self._response.usage = usage
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Note how a deployment that was asked has answered or failed."""
+        notes = self._response.antiphon or Notes()
+        attempts = (*notes.attempts, attempt)[-MOST_NOTES:]
+        self._response.antiphon = msgspec.structs.replace(notes, attempts=attempts)
 
     # Prose: one item at a time, one part at a time.
 

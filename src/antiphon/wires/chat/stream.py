@@ -465,6 +465,8 @@ class ChatStream:
 
 
 def _closed() -> BackendError:
-    return BackendError(
+    error = BackendError(
         "the upstream ended its answer without saying that it is complete", code="upstream_closed"
     )
+    error.ended_in_order = True
+    return error
