@@ -12,7 +12,7 @@ import pytest
 from antiphon.backends import http
 from antiphon.backends.base import Backend, DeltaRefused, ModelInfo
 from antiphon.backends.chat import ChatBackend
-from antiphon.engine.run.failover import ask_route
+from antiphon.engine.run.ask_route import ask_route
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.deltas import (
     CallGrew,

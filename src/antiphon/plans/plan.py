@@ -57,6 +57,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     service_tier: str | None = None
+    prefix: str | None = None
+    """The beginning of the answer, which the model goes on with; only for a backend that can."""
     is_large: bool = False
     """Whether the items are so many, or so long, that an event loop should not work on them."""
     extra: Mapping[str, Any] = {}

@@ -17,7 +17,7 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.fault_classes import CLASSES, FaultName, classify
 from antiphon.backends.scripted import ScriptedBackend, Step
-from antiphon.engine.run.failover import ask_route
+from antiphon.engine.run.ask_route import ask_route
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew, TierUsed, UsageKnown

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.backends.fault_classes import FaultClass, classify
-from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds, RoundsSink
+from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import BackendError, ContextOverflow
-from antiphon.protocol.response import Attempt
+from antiphon.protocol.response import Attempt, Usage
 from antiphon.routing.candidates import Candidate, Route
 from antiphon.routing.choice import (
-    NO_SESSION,
     Choice,
     Session,
     choose,
@@ -34,7 +32,7 @@ from antiphon.routing.choice import (
     choose_other,
 )
 
-__all__ = ["ANSWERED", "Failover", "Listener", "ask_route"]
+__all__ = ["ANSWERED", "Failover", "Listener", "Overflow"]
 
 _log = logging.getLogger(__name__)
 ANSWERED: Final = "answered"
@@ -54,25 +52,9 @@ class Listener(Protocol):
         """Note how an attempt ended, if there was more than one."""
         ...
 
-
-async def ask_route(
-    route: Route,
-    plan: Plan,
-    policies: Sequence[Policy],
-    sink: RoundsSink,
-    *,
-    session: Session = NO_SESSION,
-    listener: Listener | None = None,
-) -> None:
-    """Ask the deployments of a route until the answer is whole. Raise as `Rounds.run` does."""
-    failover = Failover(route, session, listener)
-    try:
-        first = failover.start(plan)
-        plan = msgspec.structs.replace(plan, model=first.model)
-        found = [_Overflow(failover), *policies, failover]
-        await Rounds(first.backend, plan, found, sink).run()
-    finally:
-        failover.leave()
+    def abandon_reasoning(self) -> None:
+        """End reasoning that no text has followed: it is begun anew."""
+        ...
 
 
 class Failover(Policy):
@@ -137,7 +119,7 @@ class Failover(Policy):
         outcome = "empty" if end.error is None else error.code or fault.name
         step = None if end.has_spoken else self._next_step(fault, error, end.plan)
         self._log_failure(error, fault, end, step)
-        if step is not None or self._failed:
+        if step is not None or (self._failed and not self._is_watched):
             self._note_attempt(outcome)
         if step is None:
             self._advise(error, fault)
@@ -151,7 +133,7 @@ class Failover(Policy):
         self, fault: FaultClass, error: BackendError, plan: Plan
     ) -> Choice | float | None:
         """Return who is asked next, or how long to wait before the same one is; None to give up."""
-        if self._attempt >= self._rules.retry.attempts:
+        if self._attempt >= self._rules.retry.attempts or plan.prefix is not None:
             return None
         choice = self._elsewhere(fault, plan)
         if choice is not None and choice.reason != "fallback":
@@ -166,6 +148,44 @@ class Failover(Policy):
         self._tried.add(self.now.name)
         plan = msgspec.structs.replace(plan, model=self.now.model)
         return Next(plan, self.now.backend, continues=rounds.continues)
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether a `Continuation` notes how answers break off."""
+        return self._rules.failover == "stream"
+
+    def note_break(self, error: BackendError) -> None:
+        """Note how an answer broke off for good, if it was not the only attempt."""
+        if self._failed:
+            self._note_attempt(error.code or "upstream_error")
+
+    def note_leg(
+        self, error: BackendError, characters: int, usage: Usage, *, is_estimated: bool
+    ) -> None:
+        """Note how an answer broke off that is continued elsewhere, and what it has cost."""
+        now, outcome = self.now, error.code or "upstream_error"
+        self._record(Attempt(now.provider, now.model, outcome, characters, usage, is_estimated))
+
+    def abandon(self) -> None:
+        """End reasoning that no text has followed: it is begun anew."""
+        if self._listener is not None:
+            self._listener.abandon_reasoning()
+
+    def continuing(self, *, needs_prefix: bool) -> Choice | None:
+        """Return another deployment that continues an answer, if one is ready.
+
+        Without a text to go on with, any deployment of the model will do.
+        """
+        if self._attempt >= self._rules.retry.attempts:
+            return None
+        same, tried = self.now.model, {self.now.name}
+        left = [
+            one
+            for one in (*self._route.deployments, *self._route.fallbacks)
+            if (one.model == same or self._rules.across_models)
+            and (one.backend.capabilities.continues or not needs_prefix)
+        ]
+        return choose_other(left, self._board, "next", (), tried)
 
     def larger(self, plan: Plan) -> Choice | None:
         """Return the model of the route for a context that is too long, if it was not asked."""
@@ -246,16 +266,18 @@ class Failover(Policy):
         _log.log(level, "upstream %s failed %s: %s; %s", self.now.name, when, _cause(error), then)
 
     def _note_attempt(self, outcome: str) -> None:
-        attempt = Attempt(self.now.provider, self.now.model, outcome)
+        self._record(Attempt(self.now.provider, self.now.model, outcome))
+
+    def _record(self, attempt: Attempt) -> None:
         self._failed.append(attempt)
         if self._listener is not None:
             self._listener.note_attempt(attempt)
 
     def _advise(self, error: BackendError, fault: FaultClass) -> None:
         """Tell the caller when to come again: when the first breaker of the route may be tried."""
-        if fault.breaker == "none":
-            return
         asked = [*self._route.deployments, *self._route.fallbacks]
+        if fault.breaker == "none" or (len(asked) == 1 and error.retry_after is not None):
+            return
         earliest = min(self._board.breaker.seconds_left(one.name) for one in asked)
         if earliest > 0:
             error.retry_after = math.ceil(earliest)
@@ -263,7 +285,7 @@ class Failover(Policy):
             error.retry_after = None  # it was the wish of one deployment; another is ready
 
 
-class _Overflow(Policy):
+class Overflow(Policy):
     """Asks the model with a larger window when the context does not fit otherwise."""
 
     def __init__(self, failover: Failover) -> None:

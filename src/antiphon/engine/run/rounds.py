@@ -140,6 +140,7 @@ class Rounds:
         self.continues = False
         """Whether this round goes on with the answer of the one before."""
         self._reports = True
+        self._blamed: BackendError | None = None
         self._fault: BackendError | None = None  # why this round is made by another backend
         self._reset()
 
@@ -182,7 +183,7 @@ class Rounds:
             self.backend = wish.backend or self.backend
             plan, level, self.continues = wish.plan, wishing + 1, wish.continues
         self._last, self._early = [*self._early, *self._last], []
-        await self._finish(end.error)
+        await self._finish(end.error and (self._blamed or end.error))
 
     async def emit(self, batch: Sequence[Delta]) -> None:
         """Forward deltas of a policy."""
@@ -194,6 +195,19 @@ class Rounds:
     def spend(self, usage: Usage | None) -> None:
         """Add what a policy has spent; None if that was not counted."""
         self._usages.append(usage)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the round that has just ended cost, if its model has counted that."""
+        return self._usages[-1] if self._usages else None
+
+    def amend_usage(self, usage: Usage) -> None:
+        """Take this as the cost of the round that has just ended."""
+        self._usages[-1] = usage
+
+    def blame(self, error: BackendError) -> None:
+        """Report this error if the turn fails, instead of that of the last round."""
+        self._blamed = error
 
     def stop(self, stop: Stopped) -> None:
         """End the answer of a turn whose model is not asked."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.engine.run.failover import ask_route
+from antiphon.engine.run.ask_route import ask_route
 from antiphon.plans.estimate import BYTES_PER_TOKEN, estimate_tokens, estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta, Stopped, TextGrew, UsageKnown

@@ -32,7 +32,7 @@ from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.validate import refuse_degraded
-from antiphon.engine.run.failover import ask_route
+from antiphon.engine.run.ask_route import ask_route
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, show_all
 from antiphon.engine.run.truncate import Truncate
@@ -232,7 +232,13 @@ class Turn:
         if inputs.may_shorten:
             policies.insert(0, Truncate(self.plan, self._shorten))
         await ask_route(
-            inputs.route, self.plan, policies, self, session=inputs.session, listener=self
+            inputs.route,
+            self.plan,
+            policies,
+            self,
+            session=inputs.session,
+            listener=self,
+            is_strict=inputs.is_strict,
         )
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
@@ -269,6 +275,10 @@ class Turn:
         self._builder.note_attempt(attempt)
         notes = self._response.antiphon
         self.attempts = len(notes.attempts) if notes else 1
+
+    def abandon_reasoning(self) -> None:
+        """End reasoning that came to nothing, before it is begun anew."""
+        self._turn_log.post(self._builder.abandon_reasoning())
 
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         """Note what cannot be honoured; refuse it when the caller is strict.

@@ -221,6 +221,11 @@ class ResponseBuilder:
         self._prose.close()
         return self._out.take()
 
+    def abandon_reasoning(self) -> list[Event]:
+        """End reasoning that came to nothing; it is not sealed, so that no model gets it back."""
+        self._prose.close(seals=False)
+        return self._out.take()
+
     def free_keys(self) -> None:
         """Let calls use the keys of those that are open, in a round that goes on with the answer.
 
@@ -336,7 +341,8 @@ class ResponseBuilder:
         """Note how a deployment that was asked has answered or failed."""
         notes = self._response.antiphon or Notes()
         attempts = (*notes.attempts, attempt)[-MOST_NOTES:]
-        self._response.antiphon = msgspec.structs.replace(notes, attempts=attempts)
+        usage = "estimated" if attempt.estimated else notes.usage
+        self._response.antiphon = msgspec.structs.replace(notes, attempts=attempts, usage=usage)
 
     # Prose: one item at a time, one part at a time.
 

@@ -85,7 +85,13 @@ class ProseWriter:
         done, number = part.form.done, self._out.sequence
         self._out.emit(done(sequence_number=number, part=whole, **part.place))
 
-    def close(self, status: ItemStatus = "completed", state: NativeState | None = None) -> None:
+    def close(
+        self,
+        status: ItemStatus = "completed",
+        state: NativeState | None = None,
+        *,
+        seals: bool = True,
+    ) -> None:
         """Close the item that is open, if there is one. `state` is sealed with it."""
         prose = self.open
         if prose is None:
@@ -93,7 +99,7 @@ class ProseWriter:
         self._close_part(prose)
         self.open = None
         item = prose.item(self._out.after_cut(status))
-        if self._seal is not None and prose.kind == "reasoning":
+        if seals and self._seal is not None and prose.kind == "reasoning":
             sealed = self._seal(copy_json(item), state)
             item |= {"encrypted_content": sealed} if sealed else {}
         self._out.end_item(prose.index, item)
