@@ -43,10 +43,11 @@ class Candidate(msgspec.Struct, frozen=True):
     account: str = ""
     """Whose account it is: native state goes only to the account that made it."""
 
-    @property
-    def name(self) -> str:
-        """The name of the deployment, `provider/model`."""
-        return f"{self.provider}/{self.model}"
+    name: str = ""
+    """The name of the deployment, `provider/model`; set by itself."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "name", f"{self.provider}/{self.model}")
 
 
 class Tally(msgspec.Struct):

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from math import log
 from typing import Final, NamedTuple
@@ -25,7 +26,7 @@ __all__ = ["NO_SESSION", "Choice", "Session", "choose", "choose_first", "choose_
 
 _SPREAD: Final = 1.25
 """How much more than its share a deployment may have before a key goes elsewhere."""
-_HASHES: Final = float(1 << 64)
+_MASK: Final = (1 << 64) - 1
 
 
 class Session(NamedTuple):
@@ -118,14 +119,27 @@ def _by_key(ready: Sequence[Candidate], key: str, board: Board) -> Candidate:
     share = _SPREAD * sum(inflight[one.provider] for one in ready)
     share /= sum(one.weight for one in ready)
     fit = [one for one in ready if inflight[one.provider] <= share * one.weight + 1]
-    return max(fit or ready, key=lambda one: _score(key, one))
+    hashed = _hash(key)
+    return max(fit or ready, key=lambda one: _score(hashed, one))
 
 
-def _score(key: str, one: Candidate) -> float:
-    digest = blake2b(f"{key}\0{one.name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _score(hashed: int, one: Candidate) -> float:
+    """Return the rank of a deployment for a key: rendezvous hashing with weights."""
+    # Mixed as in splitmix64: each bit of both hashes changes half of the bits of the result.
+    mixed = hashed ^ _name_hash(one.name)
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & _MASK
     # Between 0 and 1, both excluded.
-    chance = (int.from_bytes(digest, "big") + 0.5) / _HASHES
-    return -one.weight / log(chance)
+    return -one.weight / log(((mixed ^ (mixed >> 31)) + 0.5) / (_MASK + 2.0))
+
+
+def _hash(text: str) -> int:
+    """Return a hash that is the same in every process."""
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+_name_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def _least_busy(ready: Sequence[Candidate], board: Board) -> Candidate:
