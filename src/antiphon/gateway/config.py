@@ -87,6 +87,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Whose state the upstream keeps: providers of one account can read each other's."""
     max_inflight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     """How many requests may run there at once."""
+    hosted: tuple[str, ...] | None = None
+    """Kinds of tools that the upstream runs itself, instead of those that its profile lists."""
     path: str | None = None
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None

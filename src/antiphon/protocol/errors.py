@@ -32,7 +32,7 @@ hold keys, cookies or bodies.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
     "AntiphonError",
@@ -214,7 +214,7 @@ class BackendError(PeerFault):
     """The HTTP status that the upstream answered with, if it refused by one."""
     reported: ErrorObject | None = None
     """The error object in the stream or under the 200 that this error comes from, if any."""
-    ended_in_order: bool = False
+    ended_in_order: bool
     """Whether a stream ended properly, but without the mark that its answer is complete."""
 
     def __init__(
@@ -226,8 +226,10 @@ class BackendError(PeerFault):
         type: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        ended_in_order: bool = False,
     ) -> None:
         super().__init__(message)
+        self.ended_in_order = ended_in_order
         self.code = code or self.code
         self.status = status
         self.type = type or self.type
@@ -246,6 +248,31 @@ class ContextOverflow(BackendError):
             type="invalid_request_error",
             param="input",
         )
+
+
+# The types of failures whose code is not that of a fault of the upstream.
+_FAILURE_TYPES: Final = {
+    **dict.fromkeys(
+        ("context_length_exceeded", "key_revoked", "model_not_found", "response_deleted"),
+        "invalid_request_error",
+    ),
+    **dict.fromkeys(
+        (
+            *("cancelled", "server_error", "server_restarted", "server_overloaded"),
+            *("store_unavailable", "out_of_file_descriptors"),
+        ),
+        "server_error",
+    ),
+    "rate_limit_exceeded": "rate_limit_error",
+    "insufficient_quota": "insufficient_quota",
+}
+
+
+def failure_type(code: str | None) -> str:
+    """Return the type of the error that a response failed with: its failure has only the code."""
+    if code is None:
+        return AntiphonError.type
+    return _FAILURE_TYPES.get(code, PeerFault.type)
 
 
 class BrokenStream(PeerFault):

@@ -80,6 +80,9 @@ _STATUS_OF: Final = {
     "invalid_request_error": 400,
     "badrequesterror": 400,
     "overloaded_error": 503,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
+    "invalid_prompt": 400,
     "unavailable": 503,
 }
 # Codes stand in the log, where no text of an upstream may be.

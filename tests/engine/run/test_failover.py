@@ -565,7 +565,6 @@ def test_every_error_has_a_class(error: BackendError, name: FaultName) -> None:
 
 
 def test_a_stream_that_ends_in_order_but_too_early_is_nonsense() -> None:
-    error = BackendError("x", code="upstream_closed")
-    assert classify(error).name == "transport"
-    error.ended_in_order = True
+    assert classify(BackendError("x", code="upstream_closed")).name == "transport"
+    error = BackendError("x", code="upstream_closed", ended_in_order=True)
     assert classify(error).name == "nonsense"

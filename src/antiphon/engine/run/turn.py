@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, cast
@@ -31,6 +31,7 @@ from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.prepare.native_states import keep_states
 from antiphon.engine.prepare.validate import refuse_degraded
 from antiphon.engine.run.ask_route import ask_route
 from antiphon.engine.run.rounds import Policy
@@ -52,7 +53,7 @@ from antiphon.protocol.errors import (
 from antiphon.protocol.events import Event, TerminalEvent
 from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines.builder import ResponseBuilder
+from antiphon.protocol.machines.builder import KeptState, ResponseBuilder
 from antiphon.protocol.response import MOST_NOTES, Attempt, Failure, Response
 from antiphon.routing.candidates import Candidate, Route
 from antiphon.routing.choice import Session
@@ -94,6 +95,8 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     size: ContextSize
     remember: Callable[[Response], None] = lambda response: None
     """Called with the response when it has ended and is durable."""
+    carry: Callable[[Response, Mapping[str, KeptState]], Awaitable[None]] | None = None
+    """Keeps the native states of a response for its caller, before its end is shown."""
 
 
 class Turn:
@@ -145,7 +148,7 @@ class Turn:
 
     def transcript(self) -> list[Item]:
         """Return the whole context and the output: what the next turn begins with."""
-        return [*self._inputs.context, *self._builder.output]
+        return [*self._inputs.context, *keep_states(self._builder.output, self._builder.states)]
 
     async def run(self, sink: EventSink) -> None:
         """Run the turn; show its events to the sink. `ended` is the response afterwards."""
@@ -437,14 +440,18 @@ class Turn:
         """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
         entries = self._services.notify(self.owner, response)
+        output = keep_states(response.output, self._builder.states)
+        kept = msgspec.structs.replace(response, output=output)
         try:
-            events = await self._turn_log.finish(events, response, entries)
+            events = await self._turn_log.finish(events, kept, entries)
         except StoreUnavailable as error:
             if self.interruption is None:
                 self._store_error = error.with_traceback(None)
             events, response = self._take_back(events, error)
         else:
-            self._inputs.remember(response)
+            self._inputs.remember(kept)
+            if self._inputs.carry is not None:
+                await self._inputs.carry(response, self._builder.states)
         self.ended = response
         self._services.observe(response)
         return events

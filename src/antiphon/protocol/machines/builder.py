@@ -32,7 +32,7 @@ Nothing here uses a clock or randomness: `mint` makes ids, and times are passed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -64,7 +64,7 @@ from antiphon.protocol.deltas import (
     TierUsed,
     UsageKnown,
 )
-from antiphon.protocol.errors import BackendError, ErrorObject
+from antiphon.protocol.errors import BackendError, ErrorObject, failure_type
 from antiphon.protocol.events import (
     ErrorEvent,
     Event,
@@ -83,7 +83,7 @@ from antiphon.protocol.machines.call_writer import CallWriter
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
 from antiphon.protocol.machines.hosted_items import OpenItem
 from antiphon.protocol.machines.open_items import OpenCall, copy_json
-from antiphon.protocol.machines.prose_writer import Mint, ProseWriter, Seal
+from antiphon.protocol.machines.prose_writer import KeptState, Mint, ProseWriter, Seal
 from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
     MOST_NOTES,
@@ -96,7 +96,7 @@ from antiphon.protocol.response import (
     add_notes,
 )
 
-__all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
+__all__ = ["KeptState", "Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
 ReasoningAs = Literal["content", "summary"]
 
@@ -118,7 +118,8 @@ class ResponseBuilder:
 
     `response` is the response as it begins: id, model, echoes of the request. The builder
     owns it from here on. `seal` is given each reasoning item when it is done, with the native
-    state that belongs to it, and returns its `encrypted_content`: "" for none. Without
+    state that belongs to it, and returns its `encrypted_content`: "" for none. Without it, `keep`
+    is given those with native state; what it returns is in `states`, and in no event. Without
     `has_error_event`, `response.failed` alone reports a failure, as it has to over a WebSocket.
     `is_taken` returns whether the history uses a call id. `first` is the number of the first event.
     """
@@ -130,6 +131,7 @@ class ResponseBuilder:
         *,
         reasoning_as: ReasoningAs = "content",
         seal: Seal | None = None,
+        keep: Seal | None = None,
         has_error_event: bool = True,
         is_taken: Callable[[str], bool] = lambda call_id: False,
         first: int = 0,
@@ -139,7 +141,7 @@ class ResponseBuilder:
         self._mint = mint
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
         self._out = EventWriter(first)
-        self._prose = ProseWriter(self._out, mint, seal)
+        self._prose = ProseWriter(self._out, mint, seal, keep)
         self._calls = CallWriter(self._out, mint, CallIds(is_taken=is_taken), self._degrade)
         self._open: dict[int | str, OpenCall | OpenItem] = {}
         """The calls, by number, and other items, by name, that are not done, in index order."""
@@ -167,6 +169,11 @@ class ResponseBuilder:
         if self.stop != "stop" or not parts or any("refusal" in part for part in parts):
             return None
         return "".join(part["text"] for part in parts)
+
+    @property
+    def states(self) -> Mapping[str, KeptState]:
+        """The native states of items that are done, by the id of the item."""
+        return self._prose.states
 
     @property
     def output(self) -> list[Item]:
@@ -301,7 +308,8 @@ class ResponseBuilder:
         """End as this response did, which is stored: the terminal event has it as it is."""
         end = _ENDS[ended.status]
         if end is ResponseFailed and self._has_error_event:
-            self._out.emit_error(ended, "server_error", is_kept=True)
+            kind = failure_type(ended.error.code if ended.error else None)
+            self._out.emit_error(ended, kind, is_kept=True)
         response = msgspec.structs.replace(ended, output=copy_json(ended.output))
         self._out.emit(end(sequence_number=self._out.sequence, response=response))
         return self._out.take()
@@ -354,13 +362,17 @@ class ResponseBuilder:
             return
         match delta:
             case TextGrew():
-                self._prose.ensure_part("output_text")
-                self._write_text(delta)
+                self._prose.begin(delta.begins)
+                self._prose.ensure_part("output_text", delta.phase)
+                self._write_text(TextGrew(delta.text, delta.logprobs))
             case RefusalGrew():
+                self._prose.begin(delta.begins)
                 self._prose.grow_part("refusal", delta.text)
             case ReasoningGrew():
+                self._prose.begin(delta.begins)
                 self._prose.grow_part(self._reasoning_kind, delta.text)
             case SummaryGrew():
+                self._prose.begin(delta.begins)
                 self._prose.grow_part("summary_text", delta.text)
             case AnnotationAdded():
                 self._prose.annotate(delta.annotation)
@@ -372,7 +384,9 @@ class ResponseBuilder:
     def _write_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
         out, prose, text = self._out, self._prose.open, delta.text
-        if not text or prose is None or (part := prose.part) is None or part.kind != "output_text":
+        part = prose.part if prose is not None else None
+        is_same = part is not None and part.kind == "output_text" and delta.begins is None
+        if not (text and is_same) or prose is None or part is None:
             self._write_prose(delta)
             return
         part.growing.add(text)

@@ -1,15 +1,16 @@
 """Messages and reasoning items: one item at a time, one part at a time.
 
 A text goes on in the part that is open if it is of the same kind. Otherwise that part closes, and
-with it the item if the text belongs to another kind of item.
+with it the item if the text belongs to another kind of item. A reasoning item has parts of one
+kind: raw text and summaries are different fields, so one item could not tell which came first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from antiphon.protocol.deltas import NativeState
+from antiphon.protocol.deltas import Begins, NativeState
 from antiphon.protocol.events import AnnotationEvent
 from antiphon.protocol.items import Item, item_prefix
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
@@ -20,20 +21,32 @@ from antiphon.protocol.machines.open_items import (
     copy_json,
 )
 
-__all__ = ["Mint", "ProseWriter", "Seal"]
+__all__ = ["KeptState", "Mint", "ProseWriter", "Seal"]
 
 Mint = Callable[[str], str]
 Seal = Callable[[Item, NativeState | None], str]
 
 
-class ProseWriter:
-    """Writes messages and reasoning items to `out`. `open` is the one that is not done."""
+class KeptState(NamedTuple):
+    """Native state of a reasoning item that is done: its seal, and what it belongs to."""
 
-    def __init__(self, out: EventWriter, mint: Mint, seal: Seal | None) -> None:
+    seal: str
+    attach: Literal["next", "previous"] | None
+
+
+class ProseWriter:
+    """Writes messages and reasoning items to `out`. `open` is the one that is not done.
+
+    `states` has the native states of reasoning items that are done, by the id of the item.
+    """
+
+    def __init__(self, out: EventWriter, mint: Mint, seal: Seal | None, keep: Seal | None) -> None:
         self.open: OpenProse | None = None
+        self.states: dict[str, KeptState] = {}
         self._out = out
         self._mint = mint
         self._seal = seal
+        self._keep = keep
 
     def grow_part(self, kind: str, text: str) -> None:
         """Let the text of such a part grow, in a new part or item if need be."""
@@ -49,12 +62,19 @@ class ProseWriter:
         fields = {"annotation_index": index, "annotation": note, **part.place}
         self._out.emit(AnnotationEvent(sequence_number=self._out.sequence, **fields))
 
-    def ensure_part(self, kind: str) -> OpenPart:
+    def begin(self, begins: Begins | None) -> None:
+        """Close the item or the part that is open if a text begins one of its own."""
+        if begins == "item":
+            self.close()
+        elif begins == "part" and self.open is not None:
+            self._close_part(self.open)
+
+    def ensure_part(self, kind: str, phase: str | None = None) -> OpenPart:
         """Return an open part of this kind, in the item that it belongs to."""
         prose, item = self.open, PART_FORMS[kind].item
-        if prose is None or prose.kind != item:
+        if prose is None or prose.kind != item or _is_mixed(prose, kind):
             self.close()
-            prose = self._open_item(item)
+            prose = self._open_item(item, phase)
         part = prose.part
         if part is None or part.kind != kind:
             self._close_part(prose)
@@ -63,8 +83,9 @@ class ProseWriter:
             self._out.emit(added(sequence_number=number, part=part.part(""), **part.place))
         return part
 
-    def _open_item(self, kind: Literal["message", "reasoning"]) -> OpenProse:
-        self.open = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._out.next_index())
+    def _open_item(self, kind: Literal["message", "reasoning"], phase: str | None) -> OpenProse:
+        item_id, index = self._mint(item_prefix(kind)), self._out.next_index()
+        self.open = prose = OpenProse(kind, item_id, index, phase)
         self._out.add_item(prose.index, prose.item("in_progress"))
         return prose
 
@@ -99,9 +120,8 @@ class ProseWriter:
         self._close_part(prose)
         self.open = None
         item = prose.item(self._out.after_cut(status))
-        if seals and self._seal is not None and prose.kind == "reasoning":
-            sealed = self._seal(copy_json(item), state)
-            item |= {"encrypted_content": sealed} if sealed else {}
+        if seals and prose.kind == "reasoning":
+            item |= self._seal_item(item, state)
         self._out.end_item(prose.index, item)
 
     def keep_state(self, state: NativeState) -> None:
@@ -113,10 +133,23 @@ class ProseWriter:
             self.close(state=state)
             return
         item = OpenProse("reasoning", self._mint(item_prefix("reasoning")), -1)
-        sealed = self._seal(item.item("completed"), state) if self._seal is not None else ""
-        if sealed:
+        sealed = self._seal_item(item.item("completed"), state)
+        if item.id in self.states:
             self.close()
             index = self._out.next_index()
             self._out.add_item(index, item.item("in_progress"))
-            done = item.item(self._out.after_cut("completed"))
-            self._out.end_item(index, done | {"encrypted_content": sealed})
+            self._out.end_item(index, item.item(self._out.after_cut("completed")) | sealed)
+
+    def _seal_item(self, item: Item, state: NativeState | None) -> Item:
+        """Return what the item has for its seal; keep the seal of native state."""
+        seal = self._seal or (None if state is None else self._keep)
+        sealed = seal(copy_json(item), state) if seal is not None else ""
+        if sealed and state is not None:
+            self.states[item["id"]] = KeptState(sealed, state.attach)
+        return {"encrypted_content": sealed} if sealed and self._seal is not None else {}
+
+
+def _is_mixed(prose: OpenProse, kind: str) -> bool:
+    """Return whether a part of this kind would make a reasoning item hold two kinds."""
+    part = prose.part
+    return prose.kind == "reasoning" and part is not None and part.kind != kind

@@ -465,8 +465,8 @@ class ChatStream:
 
 
 def _closed() -> BackendError:
-    error = BackendError(
-        "the upstream ended its answer without saying that it is complete", code="upstream_closed"
+    return BackendError(
+        "the upstream ended its answer without saying that it is complete",
+        code="upstream_closed",
+        ended_in_order=True,
     )
-    error.ended_in_order = True
-    return error

@@ -1,0 +1,28 @@
+"""The table of mistakes that other converters made: every test that it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+_PAGE = _ROOT / "docs" / "topics" / "regressions.md"
+
+
+def rows() -> list[tuple[int, str]]:
+    found = re.findall(r"^\| (\d+) \| .+? \| (.+) \|$", _PAGE.read_text("utf-8"), re.MULTILINE)
+    return [(int(number), where) for number, where in found]
+
+
+def test_rows_are_in_order_and_each_number_comes_once() -> None:
+    numbers = [number for number, _ in rows()]
+    assert numbers
+    assert numbers == sorted(set(numbers))
+
+
+def test_every_test_that_is_named_exists() -> None:
+    for number, where in rows():
+        path = ""
+        for file, name in re.findall(r"`([\w/.]*)::(\w+)`", where):
+            path = file or path
+            assert f"def {name}(" in (_ROOT / path).read_text("utf-8"), (number, name)
