@@ -12,8 +12,7 @@ import pytest
 from antiphon.backends import http
 from antiphon.backends.base import Backend, DeltaRefused, ModelInfo
 from antiphon.backends.chat import ChatBackend
-from antiphon.engine.run.retry import Retry
-from antiphon.engine.run.rounds import Rounds
+from antiphon.engine.run.ask_route import ask_route
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.deltas import (
     CallGrew,
@@ -33,6 +32,7 @@ from antiphon.transport.http import Limits, Secret
 from antiphon.wires.chat.profiles import Profile
 from tests.building import assessed
 from tests.playing import Collected, play_into, said
+from tests.routing.making import alone
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
 
 EVENTS = head("text/event-stream")
@@ -104,7 +104,7 @@ async def ask(backend: ChatBackend, **fields: Any) -> tuple[list[Delta], Backend
     """Return all that the model said, and how it failed if it did. Closes the backend."""
     sink = Asked()
     try:
-        await Rounds(backend, plan(**fields), [Retry()], sink).run()
+        await ask_route(alone(backend), plan(**fields), (), sink)
     except BackendError as error:
         return sink.deltas, error
     finally:
@@ -352,21 +352,21 @@ async def test_a_key_in_a_message_is_cut_out() -> None:
 BUSY = reply(refusal("busy"), status="503 Busy")
 
 
-async def test_passing_faults_are_tried_again() -> None:
+async def test_a_passing_fault_of_the_only_deployment_is_tried_again() -> None:
     naps = Naps()
-    # The first hang-up hits the connection that BUSY came over; only the second is an attempt.
-    async with raw_server(Answers(BUSY, b"", b"", WHOLE)) as server:
+    # The hang-up hits the connection that BUSY came over, so it is no attempt.
+    async with raw_server(Answers(BUSY, b"", WHOLE)) as server:
         assert await ask(backend_for(server, naps)) == (SAID, None)
-    assert naps.taken == [0.5, 1.0]
-    assert len(server.requests) == 4
+    assert naps.taken == [0.5]
+    assert len(server.requests) == 3
 
 
-async def test_three_attempts_are_enough() -> None:
-    async with raw_server(Answers(BUSY, BUSY, BUSY, WHOLE)) as server:
+async def test_two_attempts_are_enough_for_a_server_that_fails() -> None:
+    async with raw_server(Answers(BUSY, BUSY, WHOLE)) as server:
         said, error = await ask(backend_for(server))
     assert error is not None
     assert (said, error.status) == ([], 503)
-    assert len(server.requests) == 3
+    assert len(server.requests) == 2
 
 
 async def test_degraded_is_said_once_however_many_attempts() -> None:
@@ -394,8 +394,7 @@ async def test_a_wish_beyond_the_budget_is_passed_on() -> None:
 
 async def test_a_stream_that_fails_before_its_first_word_is_tried_again() -> None:
     failed = EVENTS + chunk(b"data: %b\n\n" % refusal("oops")) + LAST
-    silent = EVENTS + chunk(event()) + LAST
-    assert await answer_to(failed, silent, WHOLE) == (SAID, None)
+    assert await answer_to(failed, WHOLE) == (SAID, None)
 
 
 # Hanging up.

@@ -12,7 +12,7 @@ import pytest
 from antiphon.cli import main
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-_GROUPS = ("keys", "models", "store")
+_GROUPS = ("keys", "models", "config", "store")
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:

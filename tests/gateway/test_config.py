@@ -260,6 +260,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "upstream_limits": set(table["upstream_limits"]),
         "providers": _keys_in(table["providers"]),
         "models": _keys_in(table["models"]),
+        "routes": _keys_in(table["routes"]),
         "webhooks": set(table["webhooks"][0]),
     }
     assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}

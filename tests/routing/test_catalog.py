@@ -40,8 +40,7 @@ class Clock:
 
 async def choose(catalog: Catalog, model: str | None) -> Candidate:
     """Return the candidate that would answer; there is one today."""
-    (candidate,) = await catalog.candidates(model)
-    return candidate
+    return (await catalog.route(model)).first
 
 
 @pytest.mark.requirement("003-flow-2")

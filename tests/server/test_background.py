@@ -261,14 +261,14 @@ async def test_a_full_queue_is_told_with_a_time_to_come_back() -> None:
 
 
 async def test_a_fault_before_the_first_word_ends_the_response() -> None:
-    backend = ScriptedBackend([[BackendError("no such luck", code="upstream_refused")]])
+    backend = ScriptedBackend([[BackendError("no such luck", code="upstream_error")]])
     async with serve_gateway(backend) as gateway:
         queued = await ask(gateway, input="hi", background=True)
         stored = await ended(gateway, queued.json["id"])
 
     assert queued.status == 200
     assert stored["status"] == "failed"
-    assert stored["error"] == {"code": "upstream_refused", "message": "no such luck"}
+    assert stored["error"] == {"code": "upstream_error", "message": "no such luck"}
 
 
 async def refused(gateway: Gateway, **body: Any) -> Answer:

@@ -80,7 +80,7 @@ class Backend(Protocol):
 
     @property
     def patience(self) -> Patience | None:
-        """When a failed request is repeated; None if it is not."""
+        """How to wait before a failed request is repeated; None if it never is."""
         ...
 
     async def open(self, plan: Plan) -> Ask:

@@ -2,7 +2,7 @@
 
 Posts what an exchange of the wire writes, and gives it the answer to read as it arrives: a batch
 for each read of the connection. Cancelling a run closes the connection at once, and that stops
-the model. A failed request is not repeated here; `patience` decides when it may be.
+the model. A failed request is not repeated here.
 """
 
 from __future__ import annotations

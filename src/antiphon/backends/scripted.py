@@ -53,6 +53,7 @@ class ScriptedBackend:
         models: Sequence[str] = ("scripted", "echo"),
         enforces: frozenset[str] = frozenset({"format", "arguments"}),
         tool_kinds: frozenset[str] = frozenset(),
+        continues: bool = False,
     ) -> None:
         self.plans: list[Plan] = []
         self.stopped_early = 0
@@ -60,7 +61,9 @@ class ScriptedBackend:
         self.is_closed = False
         self._script = echo if script is None else script
         self._models = models
-        self.capabilities = Capabilities(tool_kinds=tool_kinds, enforces=enforces, counts=True)
+        self.capabilities = Capabilities(
+            tool_kinds=tool_kinds, enforces=enforces, counts=True, continues=continues
+        )
         self.patience = None
 
     async def open(self, plan: Plan) -> Ask:

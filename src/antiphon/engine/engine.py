@@ -40,17 +40,15 @@ from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
 from antiphon.engine.run.background import Background
 from antiphon.engine.run.compact import compaction_of
-from antiphon.engine.run.fallback import Fallback
 from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.resume import Resume
-from antiphon.engine.run.retry import Retry
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
-from antiphon.plans.capabilities import Capabilities, common_capabilities
-from antiphon.plans.plan import make_plan
+from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.echo import first_response
@@ -61,8 +59,10 @@ from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilde
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
-from antiphon.routing.candidates import Candidate
+from antiphon.routing.affinity import accounts_in, prefix_key, session_key
+from antiphon.routing.candidates import Route
 from antiphon.routing.catalog import Catalog
+from antiphon.routing.choice import Session
 from antiphon.store.base import Size, Store
 
 __all__ = ["Engine"]
@@ -77,7 +77,9 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
     request: CreateResponse
     principal: Principal
-    candidates: Sequence[Candidate]
+    route: Route
+    session: str | None = None
+    """What the caller calls its session, if it does."""
     response: Response
     size: ContextSize
     form: FormatCheck | None
@@ -152,6 +154,7 @@ class Engine:
         recall: Recall | None = None,
         response_id: str | None = None,
         over_socket: bool = False,
+        session: str | None = None,
         carries_state: bool = False,
         hold: Hold,
         body_bytes: int = 0,
@@ -160,19 +163,21 @@ class Engine:
 
         `recall` knows responses that the store does not, `response_id` is the id to have. A turn
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
+        `session` is what the caller calls its session: its requests go to the same deployment.
         With `carries_state`, native state is kept by call id: the caller cannot send it back.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
         refuse_impossible(request)
-        candidates = await self.catalog.candidates(request.model)
-        model = request.model or candidates[0].model
+        route = await self.catalog.route(request.model)
+        model = request.model or route.name
         identity = response_id or self.mint("resp")
         return await self._make(
             _Admitted(
                 request=request,
                 principal=principal,
-                candidates=candidates,
+                route=route,
+                session=session,
                 response=first_response(request, (), identity, model, self.now()),
                 size=self._size(request, hold, body_bytes),
                 form=_format_check(request),
@@ -206,14 +211,14 @@ class Engine:
         The turn holds its memory itself. If it cannot be made, the response is still queued and
         keeps its conversation.
         """
-        candidates = await self.catalog.candidates(request.model)
+        route = await self.catalog.route(request.model)
         hold = self.budget.hold(principal.owner)
         try:
             return await self._make(
                 _Admitted(
                     request=request,
                     principal=principal,
-                    candidates=candidates,
+                    route=route,
                     response=msgspec.structs.replace(response, status="in_progress"),
                     size=self._size(request, hold, body_bytes),
                     form=_format_check(request),
@@ -288,8 +293,8 @@ class Engine:
 
     async def _inputs(self, admitted: _Admitted, context: Context) -> TurnInputs:
         """Return what the turn is made of; note in the response what cannot be honoured."""
-        request, size, route = admitted.request, admitted.size, admitted.candidates[0]
-        able = common_capabilities([one.backend.capabilities for one in admitted.candidates])
+        request, size, route = admitted.request, admitted.size, admitted.route
+        able = route.capabilities
         own = context.own if admitted.carries_state else ()
         carried, unread = await self._carried.find(admitted.owner, own)
         whole, items, unopened, assessment = await size.run(
@@ -300,12 +305,13 @@ class Engine:
         if admitted.is_strict:
             refuse_degraded(notes)
         _note(admitted.response, notes)
+        plan = make_plan(request, assessment, items, route.first.model, is_large=size.is_large)
         return TurnInputs(
             principal=admitted.principal,
-            backend=route.backend,
+            route=route,
+            session=_session_of(admitted, plan, whole),
             policies=self._policies(admitted, checks, assessment),
-            upstream=route.provider,
-            plan=make_plan(request, assessment, items, route.model, is_large=size.is_large),
+            plan=plan,
             context=whole,
             response=admitted.response,
             form=admitted.form,
@@ -361,20 +367,14 @@ class Engine:
         self, admitted: _Admitted, checks: Checks | None, assessment: Assessment
     ) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
-        request, (route, *others) = admitted.request, admitted.candidates
+        request = admitted.request
         if request.generate is False:
             return [NoModel()]
-        found: list[Policy] = [Fallback(others)] if others else []
-        compaction = compaction_of(
-            request, admitted.owner, self.sealer, context=route.context_length
-        )
-        if compaction is not None:
-            found.append(compaction)
+        compaction = compaction_of(request, admitted.owner, self.sealer, admitted.route)
+        found: list[Policy] = [] if compaction is None else [compaction]
         if checks is not None:
             found.append(Repair(checks))
-        if _may_pause(request, assessment):
-            found.append(Resume())
-        return [*found, Retry()]
+        return [*found, Resume()] if _may_pause(request, assessment) else found
 
     def _seal(self, admitted: _Admitted) -> Seal | None:
         wants = "reasoning.encrypted_content" in (admitted.request.include or ())
@@ -388,6 +388,17 @@ class Engine:
         if self.sealer is not None:
             return reasoning_seal(self.sealer, admitted.owner)
         return partial(_lose_state, admitted.response)
+
+
+def _session_of(admitted: _Admitted, plan: Plan, whole: Sequence[Item]) -> Session:
+    """Return what ties a turn to those before it, as far as its route wants to know that."""
+    affinity, key = admitted.route.rules.affinity, None
+    if len(admitted.route.deployments) > 1 and affinity != "none":
+        named = conversation_of(admitted.request)
+        is_prefix = affinity == "prefix"
+        found = partial(session_key, admitted.request, whole, named, admitted.session)
+        key = prefix_key(plan) if is_prefix else found()
+    return Session(key, accounts_in(plan.items))
 
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:

@@ -77,7 +77,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
-    metrics = Metrics(settings.board)
+    metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
     limits = settings.limits

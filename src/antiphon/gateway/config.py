@@ -24,6 +24,7 @@ from antiphon.gateway.log_lines import LogFormat
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.routing.describe import ModelSettings
+from antiphon.routing.settings import DeploymentSettings, RetrySettings, RouteSettings
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
@@ -84,6 +85,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     profile: str | None = None
     account: str | None = None
     """Whose state the upstream keeps: providers of one account can read each other's."""
+    max_inflight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    """How many requests may run there at once."""
     hosted: tuple[str, ...] | None = None
     """Kinds of tools that the upstream runs itself, instead of those that its profile lists."""
     cache: Literal["auto", "off"] | None = None
@@ -145,6 +148,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     upstream_limits: UpstreamLimits = UpstreamLimits()
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelOverrides] = {}
+    routes: dict[str, RouteSettings] = {}
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -154,7 +158,13 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "upstream_limits": UpstreamLimits,
     "providers": ProviderSettings,
     "models": ModelOverrides,
+    "routes": RouteSettings,
     "webhooks": Webhook,
+}
+_INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
+    **TABLES,
+    "deployments": DeploymentSettings,
+    "retry": RetrySettings,
 }
 SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)
 
@@ -253,7 +263,7 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             raise BadSettings(
                 f"{where}: there is no key {key!r};{hint} the keys are {', '.join(types)}"
             )
-        if key in TABLES:
+        if key in _INNER:
             _check_inner_tables(key, value, where)
         elif (inner := _struct_in(types[key])) is not None:
             _check_whole(value, inner, f"{where}: {key}")
@@ -264,13 +274,15 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
 
 
 def _check_inner_tables(key: str, value: object, where: str) -> None:
-    struct = TABLES[key]
-    if key in ("providers", "models") and isinstance(value, dict):
+    struct = _INNER[key]
+    if key in ("providers", "models", "routes") and isinstance(value, dict):
         for name, table in value.items():
             heading = name if key == "providers" else f'"{name}"'
             _check_inner(table, struct, f"{where}, [{key}.{heading}]")
     elif key == "webhooks":
         _check_list(value, struct, f"{where}, [[{key}]]")
+    elif key == "deployments":
+        _check_list(value, struct, f"{where}: {key}")
     else:
         _check_inner(value, struct, f"{where}, [{key}]")
 

@@ -23,6 +23,7 @@ from antiphon.gateway.address import read_base_url
 from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.routing.catalog import Catalog
+from antiphon.routing.settings import BadRoute, check_routes
 from antiphon.transport.secret import Secret
 from antiphon.transport.token import TokenSource
 from antiphon.wires.profiles import UnknownProfile
@@ -55,6 +56,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]:
     """Return the providers, that of `--upstream` first; by default the embedded model."""
+    sources = _read_all(settings, environ)
+    try:
+        check_routes(settings.routes, [source.name for source in sources])
+    except BadRoute as error:
+        raise BadSettings(str(error)) from None
+    return sources
+
+
+def _read_all(settings: Settings, environ: Mapping[str, str]) -> list[Source]:
     sources = []
     if settings.upstream:
         provider = ProviderSettings(
@@ -120,6 +130,13 @@ def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
         default_model=settings.default_model,
         models=settings.models,
         breaker=breaker,
+        routes=settings.routes,
+        limits={
+            source.name: limit for source in sources if (limit := source.provider.max_inflight)
+        },
+        accounts={
+            source.name: account for source in sources if (account := source.provider.account)
+        },
     )
 
 

@@ -25,6 +25,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `count` may know the length of a request."""
     continues: bool = False
     """Whether it continues an answer that was begun elsewhere."""
+    strips_prefix: bool = False
+    """Whether the beginning of such an answer must not end with white space."""
 
 
 def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
@@ -39,4 +41,5 @@ def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
         includes=first.includes.intersection(*(one.includes for one in others)),
         counts=all(one.counts for one in all_of),
         continues=all(one.continues for one in all_of),
+        strips_prefix=any(one.strips_prefix for one in all_of),
     )

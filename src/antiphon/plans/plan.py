@@ -65,6 +65,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
     end_user: str | None = None
     """Who the caller asks for, as the caller names them. It may be personal: send it as a hash."""
+    prefix: str | None = None
+    """The beginning of the answer, which the model goes on with; only for a backend that can."""
     is_large: bool = False
     """Whether the items are so many, or so long, that an event loop should not work on them."""
     extra: Mapping[str, Any] = {}

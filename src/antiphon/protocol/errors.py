@@ -214,6 +214,8 @@ class BackendError(PeerFault):
     """The HTTP status that the upstream answered with, if it refused by one."""
     reported: ErrorObject | None = None
     """The error object in the stream or under the 200 that this error comes from, if any."""
+    ended_in_order: bool
+    """Whether a stream ended properly, but without the mark that its answer is complete."""
 
     def __init__(
         self,
@@ -224,8 +226,10 @@ class BackendError(PeerFault):
         type: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        ended_in_order: bool = False,
     ) -> None:
         super().__init__(message)
+        self.ended_in_order = ended_in_order
         self.code = code or self.code
         self.status = status
         self.type = type or self.type

@@ -18,6 +18,7 @@ from antiphon.protocol.items import Item, item_type, text_of
 __all__ = [
     "DONE_STATUSES",
     "MOST_NOTES",
+    "Attempt",
     "Extra",
     "Failure",
     "IncompleteDetails",
@@ -113,16 +114,33 @@ class Reasoning(msgspec.Struct, frozen=True):
     summary: str | None = None
 
 
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A deployment that was asked, and how that ended: "answered", "empty" or an error code.
+
+    `told_characters`, `usage` and `estimated` are those of an answer that broke off and was
+    continued elsewhere.
+    """
+
+    provider: str
+    model: str
+    outcome: str
+    told_characters: int = 0
+    usage: Usage | None = None
+    estimated: bool = False
+
+
 class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What antiphon has to say about a response: nothing, in the best case.
 
     `degraded` lists what was asked for and not honoured; `repaired` what was wrong at first and
-    right when the model was asked again; `usage` is "estimated" when no backend counted.
+    right when the model was asked again; `usage` is "estimated" when no backend counted;
+    `attempts` who was asked, if one deployment or more failed.
     """
 
     degraded: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
     usage: Literal["estimated"] | None = None
+    attempts: tuple[Attempt, ...] = ()
 
 
 MOST_NOTES: Final = 500

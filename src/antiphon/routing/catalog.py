@@ -1,4 +1,7 @@
-"""Which models do the providers have?
+"""Which models do the providers have, and who answers for a name?
+
+A name is looked up among the routes of the settings first, exact before pattern, then among the
+models of the providers. A route needs no list of its providers: the settings name its models.
 
 The models of a provider are served under their own names. Where two providers list the same
 name, the first in the settings has it, and `provider/name` reaches the other. A list is cached
@@ -19,8 +22,15 @@ import msgspec
 from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
-from antiphon.routing.candidates import Candidate
-from antiphon.routing.describe import ModelSettings, describe
+from antiphon.routing.candidates import Board, Candidate, Route
+from antiphon.routing.describe import ModelSettings, describe, overrule
+from antiphon.routing.settings import (
+    DeploymentSettings,
+    RouteSettings,
+    find_route,
+    is_pattern,
+    split_name,
+)
 
 __all__ = ["Catalog"]
 
@@ -33,16 +43,21 @@ _CHECK_SECONDS: Final = 2.0
 class _Provider:
     """A backend, its last list of models, and why the last request for it failed."""
 
-    def __init__(self, name: str, backend: Backend, settings: Mapping[str, ModelSettings]) -> None:
+    def __init__(
+        self, name: str, backend: Backend, settings: Mapping[str, ModelSettings], account: str
+    ) -> None:
         self.name = name
         self.prefix = f"{name}/"
         self.backend = backend
         self._settings = settings
+        self._account = account
         self._models: Sequence[ModelInfo] | None = None
         self._candidates: dict[str, Candidate] = {}
         self._failure: BackendError | None = None
         self._asked_at = float("-inf")
         self._lock = asyncio.Lock()
+        self.listings = 0
+        """How often its list was read: what is known of its models may change then."""
 
     async def models(self, clock: Callable[[], float], max_age: float) -> Sequence[ModelInfo]:
         """Return the models; fetch the list again if it is older than `max_age`.
@@ -64,6 +79,19 @@ class _Provider:
         """Return the deployment of a model, if the provider lists it. Raise as `models` does."""
         await self.models(clock, max_age)
         return self._candidates.get(name)
+
+    def deployment(self, model: str, weight: float = 1.0) -> Candidate:
+        """Return a deployment that the settings name, with what is known of it now."""
+        known = self.describe(model)
+        return Candidate(
+            self.backend, model, self.name, known.context_length, weight, self._account
+        )
+
+    def describe(self, model: str) -> ModelInfo:
+        """Return what is known of a model now, without fetching the list."""
+        listed = (one for one in self._models or () if one.id == model)
+        found = next(listed, None)
+        return found or describe(ModelInfo(id=model), self.name, self._settings)
 
     async def problem(
         self, clock: Callable[[], float], breaker: Breaker, seconds: float
@@ -92,10 +120,17 @@ class _Provider:
     async def _ask(self) -> None:
         try:
             models = await self.backend.models()
+            self.listings += 1
             self._models = [describe(model, self.name, self._settings) for model in models]
             self._candidates = {
                 # If a list has a name twice, the first entry wins.
-                model.id: Candidate(self.backend, model.id, self.name, model.context_length)
+                model.id: Candidate(
+                    self.backend,
+                    model.id,
+                    self.name,
+                    model.context_length,
+                    account=self._account,
+                )
                 for model in reversed(self._models)
             }
             self._failure = None
@@ -104,9 +139,11 @@ class _Provider:
 
 
 class Catalog:
-    """The providers of one gateway. `clock` is monotonic seconds, `models` are the settings.
+    """The providers and routes of one gateway. `clock` is monotonic seconds.
 
-    `breaker` is the one that the backends report to.
+    `models` and `routes` are the settings, `limits` the most requests at once by provider,
+    `accounts` the accounts of providers that are not named as the provider. `breaker` is the one
+    that the backends report to. The routes were checked (`check_routes`).
     """
 
     def __init__(
@@ -117,13 +154,23 @@ class Catalog:
         default_model: str | None = None,
         models: Mapping[str, ModelSettings] | None = None,
         breaker: Breaker | None = None,
+        routes: Mapping[str, RouteSettings] | None = None,
+        limits: Mapping[str, int] | None = None,
+        accounts: Mapping[str, str] | None = None,
     ) -> None:
+        known = accounts or {}
         self._providers = [
-            _Provider(name, backend, models or {}) for name, backend in providers.items()
+            _Provider(name, backend, models or {}, known.get(name, name))
+            for name, backend in providers.items()
         ]
+        self._by_name = {provider.name: provider for provider in self._providers}
+        self._settings = models or {}
+        self._routes = routes or {}
+        self._built: dict[str, tuple[int, Route]] = {}
         self._clock = clock
         self._default = default_model
-        self._breaker = breaker or Breaker(clock)
+        self.board = Board(clock, breaker, limits or {})
+        """What this process knows of its deployments."""
 
     @property
     def default_model(self) -> str | None:
@@ -135,7 +182,7 @@ class Catalog:
 
         Raise BackendError only if no provider could list any.
         """
-        found: dict[str, ModelInfo] = {}
+        found = {name: self._describe_route(name) for name in self._listed_routes()}
         failure: BackendError | None = None
         for provider in self._providers:
             try:
@@ -145,7 +192,7 @@ class Catalog:
                 continue
             for model in models:
                 name = model.id if model.id not in found else f"{provider.name}/{model.id}"
-                found[name] = msgspec.structs.replace(model, id=name)
+                found.setdefault(name, msgspec.structs.replace(model, id=name))
         if not found and failure is not None:
             raise failure
         return list(found.values())
@@ -155,26 +202,97 @@ class Catalog:
 
         Each provider has this many seconds to answer.
         """
-        asked = (p.problem(self._clock, self._breaker, seconds) for p in self._providers)
+        asked = (p.problem(self._clock, self.board.breaker, seconds) for p in self._providers)
         found = await asyncio.gather(*asked)
         return {
             provider.name: problem for provider, problem in zip(self._providers, found, strict=True)
         }
 
-    async def candidates(self, model: str | None) -> tuple[Candidate, ...]:
-        """Return the deployments that may answer, best first; today one. Raise NotFound.
+    async def route(self, model: str | None) -> Route:
+        """Return who may answer for a name. Raise NotFound.
 
-        Without a name: those of the default model, else of the first model that can chat.
+        Without a name: for the default model, else for the first model that can chat.
         """
-        model = model or self._default or await self._first_model()
-        found = await self._find(model) or await self._find(model, max_age=_PATIENCE_SECONDS)
+        name = self._final_name(model or self._default or await self._first_model())
+        if name in self._routes:
+            return self._route(name)
+        found = await self._find(name) or await self._find(name, max_age=_PATIENCE_SECONDS)
         if found is None:
             raise NotFound(
-                f"The model '{model}' does not exist here. GET /v1/models lists what does.",
+                f"The model '{model or name}' does not exist here. GET /v1/models lists what does.",
                 code="model_not_found",
                 param="model",
             )
-        return (found,)
+        return Route(name=found.model, deployments=(found,), board=self.board)
+
+    def routes(self) -> dict[str, RouteSettings]:
+        """Return the routes of the settings, aliases and patterns included."""
+        return dict(self._routes)
+
+    def _final_name(self, name: str) -> str:
+        """Return the name of the route, or of the model, that a name stands for in the end."""
+        found = find_route(self._routes, name)
+        if found is None:
+            return name
+        target = self._routes[found].to
+        return found if target is None else self._final_name(target)
+
+    def _route(self, name: str) -> Route:
+        """Return a route; built again when a list of models was read since."""
+        listings = sum(provider.listings for provider in self._providers)
+        built, route = self._built.get(name, (-1, None))
+        if route is None or built != listings:
+            route = self._build(name, self._routes[name])
+            self._built[name] = listings, route
+        return route
+
+    def _build(self, name: str, rules: RouteSettings) -> Route:
+        return Route(
+            name=name,
+            deployments=tuple(map(self._deployment, rules.deployments)),
+            fallbacks=tuple(one for other in rules.fallbacks for one in self._named(other)),
+            on_overflow=tuple(self._named(rules.on_overflow)) if rules.on_overflow else (),
+            rules=rules,
+            board=self.board,
+        )
+
+    def _deployment(self, one: DeploymentSettings) -> Candidate:
+        return self._by_name[one.provider].deployment(one.model, one.weight)
+
+    def _named(self, name: str) -> list[Candidate]:
+        """Return the deployments of another route, or of a model `provider/model`."""
+        name = self._final_name(name)
+        if name in self._routes:
+            return [self._deployment(one) for one in self._routes[name].deployments]
+        pair = split_name(name, self._by_name)
+        return [] if pair is None else [self._by_name[pair[0]].deployment(pair[1])]
+
+    def _listed_routes(self) -> list[str]:
+        return [name for name in self._routes if not is_pattern(name)]
+
+    def _describe_route(self, name: str) -> ModelInfo:
+        """Return what is known of a route: what is known of its first deployment.
+
+        The settings for the name of the route come before that, and a context must fit into every
+        deployment.
+        """
+        final = self._final_name(name)
+        if final not in self._routes:
+            pair = split_name(final, self._by_name)
+            known = self._by_name[pair[0]].describe(pair[1]) if pair else ModelInfo(id=final)
+            served: dict[str, object] = {"to": final}
+        else:
+            route = self._route(final)
+            first = route.first
+            known = msgspec.structs.replace(
+                self._by_name[first.provider].describe(first.model),
+                context_length=route.context_length,
+            )
+            served = {"deployments": [one.name for one in route.deployments]}
+            if route.fallbacks:
+                served["fallbacks"] = [one.name for one in route.fallbacks]
+        listed = msgspec.structs.replace(known, id=name, stated={"antiphon": served})
+        return overrule(listed, self._settings.get(name))
 
     async def close(self) -> None:
         """Close every backend."""

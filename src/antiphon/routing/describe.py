@@ -14,7 +14,7 @@ import msgspec
 from antiphon.models.facts import ModelInfo
 from antiphon.models.table import fill_in
 
-__all__ = ["Modality", "ModelSettings", "describe"]
+__all__ = ["Modality", "ModelSettings", "describe", "overrule"]
 
 Modality = Literal["text", "image", "audio", "video", "file"]
 
@@ -47,12 +47,16 @@ def describe(model: ModelInfo, provider: str, config: Mapping[str, ModelSettings
 
     Settings for `provider/name` are for that provider alone and come before those for the name.
     """
-    full = fill_in(model)
     chosen = config.get(f"{provider}/{model.id}") or config.get(model.id)
+    return overrule(fill_in(model), chosen)
+
+
+def overrule(model: ModelInfo, chosen: ModelSettings | None) -> ModelInfo:
+    """Return the model as the settings describe it, where they do."""
     if chosen is None:
-        return full
+        return model
     given = {key: it for key, it in msgspec.structs.asdict(chosen).items() if it is not None}
-    return msgspec.structs.replace(full, **given, stated=_without_overruled(full.stated, given))
+    return msgspec.structs.replace(model, **given, stated=_without_overruled(model.stated, given))
 
 
 def _without_overruled(

@@ -166,6 +166,14 @@ def note_degraded(answer: web.StreamResponse, degraded: Sequence[str]) -> None:
         )
 
 
+def note_served(answer: web.StreamResponse, turn: Turn) -> None:
+    """Name the deployment that answers in a header, as far as it is known by now."""
+    text = turn.served_by.name.encode("ascii", "replace").decode()
+    answer.headers["x-antiphon-served-by"] = "".join(
+        char if char.isprintable() else "?" for char in text[:_MAX_HEADER]
+    )
+
+
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from antiphon.protocol.response import Response, Usage
+from antiphon.routing.candidates import Board
 from antiphon.server.metrics_board import Counts, MetricsBoard, add_up
 
 if TYPE_CHECKING:
@@ -26,10 +27,14 @@ _BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0)
 
 
 class Metrics:
-    """The counts of this process. `board` is where other workers leave theirs, if there are any."""
+    """The counts of this process. `board` is where other workers leave theirs, if there are any.
 
-    def __init__(self, board: MetricsBoard | None = None) -> None:
+    `routing` counts what was decided about deployments.
+    """
+
+    def __init__(self, board: MetricsBoard | None = None, routing: Board | None = None) -> None:
         self._board = board
+        self._routing = routing
         self._is_shared = True
         # A worker that takes the place of a dead one goes on from there: counters never fall.
         before = board.read_own() if board else Counts()
@@ -42,6 +47,7 @@ class Metrics:
         self._degraded = before.degraded
         self._buckets = before.buckets or [0] * (len(_BUCKETS) + 1)
         self._seconds = before.seconds
+        self._before = before
         self.turns = 0
         """Turns that run right now, and background ones that run or wait."""
         self.background = 0
@@ -133,6 +139,49 @@ class Metrics:
             buckets=_cumulated(total.buckets),
             sum_value=total.seconds,
         )
+        yield from self._collect_routing(total)
+
+    def _collect_routing(self, total: Counts) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        choices = CounterMetricFamily(
+            "antiphon_routed",
+            "Requests sent to a provider, by why it was chosen.",
+            labels=["provider", "reason"],
+        )
+        fallbacks = CounterMetricFamily(
+            "antiphon_fallbacks",
+            "Requests that another deployment got after this provider failed, by the fault.",
+            labels=["provider", "reason"],
+        )
+        opens = CounterMetricFamily(
+            "antiphon_breaker_opens", "How often a circuit breaker opened.", labels=["provider"]
+        )
+        state = GaugeMetricFamily(
+            "antiphon_breakers_open", "Deployments with an open breaker.", labels=["provider"]
+        )
+        for family, counts in ((choices, total.choices), (fallbacks, total.fallbacks)):
+            for name, count in counts.items():
+                family.add_metric(name.rpartition(" ")[::2], count)
+        for name, count in total.breaker_opens.items():
+            opens.add_metric([name], count)
+        for name, count in total.open_deployments.items():
+            state.add_metric([name], count)
+        yield from (choices, fallbacks, opens, state)
+
+    def _routing_counts(self) -> dict[str, dict[str, int]]:
+        """Return what this worker, and the one it took the place of, has decided."""
+        if self._routing is None:
+            return {}
+        tally, before = self._routing.tally, self._before
+        choices = {f"{provider} {why}": n for (provider, why), n in tally.choices.items()}
+        falls = {f"{provider} {why}": n for (provider, why), n in tally.fallbacks.items()}
+        return {
+            "choices": _added(before.choices, choices),
+            "fallbacks": _added(before.fallbacks, falls),
+            "breaker_opens": _added(before.breaker_opens, tally.opens),
+            "open_deployments": self._routing.open_deployments(),
+        }
 
     def _counts(self) -> Counts:
         return Counts(
@@ -144,6 +193,7 @@ class Metrics:
             seconds=self._seconds,
             turns=self.turns,
             background=self.background,
+            **self._routing_counts(),
         )
 
     def _total(self) -> Counts:
@@ -151,6 +201,10 @@ class Metrics:
             return self._counts()
         self.share()  # so that what was shown once is not lost with this process
         return add_up([self._counts(), *self._board.read_others()])
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:

@@ -68,6 +68,10 @@ class Counts(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     turns: int = 0
     background: int = 0
+    choices: dict[str, int] = {}
+    fallbacks: dict[str, int] = {}
+    breaker_opens: dict[str, int] = {}
+    open_deployments: dict[str, int] = {}
 
 
 class MetricsBoard:
@@ -108,6 +112,10 @@ def add_up(parts: list[Counts]) -> Counts:
             (total.requests, part.requests),
             (total.responses, part.responses),
             (total.tokens, part.tokens),
+            (total.choices, part.choices),
+            (total.fallbacks, part.fallbacks),
+            (total.breaker_opens, part.breaker_opens),
+            (total.open_deployments, part.open_deployments),
         ):
             for name, count in its.items():
                 mine[name] = mine.get(name, 0) + count

@@ -36,8 +36,8 @@ _PROXY_HEADERS: Final = frozenset({"forwarded", "via", "x-real-ip"})
 _FOREIGN_SITES: Final = frozenset({"cross-site", "same-site"})
 _METHODS: Final = "GET, POST, DELETE"
 _EXPOSED: Final = (
-    "x-request-id, request-id, x-antiphon-degraded, x-antiphon-replayed, x-antiphon-count, "
-    "x-should-retry, Retry-After"
+    "x-request-id, request-id, x-antiphon-degraded, x-antiphon-served-by, x-antiphon-replayed, "
+    "x-antiphon-count, x-should-retry, Retry-After"
 )
 _PREFLIGHT_SECONDS: Final = "600"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")

@@ -50,6 +50,9 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The code of the error, if there was one."""
     model: str = ""
     upstream: str = ""
+    """The provider that answered, or that failed last."""
+    attempts: int | None = None
+    """How many requests were sent to providers, if it was more than one."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     first_event_ms: float | None = None
@@ -70,7 +73,12 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
         """Note which turn answers the request."""
         self.response = turn.response_id
         self.model = turn.model
-        self.upstream = turn.upstream
+        self.note_served(turn)
+
+    def note_served(self, turn: Turn) -> None:
+        """Note which provider is asked, and how many attempts that took so far."""
+        self.upstream = turn.served_by.provider
+        self.attempts = turn.attempts if turn.attempts > 1 else None
 
     def note_end(self, response: Response | None) -> None:
         """Note how the turn ended, if it has ended."""
@@ -141,6 +149,7 @@ class noting:  # noqa: N801 - a context manager, as those of contextlib
         self._entry.note_turn(self._turn)
 
     def __exit__(self, *_: object) -> None:
+        self._entry.note_served(self._turn)
         self._entry.note_end(self._turn.ended)
 
 
@@ -168,5 +177,8 @@ def log_background(response: Response, now: int) -> None:
         request=begun.request,
         total_ms=_milliseconds_since(begun.started) if is_ours else seconds * 1000.0,
     )
+    asked = response.antiphon.attempts if response.antiphon else ()
+    if asked:
+        entry.upstream, entry.attempts = asked[-1].provider, len(asked)
     entry.note_end(response)
     log_request(entry)

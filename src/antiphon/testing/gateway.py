@@ -18,6 +18,7 @@ from antiphon.gateway.assemble import ServerSettings, make_app
 from antiphon.gateway.serve import running
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.describe import ModelSettings
+from antiphon.routing.settings import RouteSettings, check_routes
 from antiphon.server.app import App
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
@@ -47,13 +48,26 @@ async def serve_gateway(
     settings: ServerSettings | None = None,
     default_model: str | None = None,
     models: Mapping[str, ModelSettings] | None = None,
+    routes: Mapping[str, RouteSettings] | None = None,
+    max_inflight: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway in this event loop. It closes its backends; a store it was given stays."""
+    """Run a gateway in this event loop. It closes its backends; a store it was given stays.
+
+    `routes` and `max_inflight` (by provider) are as in the settings.
+    """
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
     store = store or MemoryStore()
     clock = asyncio.get_running_loop().time
-    catalog = Catalog(providers, clock, default_model=default_model, models=models)
+    check_routes(routes or {}, providers)
+    catalog = Catalog(
+        providers,
+        clock,
+        default_model=default_model,
+        models=models,
+        routes=routes,
+        limits=max_inflight,
+    )
     app = await make_app(catalog, store, settings or ServerSettings())
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-__all__ = ["MAX_ATTEMPTS", "WAIT_BUDGET", "read_retry_after", "retry_delay"]
+__all__ = ["MAX_ATTEMPTS", "WAIT_BUDGET", "back_off", "read_retry_after", "retry_delay"]
 
 MAX_ATTEMPTS: Final = 3
 WAIT_BUDGET: Final = 20.0
@@ -48,8 +48,13 @@ def retry_delay(
     """
     if status not in _WORTH_RETRYING or code in _HOPELESS or attempt >= max_attempts:
         return None
-    wait = 0.5 * 2.0 ** (attempt - 1) * (1 + jitter) if retry_after is None else retry_after
+    wait = back_off(attempt, jitter) if retry_after is None else retry_after
     return wait if wait <= budget else None
+
+
+def back_off(attempt: int, jitter: float) -> float:
+    """Return the seconds to wait after an attempt where the peer states none."""
+    return 0.5 * 2.0 ** (attempt - 1) * (1 + jitter)
 
 
 def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:

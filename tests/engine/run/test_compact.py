@@ -28,8 +28,10 @@ from antiphon.protocol.errors import InvalidRequest, NotBuilt
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Usage
+from antiphon.routing.candidates import Route
 from tests.faults.house import until
 from tests.playing import Collected
+from tests.routing.making import alone
 
 SEALER: Final = Sealer([bytes(32)])
 TRIGGER: Final[Item] = {"type": "compaction_trigger"}
@@ -62,9 +64,9 @@ class Sized(ScriptedBackend):
         self.context = context
 
 
-def size_of(backend: Backend) -> int | None:
-    """Return what a route would know of a model."""
-    return backend.context if isinstance(backend, Sized) else None
+def routed(backend: Backend) -> Route:
+    """Return the route of a model."""
+    return alone(backend, context=backend.context if isinstance(backend, Sized) else None)
 
 
 async def compacted(items: Sequence[Item], backend: Backend | None = None) -> Compacted:
@@ -72,7 +74,7 @@ async def compacted(items: Sequence[Item], backend: Backend | None = None) -> Co
     backend = backend or ScriptedBackend(summing)
     plan = Plan(model="m", items=items)
     mint = lambda kind: f"{kind}_{next(numbers)}"  # noqa: E731 - short
-    return await compact(backend, plan, "alice", SEALER, mint, context=size_of(backend))
+    return await compact(routed(backend), plan, "alice", SEALER, mint)
 
 
 class Taken(Collected):
@@ -89,7 +91,7 @@ async def streamed(items: list[Item], backend: Backend, **fields: Any) -> list[D
     """Run a plan of these items as a turn would that asks for compaction."""
     request = read_request({"input": items, **fields})
     shown, _ = open_context(items, "alice", SEALER)
-    policy = compaction_of(request, "alice", SEALER, context=size_of(backend))
+    policy = compaction_of(request, "alice", SEALER, routed(backend))
     sink = Taken()
     policies = [] if policy is None else [policy]
     await Rounds(backend, Plan(model="m", items=shown), policies, sink).run()
@@ -249,7 +251,7 @@ async def test_a_trigger_alone_is_the_callers_mistake() -> None:
 def test_a_trigger_where_nothing_can_be_sealed_is_not_built() -> None:
     request = read_request({"input": [TRIGGER]})
     with pytest.raises(NotBuilt, match="\\[seal\\]"):
-        compaction_of(request, "alice", None)
+        compaction_of(request, "alice", None, routed(ScriptedBackend()))
 
 
 async def test_an_uncounted_summary_leaves_the_usage_to_be_estimated() -> None:
@@ -271,8 +273,9 @@ LONG: Final = [
 def test_without_a_wish_nothing_is_compacted() -> None:
     plain = read_request({"input": "x"})
     wish = read_request({"input": "x", **threshold(1000)})
-    assert compaction_of(plain, "alice", SEALER) is None
-    assert compaction_of(wish, "alice", None) is None
+    route = routed(ScriptedBackend())
+    assert compaction_of(plain, "alice", SEALER, route) is None
+    assert compaction_of(wish, "alice", None, route) is None
 
 
 async def test_below_the_threshold_nothing_happens() -> None:
@@ -373,7 +376,8 @@ async def test_large_attachments_are_answered_but_not_sealed() -> None:
 async def test_cancelling_stops_the_model() -> None:
     backend = ScriptedBackend(lambda plan: [TextGrew("a"), asyncio.Event(), Stopped("stop")])
     plan = Plan(model="m", items=LONG)
-    policy = compaction_of(read_request({"input": LONG, **threshold(900)}), "alice", SEALER)
+    request = read_request({"input": LONG, **threshold(900)})
+    policy = compaction_of(request, "alice", SEALER, routed(backend))
     assert policy is not None
     sink = Taken()
     running = asyncio.create_task(Rounds(backend, plan, [policy], sink).run())

@@ -25,6 +25,7 @@ from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
 from tests.building import plan_with
+from tests.routing.making import alone
 
 PLAN: Final = plan_with(
     [{"type": "function", "name": "f"}],
@@ -59,7 +60,7 @@ def narrow(limit: int) -> ScriptedBackend:
 
 
 def writer(backend: ScriptedBackend, context: int | None = None) -> Summariser:
-    return Summariser(backend, PLAN, context)
+    return Summariser(alone(backend), PLAN, context)
 
 
 async def test_the_model_reads_the_items_and_is_asked_for_notes() -> None:

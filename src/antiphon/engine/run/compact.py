@@ -17,7 +17,6 @@ from typing import Final
 
 import msgspec
 
-from antiphon.backends.base import Backend
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.window import (
     Memory,
@@ -38,6 +37,7 @@ from antiphon.protocol.items import Item, Part, item_type, with_id
 from antiphon.protocol.machines.builder import Mint
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Usage
+from antiphon.routing.candidates import Route
 from antiphon.transport.aside import aside_if
 
 __all__ = ["Compacted", "Compaction", "compact", "compaction_of"]
@@ -74,22 +74,20 @@ class _Division(msgspec.Struct, frozen=True):
 
 
 async def compact(
-    backend: Backend,
+    route: Route,
     plan: Plan,
     owner: str,
     sealer: Sealer,
     mint: Mint,
-    *,
-    context: int | None = None,
 ) -> Compacted:
     """Return the context of a plan in short, as items to begin the next request with.
 
-    `context` is how many tokens the model takes, if that is known.
     Raise InvalidRequest if there is nothing to compact, BackendError if the model gives no
     summary.
     """
+    context = route.context_length
     division = await aside_if(plan.is_large, _divide_whole, plan.items, _kept(context))
-    writer = Summariser(backend, plan, context)
+    writer = Summariser(route, plan, context)
     summary = await writer.write(division.told)
     # The messages that stay are in the output, and the caller may yet drop one.
     stay = set(map(digest_of, division.said))
@@ -103,33 +101,31 @@ async def compact(
 
 
 def compaction_of(
-    request: CreateResponse, owner: str, sealer: Sealer | None, *, context: int | None = None
+    request: CreateResponse, owner: str, sealer: Sealer | None, route: Route
 ) -> Compaction | None:
     """Return the policy that compacts when the request asks for it, or None if it does not.
 
-    `context` is how many tokens the model takes, if that is known.
     Raise NotBuilt if the request asks for nothing else and nothing can be sealed here.
     """
     if request.only_compacts:
         if sealer is None:
             raise NotBuilt(f"compaction is not possible here: {HOW_TO}", param="input")
-        return Compaction(owner, sealer, None, context)
+        return Compaction(owner, sealer, None, route)
     threshold = request.compact_threshold
     if threshold is None or sealer is None:
         return None
-    return Compaction(owner, sealer, threshold, context)
+    return Compaction(owner, sealer, threshold, route)
 
 
 class Compaction(Policy):
     """Compact the context before the model is asked. Without a threshold, do only that."""
 
-    def __init__(
-        self, owner: str, sealer: Sealer, threshold: int | None, context: int | None
-    ) -> None:
+    def __init__(self, owner: str, sealer: Sealer, threshold: int | None, route: Route) -> None:
         self._owner = owner
         self._sealer = sealer
         self._threshold = threshold
-        self._context = context
+        self._route = route
+        self._context = route.context_length
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Compact if it is time to; return the plan with what is left."""
@@ -153,7 +149,7 @@ class Compaction(Policy):
 
     async def _sum_up(self, plan: Plan, division: _Division, rounds: Rounds) -> Memory:
         """Let the model write the summary, and emit it sealed."""
-        writer = Summariser(rounds.backend, plan, self._context)
+        writer = Summariser(self._route, plan, self._context)
         memory = _keep(await writer.write(division.told), division)
         await rounds.emit([*map(Degraded, writer.notes), *self._pass(memory)])
         rounds.spend(None if writer.is_estimated else writer.usage)

@@ -29,7 +29,7 @@ import msgspec
 from antiphon.backends.base import Backend, DeltaRefused, DeltaSink
 from antiphon.engine.prepare.grammars import aside
 from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, UsageKnown
+from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, TierUsed, UsageKnown
 from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.response import Usage, add_usage
 
@@ -37,6 +37,8 @@ __all__ = ["Next", "Policy", "RoundEnd", "Rounds", "RoundsSink"]
 
 _TEXT: Final = frozenset({TextGrew})
 _TAKEN_OUT: Final = frozenset({Degraded, Stopped, UsageKnown})
+# What is no answer yet: a server may send it and then fail.
+_SILENT: Final = _TAKEN_OUT | {TierUsed}
 
 
 class RoundsSink(DeltaSink, Protocol):
@@ -64,7 +66,10 @@ class RoundEnd(msgspec.Struct, frozen=True):
     stop: Stopped | None
     error: BackendError | None
     has_spoken: bool
-    """Whether the model has produced anything in this round."""
+    """Whether the model has produced anything in this round.
+
+    What it has used, and a stop, is not a product. That it has begun and holds its output is one.
+    """
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -76,7 +81,7 @@ class Next(msgspec.Struct, frozen=True):
     continues: bool = False
     """Whether the round repeats or repairs the answer of the one before, and so goes on with it.
 
-    Then it is not reported again what the model cannot honour.
+    Then it is not reported again what the same model cannot honour.
     """
 
 
@@ -133,13 +138,18 @@ class Rounds:
         self._last: list[Delta] = []  # of the policies that have finished with the answer
         self._problem: BackendError | None = None  # and why the answer fails the turn
         self._error: BackendError | None = None  # of the last round
-        self._continues = False
+        self.continues = False
+        """Whether this round goes on with the answer of the one before."""
+        self._reports = True
+        self._blamed: BackendError | None = None
+        self._fault: BackendError | None = None  # why this round is made by another backend
         self._reset()
 
     def _reset(self) -> None:
         self._stop: Stopped | None = None
         self._usage: Usage | None = None
         self._has_spoken = False
+        self._early: list[Delta] = []  # what came before the first product
         self._slow: Sequence[Delta] | None = None  # waits for a thread, in `drained`
         self._checking: asyncio.Future[Sequence[Delta]] | None = None  # and is there now
         self._is_behind = False  # a push returned False, and `drained` was not awaited since
@@ -169,9 +179,13 @@ class Rounds:
                 self._usages.pop()  # an attempt that failed costs nothing
             if self._last:
                 await self.emit(())
+            self._fault = end.error if wish.backend is not None else None
+            self._reports = not wish.continues or wish.backend is not None
             self.backend = wish.backend or self.backend
-            plan, level, self._continues = wish.plan, wishing + 1, wish.continues
-        self._error = end.error
+            plan, level, self.continues = wish.plan, wishing + 1, wish.continues
+        self._last, self._early = [*self._early, *self._last], []
+        self._error = end.error and (self._blamed or end.error)
+        self._blamed = self._fault = None
         del end  # the traceback of its error will hold this frame
         await self._finish()
 
@@ -185,6 +199,19 @@ class Rounds:
     def spend(self, usage: Usage | None) -> None:
         """Add what a policy has spent; None if that was not counted."""
         self._usages.append(usage)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the round that has just ended cost, if its model has counted that."""
+        return self._usages[-1] if self._usages else None
+
+    def amend_usage(self, usage: Usage) -> None:
+        """Take this as the cost of the round that has just ended."""
+        self._usages[-1] = usage
+
+    def blame(self, error: BackendError) -> None:
+        """Report this error if the turn fails, instead of that of the last round."""
+        self._blamed = error
 
     def stop(self, stop: Stopped) -> None:
         """End the answer of a turn whose model is not asked."""
@@ -212,7 +239,7 @@ class Rounds:
         ask = await self.backend.open(plan)
         if ask.degraded:
             self._report(ask.degraded, is_said=False)
-        self._sink.begin_round(plan, continues=self._continues)
+        self._sink.begin_round(plan, continues=self.continues)
         try:
             await ask.run(self)
         except BackendError:
@@ -295,7 +322,8 @@ class Rounds:
         assert self._slow is None, "drained() was not awaited"
         if self._passes_text and _TEXT.issuperset(map(type, batch)):
             return self._note_texts(batch)
-        self._has_spoken = self._passes_text = True
+        speaks = self._has_spoken or not batch or not _SILENT.issuperset(map(type, batch))
+        self._has_spoken = self._passes_text = speaks
         if self._seeing:
             if any(policy.is_slow(batch) for policy in self._seeing):
                 self._slow, self._is_behind, self._passes_text = batch, True, False
@@ -303,7 +331,12 @@ class Rounds:
             batch = self._see(batch)
             self._note_state()
         forwarded = self._sort_out(batch)
+        if not speaks:
+            self._early += forwarded or ()
+            return None
         if forwarded is not None:
+            if self._early:
+                forwarded, self._early = [*self._early, *forwarded], []
             self.has_begun = True
         return forwarded
 
@@ -318,7 +351,7 @@ class Rounds:
     def _note_state(self) -> None:
         """Note whether the next text can pass without a look at it."""
         notes = [note for policy in self._seeing if (note := policy.note_text) is not None]
-        self._passes_text = len(notes) == len(self._seeing)
+        self._passes_text = self._has_spoken and len(notes) == len(self._seeing)
         self._note_text = notes[0] if len(notes) == 1 else partial(_call_all, notes)
 
     async def drained(self) -> None:
@@ -361,12 +394,13 @@ class Rounds:
         return None if not batch and self.has_begun else batch
 
     def _report(self, notes: Sequence[str], *, is_said: bool) -> None:
-        if self._continues:
+        if not self._reports:
             return
         try:
             self._sink.note_degraded(notes, is_said=is_said)
         except AntiphonError as error:
-            raise DeltaRefused(error) from None
+            # A deployment that cannot honour all does not answer for one that failed.
+            raise DeltaRefused(self._fault or error) from None
 
     def _take_out(self, batch: Sequence[Delta]) -> list[Delta]:
         """Keep the stop and the usage of this round; return the rest."""

@@ -14,9 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.backends.base import Backend
-from antiphon.engine.run.retry import Retry
-from antiphon.engine.run.rounds import Rounds
+from antiphon.engine.run.ask_route import ask_route
 from antiphon.plans.estimate import BYTES_PER_TOKEN, estimate_tokens, estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta, Stopped, TextGrew, UsageKnown
@@ -24,6 +22,7 @@ from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
+from antiphon.routing.candidates import Route
 from antiphon.transport.aside import aside_if
 
 __all__ = ["Summariser", "cut_texts"]
@@ -59,11 +58,11 @@ class Summariser:
     `context` is how many tokens the model takes, if that is known.
     """
 
-    def __init__(self, backend: Backend, plan: Plan, context: int | None) -> None:
+    def __init__(self, route: Route, plan: Plan, context: int | None) -> None:
         self.usage = Usage()
         self.is_estimated = False
         self._notes: list[str] = []
-        self._backend = backend
+        self._route = route
         self._plan = plan
         self._context = context
         self._calls = 0
@@ -108,7 +107,7 @@ class Summariser:
         plan = _summary_plan(self._plan, items)
         answer = _Notes()
         with suppress(_TooLong):
-            await Rounds(self._backend, plan, [Retry()], answer).run()
+            await ask_route(self._route, plan, (), answer)
         self._notes += [note for note in answer.degraded if not note.startswith(_IRRELEVANT)]
         await self._count(plan, answer.text, answer.usage)
         return self._judge(answer.text.strip()[:_MAX_SUMMARY], answer.reason)

@@ -28,13 +28,13 @@ from typing import Final, cast
 import msgspec
 
 from antiphon.accounts.principal import Principal
-from antiphon.backends.base import Backend
 from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.native_states import keep_states
 from antiphon.engine.prepare.validate import refuse_degraded
-from antiphon.engine.run.rounds import Policy, Rounds
+from antiphon.engine.run.ask_route import ask_route
+from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, show_all
 from antiphon.engine.run.truncate import Truncate
 from antiphon.engine.services import TurnServices
@@ -54,7 +54,9 @@ from antiphon.protocol.events import Event, TerminalEvent
 from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import KeptState, ResponseBuilder
-from antiphon.protocol.response import MOST_NOTES, Failure, Response
+from antiphon.protocol.response import MOST_NOTES, Attempt, Failure, Response
+from antiphon.routing.candidates import Candidate, Route
+from antiphon.routing.choice import Session
 
 __all__ = ["Turn", "TurnCancelled", "TurnInputs"]
 
@@ -75,11 +77,12 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn is made of: everything that was decided before it runs."""
 
     principal: Principal
-    backend: Backend
+    route: Route
+    """Who may answer."""
+    session: Session = Session()
+    """What ties the turn to those before it."""
     policies: Sequence[Policy] = ()
     """How the model is asked, the outermost first; they belong to this turn alone."""
-    upstream: str
-    """The name of the provider that the backend belongs to."""
     plan: Plan
     context: Sequence[Item]
     """The items of earlier turns and its own, as they are remembered."""
@@ -106,7 +109,10 @@ class Turn:
         self.principal = inputs.principal
         self.owner = inputs.principal.owner
         self.model = inputs.response.model
-        self.upstream = inputs.upstream
+        self.served_by: Candidate = inputs.route.first
+        """The deployment that is asked, once one is."""
+        self.attempts = 1
+        """How many requests were sent to deployments, as far as more than one was needed."""
         self.ended: Response | None = None
         """The response as it ended, once it has."""
         self.plan = inputs.plan
@@ -228,7 +234,15 @@ class Turn:
         policies = list(inputs.policies)
         if inputs.may_shorten:
             policies.insert(0, Truncate(self.plan, self._shorten))
-        await Rounds(inputs.backend, self.plan, policies, self).run()
+        await ask_route(
+            inputs.route,
+            self.plan,
+            policies,
+            self,
+            session=inputs.session,
+            listener=self,
+            is_strict=inputs.is_strict,
+        )
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
@@ -254,6 +268,20 @@ class Turn:
         self._turn_log.post(self._assembly.begin_round(plan, continues=continues))
         if self._turn_log.may_begin_early:
             self._turn_log.begin_early(self._builder.start())
+
+    def note_served(self, candidate: Candidate) -> None:
+        """Note that this deployment is asked from here on."""
+        self.served_by = candidate
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Note how an attempt ended, in the response too."""
+        self._builder.note_attempt(attempt)
+        notes = self._response.antiphon
+        self.attempts = len(notes.attempts) if notes else 1
+
+    def abandon_reasoning(self) -> None:
+        """End reasoning that came to nothing, before it is begun anew."""
+        self._turn_log.post(self._builder.abandon_reasoning())
 
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         """Note what cannot be honoured; refuse it when the caller is strict.

@@ -87,6 +87,8 @@ from antiphon.protocol.machines.open_items import OpenCall, copy_json
 from antiphon.protocol.machines.prose_writer import KeptState, Mint, ProseWriter, Seal
 from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
+    MOST_NOTES,
+    Attempt,
     Failure,
     IncompleteDetails,
     Notes,
@@ -229,6 +231,11 @@ class ResponseBuilder:
         self._prose.close()
         return self._out.take()
 
+    def abandon_reasoning(self) -> list[Event]:
+        """End reasoning that came to nothing; it is not sealed, so that no model gets it back."""
+        self._prose.close(seals=False)
+        return self._out.take()
+
     def free_keys(self) -> None:
         """Let calls use the keys of those that are open, in a round that goes on with the answer.
 
@@ -334,6 +341,13 @@ class ResponseBuilder:
         notes = self._response.antiphon or Notes()
         self._response.antiphon = msgspec.structs.replace(notes, usage="estimated")
         self._response.usage = usage
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Note how a deployment that was asked has answered or failed."""
+        notes = self._response.antiphon or Notes()
+        attempts = (*notes.attempts, attempt)[-MOST_NOTES:]
+        usage = "estimated" if attempt.estimated else notes.usage
+        self._response.antiphon = msgspec.structs.replace(notes, attempts=attempts, usage=usage)
 
     # Prose: one item at a time, one part at a time.
 

@@ -106,7 +106,13 @@ class ProseWriter:
         done, number = part.form.done, self._out.sequence
         self._out.emit(done(sequence_number=number, part=whole, **part.place))
 
-    def close(self, status: ItemStatus = "completed", state: NativeState | None = None) -> None:
+    def close(
+        self,
+        status: ItemStatus = "completed",
+        state: NativeState | None = None,
+        *,
+        seals: bool = True,
+    ) -> None:
         """Close the item that is open, if there is one. `state` is sealed with it."""
         prose = self.open
         if prose is None:
@@ -114,7 +120,7 @@ class ProseWriter:
         self._close_part(prose)
         self.open = None
         item = prose.item(self._out.after_cut(status))
-        if prose.kind == "reasoning":
+        if seals and prose.kind == "reasoning":
             item |= self._seal_item(item, state)
         self._out.end_item(prose.index, item)
 

@@ -41,17 +41,12 @@ async def compact(call: Call) -> web.StreamResponse:
         raise NotBuilt(f"nothing can be compacted here: {HOW_TO}")
     with call.app.room_for_turn():
         turn = await _begin(call, request)
-        call.entry.model, call.entry.upstream = turn.model, turn.upstream
-        route, *_ = await engine.catalog.candidates(request.model)
+        call.entry.model, call.entry.upstream = turn.model, turn.served_by.provider
+        route = await engine.catalog.route(request.model)
         with call.app.running(turn):
             try:
                 done = await compaction.compact(
-                    route.backend,
-                    turn.plan,
-                    call.owner,
-                    engine.sealer,
-                    engine.mint,
-                    context=route.context_length,
+                    route, turn.plan, call.owner, engine.sealer, engine.mint
                 )
             except asyncio.CancelledError:
                 if turn.interruption is None:
@@ -76,8 +71,8 @@ async def input_tokens(call: Call) -> web.StreamResponse:
     request = await _read(call)
     with call.app.room_for_turn():
         turn = await _begin(call, request)
-        route, *_ = await engine.catalog.candidates(request.model)
-        count = await count_tokens(route.backend, turn.plan)
+        route = await engine.catalog.route(request.model)
+        count = await count_tokens(route.first.backend, turn.plan)
     body: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": count.tokens}
     return _answer(call, body, turn.degraded, is_estimated=count.is_estimated)
 

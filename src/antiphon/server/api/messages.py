@@ -66,8 +66,8 @@ async def _count(call: Call, asked: MessagesAsked) -> web.StreamResponse:
             hold=call.held,
             body_bytes=len(await read_data(call)),
         )
-        route, *_ = await engine.catalog.candidates(request.model)
-        found = await count_tokens(route.backend, turn.plan)
+        route = await engine.catalog.route(request.model)
+        found = await count_tokens(route.first.backend, turn.plan)
     answer = call.json(msgspec.json.encode({"input_tokens": found.tokens}))
     answer.headers[_COUNTED] = "estimate" if found.is_estimated else "exact"
     note_degraded(answer, turn.degraded)
@@ -88,7 +88,7 @@ async def _read(call: Call) -> MessagesAsked:
 async def _overflow_words(call: Call, error: ContextOverflow) -> str:
     """Return the words that make a client compact, with numbers where any are known."""
     request = (await _read(call)).request
-    route, *_ = await call.app.engine.catalog.candidates(request.model)
+    route = await call.app.engine.catalog.route(request.model)
     return overflow_words(error, estimate_prompt(request), route.context_length)
 
 

@@ -21,6 +21,7 @@ from antiphon.engine.budget import COPIES
 from antiphon.engine.prepare.validate import refuse_degraded
 from antiphon.protocol.errors import BackendError, InvalidRequest
 from antiphon.protocol.response import Usage
+from antiphon.routing.choice import choose_first
 from antiphon.server.api.body import read_data, read_json
 from antiphon.server.api.request_keys import read_key
 from antiphon.server.api.turns import event_stream
@@ -54,13 +55,15 @@ async def relay(path: str, call: Call) -> web.StreamResponse:
     degraded = [] if read_key(call.request.headers) is None else [_KEY_UNUSED]
     if call.is_strict:
         refuse_degraded(degraded)
-    route, *_ = await app.engine.catalog.candidates(model)
-    call.entry.model, call.entry.upstream = model, route.provider
+    route = await app.engine.catalog.route(model)
+    chosen = choose_first(route)
+    served_by = chosen.candidate
+    call.entry.model, call.entry.upstream = model, served_by.provider
     is_large = len(data) > app.limits.parse_on_loop_bytes
-    sent = await aside_if(is_large, msgspec.json.encode, {**body, "model": route.model})
+    sent = await aside_if(is_large, msgspec.json.encode, {**body, "model": served_by.model})
     is_streamed = bool(body.get("stream"))
-    with app.room_for_turn(), app.reading(call):
-        async with route.backend.relay(path, sent, is_streamed=is_streamed) as relayed:
+    with app.room_for_turn(), app.reading(call), route.board.seat(served_by, chosen.reason):
+        async with served_by.backend.relay(path, sent, is_streamed=is_streamed) as relayed:
             answer = _stream if relayed.is_streamed else _whole
             return await answer(call, relayed, degraded)
 

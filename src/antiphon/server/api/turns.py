@@ -20,10 +20,11 @@ from antiphon.engine.run.turn import Turn
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.response import Response
+from antiphon.routing.affinity import SESSION_HEADER
 from antiphon.server.api.body import read_data
 from antiphon.server.api.idempotency import Admission, PriorAnswer
 from antiphon.server.api.request_keys import REPLAYED
-from antiphon.server.app import Call, note_degraded
+from antiphon.server.app import Call, note_degraded, note_served
 from antiphon.server.delivery.sse import SseSink
 from antiphon.server.request_log import noting
 from antiphon.transport.aside import aside_if
@@ -61,7 +62,9 @@ async def _answer(call: Call, door: Door, asked: Asked) -> web.StreamResponse:
                 if request.stream:
                     return await _stream_turn(call, asked, turn, admission)
                 response = await admission.respond(turn)
-    return _whole(call, asked, response, turn.degraded)
+    answer = _whole(call, asked, response, turn.degraded)
+    note_served(answer, turn)
+    return answer
 
 
 async def stream_log(
@@ -84,6 +87,7 @@ async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
         call.principal,
         strict=call.is_strict,
         response_id=admission.response_id,
+        session=call.request.headers.get(SESSION_HEADER),
         carries_state=call.app.doors.keep_state and not asked.returns_state,
         hold=call.held,
         body_bytes=len(await read_data(call)),
@@ -124,7 +128,9 @@ async def _stream_turn(
 ) -> web.StreamResponse:
     def head() -> web.StreamResponse:  # until here, a fault is an HTTP error
         call.entry.note_first_event()
-        return event_stream(call, turn.degraded)
+        answer = event_stream(call, turn.degraded)
+        note_served(answer, turn)
+        return answer
 
     async with SseSink(call.request, head, asked.encoder(), call.app.limits) as sink:
         await admission.run(turn, sink)

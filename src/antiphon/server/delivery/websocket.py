@@ -26,6 +26,7 @@ from antiphon.engine.run.turn import Turn
 from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.response import Response
+from antiphon.routing.affinity import SESSION_HEADER
 from antiphon.server.app import Call, Route
 from antiphon.server.delivery.connection import meter_arrivals
 from antiphon.server.delivery.frames import (
@@ -278,6 +279,7 @@ class _Socket:
                     strict=self._is_strict,
                     recall=recall,
                     over_socket=True,
+                    session=self._request.headers.get(SESSION_HEADER),
                     hold=hold,
                     body_bytes=len(data),
                 )

@@ -54,6 +54,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an answer may begin with `<think>` that the server leaves in the text."""
     text_calls: bool = True
     """Whether the server may leave a tool call in the text (see `chat.recover`)."""
+    continues: Literal["no", "last_message", "continue_final_message", "prefix"] = "no"
+    """How the server is asked to go on with a text: by a last message of the assistant, which some
+    servers want to be told by a field of the body or of the message."""
     counts_by: Literal["none", "template", "messages"] = "none"
     """How the server counts a prompt without running it (see `chat.counting`)."""
     extra_fields: frozenset[str] = _SAMPLERS | {"repetition_penalty"}
@@ -84,6 +87,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="vllm",
+            continues="continue_final_message",
             grammar="structured_outputs",
             reasoning_replay="reasoning",
             counts_by="messages",
@@ -101,6 +105,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="llamacpp",
+            continues="last_message",
             grammar="gbnf",
             reasoning_replay="reasoning_content",
             reasoning_effort=False,
@@ -121,6 +126,13 @@ PROFILES: Final = {
             },
         ),
         Profile(
+            name="sglang",
+            continues="continue_final_message",
+            reasoning_replay="reasoning_content",
+            extra_fields=_SAMPLERS
+            | {"chat_template_kwargs", "ignore_eos", "min_tokens", "repetition_penalty"},
+        ),
+        Profile(
             name="ollama",
             reasoning_replay="reasoning",
             strict_tools=False,
@@ -131,6 +143,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="deepseek",
+            continues="prefix",
             text_calls=False,
             images=False,
             reasoning_replay="reasoning_content",
@@ -142,6 +155,7 @@ PROFILES: Final = {
         ),
         Profile(
             name="mistral",
+            continues="prefix",
             text_calls=False,
             reasoning_effort=False,
             logprobs=False,
@@ -190,6 +204,7 @@ def capabilities_of(profile: Profile) -> Capabilities:
         parts=frozenset({"input_text"} | {part for part, is_so in parts.items() if is_so}),
         enforces=frozenset(what for what, is_so in enforced.items() if is_so),
         counts=True,
+        continues=profile.continues != "no",
     )
 
 

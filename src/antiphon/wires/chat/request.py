@@ -42,6 +42,7 @@ _ANY_TIER: Final = frozenset({"auto", "default"})
 def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
     """Return the body for POST /chat/completions, and what could not be sent."""
     messages, report = write_messages(plan.items, plan.toolbox, profile, _orders(plan, profile))
+    messages += _begun(plan, profile)
     return _write_body(plan, profile, messages, report), report
 
 
@@ -50,8 +51,10 @@ def encode_request(plan: Plan, profile: Profile) -> tuple[bytes, list[str]]:
     items, orders = plan.items, _orders(plan, profile)
     if isinstance(items, Thread) and items.is_long:
         messages, report = write_thread(items, plan.toolbox, profile, orders)
+        messages += map(msgspec.json.encode, _begun(plan, profile))
     else:
         written, report = write_messages(items, plan.toolbox, profile, orders)
+        written += _begun(plan, profile)
         if not plan.is_large:
             body = _write_body(plan, profile, written, report)
             return msgspec.json.encode(_with_encoded_tools(plan, profile, body)), report
@@ -79,7 +82,17 @@ def _write_body(
     _put_sampling(plan, profile, body, report)
     _put_hints(plan, profile, body, report)
     _put_extra(plan.extra, profile, body, report)
+    if plan.prefix is not None and profile.continues == "continue_final_message":
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
     return body
+
+
+def _begun(plan: Plan, profile: Profile) -> list[ChatMessage]:
+    """Return the message that holds the beginning of the answer, if there is one."""
+    if plan.prefix is None:
+        return []
+    message: ChatMessage = {"role": "assistant", "content": plan.prefix}
+    return [message | {"prefix": True}] if profile.continues == "prefix" else [message]
 
 
 def _orders(plan: Plan, profile: Profile) -> list[str]:

@@ -466,5 +466,7 @@ class ChatStream:
 
 def _closed() -> BackendError:
     return BackendError(
-        "the upstream ended its answer without saying that it is complete", code="upstream_closed"
+        "the upstream ended its answer without saying that it is complete",
+        code="upstream_closed",
+        ended_in_order=True,
     )

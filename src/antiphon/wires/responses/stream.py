@@ -135,7 +135,8 @@ class ResponsesStream:
         except BrokenStream:
             pass  # half an event, which the end cut off
         if not self.is_done and self.fault is None:
-            self._break(self.error or error or BackendError(_CLOSED, code="upstream_closed"))
+            closed = BackendError(_CLOSED, code="upstream_closed", ended_in_order=True)
+            self._break(self.error or error or closed)
         return self._give()
 
     def whole(self, body: bytes) -> list[Delta]:

@@ -1,0 +1,44 @@
+"""Ask a route for an answer: the policies of a turn, with those that every turn has.
+
+The order is the one of `rounds`: a larger window when nothing else has helped, then the policies of
+the turn, then the continuation of an answer that broke off, then failover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.engine.run.continuation import Continuation
+from antiphon.engine.run.failover import Failover, Listener, Overflow
+from antiphon.engine.run.rounds import Policy, Rounds, RoundsSink
+from antiphon.plans.plan import Plan
+from antiphon.routing.candidates import Route
+from antiphon.routing.choice import NO_SESSION, Session
+
+__all__ = ["ask_route"]
+
+
+async def ask_route(
+    route: Route,
+    plan: Plan,
+    policies: Sequence[Policy],
+    sink: RoundsSink,
+    *,
+    session: Session = NO_SESSION,
+    listener: Listener | None = None,
+    is_strict: bool = False,
+) -> None:
+    """Ask the deployments of a route until the answer is whole. Raise as `Rounds.run` does."""
+    failover = Failover(route, session, listener)
+    last: list[Policy] = [failover]
+    if route.rules.failover == "stream" and plan.stream:
+        last.insert(0, Continuation(failover, is_strict=is_strict))
+    try:
+        first = failover.start(plan)
+        plan = msgspec.structs.replace(plan, model=first.model)
+        found = [Overflow(failover), *policies, *last]
+        await Rounds(first.backend, plan, found, sink).run()
+    finally:
+        failover.leave()
