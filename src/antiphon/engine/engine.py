@@ -62,7 +62,7 @@ from antiphon.protocol.thread import Thread
 from antiphon.routing.affinity import accounts_in, prefix_key, session_key
 from antiphon.routing.candidates import Route
 from antiphon.routing.catalog import Catalog
-from antiphon.routing.choice import Session
+from antiphon.routing.choice import NO_SESSION, Session
 from antiphon.store.base import Size, Store
 
 __all__ = ["Engine"]
@@ -392,12 +392,15 @@ class Engine:
 
 def _session_of(admitted: _Admitted, plan: Plan, whole: Sequence[Item]) -> Session:
     """Return what ties a turn to those before it, as far as its route wants to know that."""
-    affinity, key = admitted.route.rules.affinity, None
-    if len(admitted.route.deployments) > 1 and affinity != "none":
+    route = admitted.route
+    if len(route.deployments) == 1:
+        return NO_SESSION
+    key = None
+    if route.rules.affinity == "prefix":
+        key = prefix_key(plan)
+    elif route.rules.affinity == "session":
         named = conversation_of(admitted.request)
-        is_prefix = affinity == "prefix"
-        found = partial(session_key, admitted.request, whole, named, admitted.session)
-        key = prefix_key(plan) if is_prefix else found()
+        key = session_key(admitted.request, whole, named, admitted.session)
     return Session(key, accounts_in(plan.items))
 
 

@@ -149,6 +149,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         asked only if they run those too, so they do not take them away. What a model enforces
         must be enforced by all, because otherwise it has to be checked.
         """
+        if len(self.deployments) == 1 and not self.fallbacks and not self.on_overflow:
+            return self.deployments[0].backend.capabilities
         own = common_capabilities([one.backend.capabilities for one in self.deployments])
         every = common_capabilities([one.backend.capabilities for one in self.all])
         return msgspec.structs.replace(every, tool_kinds=own.tool_kinds, parts=own.parts)

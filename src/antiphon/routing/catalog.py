@@ -225,10 +225,6 @@ class Catalog:
             )
         return Route(name=found.model, deployments=(found,), board=self.board)
 
-    def routes(self) -> dict[str, RouteSettings]:
-        """Return the routes of the settings, aliases and patterns included."""
-        return dict(self._routes)
-
     def _final_name(self, name: str) -> str:
         """Return the name of the route, or of the model, that a name stands for in the end."""
         found = find_route(self._routes, name)

@@ -160,18 +160,20 @@ class Call:
 def note_degraded(answer: web.StreamResponse, degraded: Sequence[str]) -> None:
     """Report in a header what could not be honoured, if anything."""
     if degraded:
-        text = "; ".join(dict.fromkeys(degraded)).encode("ascii", "replace").decode()
-        answer.headers["x-antiphon-degraded"] = "".join(
-            char if char.isprintable() else "?" for char in text[:_MAX_HEADER]
-        )
+        answer.headers["x-antiphon-degraded"] = _in_header("; ".join(dict.fromkeys(degraded)))
 
 
 def note_served(answer: web.StreamResponse, turn: Turn) -> None:
     """Name the deployment that answers in a header, as far as it is known by now."""
-    text = turn.served_by.name.encode("ascii", "replace").decode()
-    answer.headers["x-antiphon-served-by"] = "".join(
-        char if char.isprintable() else "?" for char in text[:_MAX_HEADER]
-    )
+    answer.headers["x-antiphon-served-by"] = _in_header(turn.served_by.name)
+
+
+def _in_header(text: str) -> str:
+    """Return a text as one line of ASCII of limited length."""
+    if text.isascii() and text.isprintable():
+        return text[:_MAX_HEADER]
+    plain = text.encode("ascii", "replace").decode()[:_MAX_HEADER]
+    return "".join(char if char.isprintable() else "?" for char in plain)
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
