@@ -94,6 +94,7 @@ class ProseReader:
         place = self._places.find(event.output_index, event.item_id, (kind,))
         if place is None:
             place = self._places.add({"type": kind}, event.output_index, event.item_id)
+        self._places.learn(event.output_index, place)
         part = place.part(channel, index)
         self._say(place, part, text, logprobs)
         if channel == "text" and self._speaking is not None and self._speaking[1] is part:
@@ -126,6 +127,7 @@ class ProseReader:
     def finish(self, place: Place, item: Item) -> None:
         """Report what a finished item has beyond what was reported of it."""
         place.item = {**place.item, **item}
+        self.at = None
         for field in PROSE[place.kind]:
             self._take_parts(place, item.get(field), field)
         if place.kind == "reasoning":

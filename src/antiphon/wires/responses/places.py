@@ -109,6 +109,11 @@ class Places:
         open_ones = (one for one in reversed(self.all) if not one.is_done and one.kind in kinds)
         return next(open_ones, None)
 
+    def learn(self, index: int, place: Place) -> None:
+        """Take note that events with this index are about this item from now on."""
+        if index >= 0:
+            self._by_index[index] = place
+
     def find_any(self, index: int, item_id: str) -> Place | None:
         """Return the item that is not done at this place, of whatever kind."""
         for place in (self._by_index.get(index), self._by_id.get(item_id)):
