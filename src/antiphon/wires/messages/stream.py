@@ -374,5 +374,7 @@ def _index(event: MessageEvent) -> int:
 
 def _closed() -> BackendError:
     return BackendError(
-        "the upstream ended its answer before it was complete", code="upstream_closed"
+        "the upstream ended its answer before it was complete",
+        code="upstream_closed",
+        ended_in_order=True,
     )
