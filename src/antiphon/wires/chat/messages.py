@@ -22,7 +22,7 @@ from antiphon.protocol.thread import Thread
 from antiphon.wires.chat.lower import Lowering, lower_items
 from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
 from antiphon.wires.chat.profiles import Profile
-from antiphon.wires.chat.turns import Arranger, Call, Entry, Said, Turn
+from antiphon.wires.turns import Arranger, Call, Entry, Said, Turn
 
 __all__ = ["ChatMessage", "write_messages", "write_thread"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.protocol.items import Item
-from antiphon.wires.chat.turns import Turn, arrange
+from antiphon.wires.turns import Turn, arrange
 
 
 def user(text: str) -> Item:

@@ -1,4 +1,4 @@
-"""A list of items as the chat wire wants it: turns, each call with its result.
+"""A list of items as wires of messages want it: turns, each call with its result.
 
 Chat models know messages, and an assistant message whose calls are answered right after it.
 Items come in any order that clients produce. The rules:
