@@ -26,10 +26,10 @@ from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import read_request
 from antiphon.protocol.tools import Tool
-from antiphon.wires.chat.lift import CallLifter
 from antiphon.wires.chat.profiles import GENERIC
 from antiphon.wires.chat.request import write_request
 from antiphon.wires.chat.stream import ChatStream
+from antiphon.wires.lift import CallLifter
 from tests.building import assessed, build
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.backends import chat
+from antiphon.backends import http
 from antiphon.backends.base import Backend, DeltaRefused, ModelInfo
 from antiphon.backends.chat import ChatBackend
 from antiphon.engine.run.retry import Retry
@@ -195,7 +195,7 @@ async def test_a_finish_reason_without_end_mark_is_an_end() -> None:
 
 
 async def test_nobody_waits_long_for_words_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "_AFTERWORD", 0.05)
+    monkeypatch.setattr(http, "_AFTERWORD", 0.05)
 
     async def never_end(_: Request, connection: Connection) -> None:
         await connection.write(EVENTS + chunk(event("stop", content="Hi")))
@@ -632,7 +632,7 @@ async def test_what_breaks_a_sink_breaks_the_stream() -> None:
 async def test_a_reason_that_comes_by_itself_ends_the_wait_for_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chat, "_AFTERWORD", 0.01)
+    monkeypatch.setattr(http, "_AFTERWORD", 0.01)
     sink = Collected()
 
     async def script(_: Request, connection: Connection) -> None:

@@ -18,8 +18,8 @@ from antiphon.backends.toolless import (
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Stopped, TextGrew
 from antiphon.protocol.tools import Tool, ToolPolicy
-from antiphon.wires.chat.lower import functions_of
 from antiphon.wires.chat.profiles import PROFILES
+from antiphon.wires.lower import functions_of
 from tests.building import plan_with
 
 

@@ -89,7 +89,18 @@ def test_the_old_name_of_a_providers_key_variable_is_accepted(tmp_path: Path) ->
         ("[limits]\nturn = 1", "[limits]: there is no key 'turn'; did you mean turns?"),
         ("[upstream_limits]\nx = 1", "[upstream_limits]: there is no key 'x'; the keys are con"),
         ("[providers.a]\nbaseurl = 'x'", "[providers.a]: there is no key 'baseurl'; did you mean"),
-        ("[providers.a]\nwire_api = 'x'", "wire_api must be one of chat, local, scripted, not 'x'"),
+        (
+            "[providers.a]\nwire_api = 'x'",
+            "wire_api must be one of chat, responses, messages, gemini",
+        ),
+        ("[providers.a]\nauth = 'x'", "[providers.a]: auth must be a table"),
+        ("[providers.a]\nauth = {}", "[providers.a]: auth: command is missing"),
+        ("[providers.a.auth]\ncommand = []", "auth: command must be a list of words, not []"),
+        (
+            "[providers.a.auth]\ncommand = ['x']\nrefresh_seconds = 0",
+            "auth: refresh_seconds must be a number > 0.0, not 0",
+        ),
+        ("[providers.a.auth]\ncommands = ['x']", "auth: there is no key 'commands'; did you mean"),
         ("port = 'x'", "port must be a whole number, not 'x'"),
         ("port = 70000", "port must be a whole number <= 65535, not 70000"),
         ("workers = 0", "workers must be a whole number >= 1, not 0"),
@@ -264,7 +275,7 @@ def test_a_file_with_every_key_set_can_be_used(
     environ = {"UPSTREAM_KEY": "k", "VENDOR_API_KEY": "k", "WEBHOOK_SECRET": f"whsec_{'A' * 32}"}
     settings = load({}, environ, tmp_path).settings
     names = [source.name for source in read_sources(settings, environ)]
-    assert names == ["upstream", "local", "vendor", "small"]
+    assert names == ["upstream", "local", "vendor", "expiring", "small"]
     assert len(read_endpoints(settings, environ)) == 1
 
 

@@ -39,7 +39,7 @@ settings = Settings(upstream="http://127.0.0.1:9/v1")
 said = []
 assert model_names(settings, read_sources(settings, {}), said.append) == []
 assert said == ["Provider upstream does not answer: no answer in time."], said
-assert "antiphon.backends.chat" in sys.modules
+assert "antiphon.backends.http" in sys.modules
 """
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 
 import pytest
 
 from antiphon.backends.breaker import Breaker
-from antiphon.backends.chat import ChatBackend
+from antiphon.backends.http import HttpBackend
 from antiphon.backends.scripted import ScriptedBackend
-from antiphon.gateway.config import ProviderSettings, Settings
+from antiphon.gateway.config import ProviderSettings, Settings, TokenCommand
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import build, read_sources
 from tests.transport.raw import Connection, Request, raw_server, reply
@@ -65,6 +66,16 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
             "base_url has no meaning for wire_api = 'scripted'",
         ),
         (
+            Settings(
+                providers={
+                    "a": ProviderSettings(
+                        base_url=_URL, key_env="K", auth=TokenCommand(command=("x",))
+                    )
+                }
+            ),
+            "key_env and auth are both set",
+        ),
+        (
             Settings(upstream=_URL, providers={"upstream": ProviderSettings(base_url=_URL)}),
             "both set",
         ),
@@ -96,9 +107,24 @@ async def test_each_wire_is_built_into_its_backend() -> None:
     first, second = (
         build(source, settings, Breaker(time.monotonic)) for source in read_sources(settings, {})
     )
-    assert isinstance(first, ChatBackend)
+    assert isinstance(first, HttpBackend)
     assert isinstance(second, ScriptedBackend)
     await first.close()
+
+
+async def test_a_key_that_expires_is_printed_by_a_command() -> None:
+    async def answer(_: Request, connection: Connection) -> None:
+        await connection.write(reply(b'{"data":[{"id":"m"}]}'))
+
+    async with raw_server(answer) as upstream:
+        auth = TokenCommand(command=(sys.executable, "-c", "print('token-of-today')"))
+        provider = ProviderSettings(base_url=f"{upstream.url}/v1", auth=auth)
+        settings = Settings(providers={"a": provider})
+        (source,) = read_sources(settings, {})
+        backend = build(source, settings, Breaker(time.monotonic))
+        await backend.models()
+        await backend.close()
+    assert upstream.requests[0].headers["authorization"] == "Bearer token-of-today"
 
 
 @pytest.mark.parametrize("use_proxies", [False, True])

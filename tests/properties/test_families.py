@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from antiphon.plans.plan import Plan
 from antiphon.protocol.families import FAMILIES
 from antiphon.protocol.items import Item
-from antiphon.wires.chat.lower import functions_of
+from antiphon.wires.lower import functions_of
 from tests.tool_histories import (
     History,
     Known,

@@ -1,252 +1,30 @@
-"""A model behind a chat completions server.
-
-Posts what `wires.chat.exchange` writes, and gives it the answer to read as it arrives: a batch for
-each read of the wire. Cancelling a run closes the connection at once, and that stops the
-model. A failed request is not repeated here; `patience` decides when it may be.
-"""
+"""A model behind a chat completions server: an `HttpBackend` with the chat wire."""
 
 from __future__ import annotations
 
-import asyncio
-import random
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Final
+from typing import Any
 
-from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
-from antiphon.backends.breaker import Breaker
-from antiphon.backends.counting import count_prompt
-from antiphon.backends.patience import Patience
-from antiphon.models.listing import read_models
-from antiphon.plans.capabilities import Capabilities
-from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Delta
-from antiphon.protocol.errors import BackendError
-from antiphon.transport.aside import aside_if
-from antiphon.transport.http import Head, HttpClient, Limits, Secret
-from antiphon.transport.retry import read_retry_after
-from antiphon.transport.stream import ByteStream, open_stream
-from antiphon.wires.chat.exchange import ChatExchange, prompt_of
-from antiphon.wires.chat.faults import fault_from_body
-from antiphon.wires.chat.profiles import Profile, capabilities_of, profile_for
+from antiphon.backends.http import HttpBackend
+from antiphon.wires.chat.profiles import Profile, profile_for
+from antiphon.wires.chat.wire import ChatWire
 
 __all__ = ["ChatBackend"]
 
-_EVENTS: Final = "text/event-stream"
-_CHAT: Final = "/chat/completions"
-_MAX_ERROR: Final = 64 * 1024
-# Usage and the end mark follow the finish_reason at once, or not at all.
-_AFTERWORD: Final = 5.0
 
-
-class ChatBackend:
+class ChatBackend(HttpBackend):
     """Any server that speaks `POST {base_url}/chat/completions`.
 
-    `profile` is what the server takes; without one it is guessed from the URL. `proxies`
-    allows those of the environment. `name` is the provider's, for the log and the breaker.
-    `jitter` and `sleep` are there for tests.
+    `profile` is what the server takes; without one it is guessed from the URL. `settings` are
+    those of HttpBackend.
     """
 
     def __init__(
         self,
         base_url: str,
         *,
-        key: Secret | None = None,
         profile: Profile | str | None = None,
-        limits: Limits | None = None,
-        headers: Mapping[str, str] | None = None,
-        proxies: bool = False,
-        name: str = "upstream",
-        breaker: Breaker | None = None,
-        jitter: Callable[[], float] = random.random,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        **settings: Any,  # checked by HttpBackend
     ) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise ValueError("base_url must begin with http:// or https://")
-        self._base = base_url.rstrip("/")
-        self._key = key
-        self._profile = (
-            profile if isinstance(profile, Profile) else profile_for(profile or base_url)
-        )
-        self._client = HttpClient(key=key, headers=headers, limits=limits, proxies=proxies)
-        self.patience = Patience(name, breaker, jitter=jitter, sleep=sleep)
-        self.capabilities: Capabilities = capabilities_of(self._profile)
-
-    async def open(self, plan: Plan) -> Ask:
-        """Return the request for this plan, as the server is sent it."""
-        exchange = await aside_if(
-            plan.is_large, ChatExchange, plan, self._profile, self._client.limits.line
-        )
-        return Ask(exchange.degraded, partial(self._run, plan, exchange))
-
-    async def _run(self, plan: Plan, exchange: ChatExchange, sink: DeltaSink) -> None:
-        """Send the request once, and read its answer into the sink."""
-        reading = _Reading(exchange, sink, partial(self.patience.note_success, plan.model))
-        try:
-            async with await self._send(_CHAT, exchange.body, is_streamed=plan.stream) as wire:
-                if _is_event_stream(wire.head, plan.stream):
-                    await reading.events(wire)
-                else:
-                    await reading.whole(await wire.read_all(self._client.limits.body))
-        except BackendError as error:
-            self._redact(error)
-            raise
-
-    async def count(self, plan: Plan) -> int | None:
-        """Return the tokens of the prompt if the server can count it."""
-        body = await aside_if(plan.is_large, prompt_of, plan, self._profile)
-        return await count_prompt(self._client, self._base, body, self._profile)
-
-    @asynccontextmanager
-    async def relay(self, path: str, body: bytes, *, is_streamed: bool) -> AsyncIterator[Relayed]:
-        """Pass a body on to another path of the server; it is not sent twice."""
-        try:
-            async with await self._send(path, body, is_streamed=is_streamed) as wire:
-                yield Relayed(_is_event_stream(wire.head, is_streamed), wire)
-        except BackendError as error:
-            self._redact(error)
-            raise
-
-    async def models(self) -> Sequence[ModelInfo]:
-        """Return what the server offers. Raise BackendError if it does not answer that."""
-        reply = await self._client.fetch("GET", f"{self._base}/models")
-        if reply.head.status != 200:
-            error = fault_from_body(
-                reply.head.status,
-                reply.body,
-                _retry_after(reply.head),
-                has_key=self._key is not None,
-            )
-            self._redact(error)
-            raise error
-        return read_models(reply.body)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
-    async def _send(self, path: str, body: bytes, *, is_streamed: bool) -> ByteStream:
-        """Return the server's answer, or raise the error that its refusal stands for."""
-        wire = await open_stream(
-            self._client,
-            f"{self._base}{path}",
-            body,
-            headers={"Accept": _EVENTS if is_streamed else "application/json"},
-            # An answer that is not streamed has its first byte when the model has its last.
-            patience=None if is_streamed else self._client.limits.idle,
-        )
-        try:
-            await _check_status(wire, has_key=self._key is not None)
-        except BaseException:
-            wire.close()
-            raise
-        return wire
-
-    def _redact(self, error: BackendError) -> None:
-        """Remove our own key from the text of the upstream."""
-        if self._key is None:
-            return
-        error.message = self._key.redact(error.message)
-        error.args = (error.message,)
-        error.code = self._key.redact(error.code) if error.code else error.code
-        error.param = self._key.redact(error.param) if error.param else error.param
-
-
-class _Reading:
-    """Reads one answer into a sink, as it arrives."""
-
-    def __init__(
-        self, exchange: ChatExchange, sink: DeltaSink, on_speech: Callable[[], None]
-    ) -> None:
-        self._exchange = exchange
-        self._sink = sink
-        self._on_speech = on_speech
-        self._has_spoken = False
-        self._is_behind = False  # the sink returned False, and `drained` was not awaited since
-
-    async def events(self, wire: ByteStream) -> None:
-        """Read a stream of events; raise what went wrong after everything that came was pushed."""
-        exchange = self._exchange
-        piece: bytes | None = None
-        broken: BackendError | None = None
-        while piece != b"" and exchange.fault is None and not exchange.is_done:
-            try:
-                piece = await wire.read_or_hear(self._hear)
-            except BackendError as error:
-                piece, broken = b"", error
-            if self._is_behind:  # also if the wire broke before we could wait
-                await self._drained()
-            if piece is not None:
-                await self._give(exchange.feed(piece) if piece else exchange.end(broken))
-            if exchange.has_stopped:
-                wire.hurry(_AFTERWORD)
-        if piece != b"" and exchange.is_done:
-            await wire.finish()
-        if exchange.fault is not None:
-            raise exchange.fault
-
-    async def whole(self, body: bytes) -> None:
-        """Read an answer that is not a stream."""
-        await self._give(self._exchange.whole(body))
-        if self._exchange.fault is not None:
-            raise self._exchange.fault
-
-    def _hear(self, piece: bytes) -> bool:
-        """Push what these bytes hold; return whether the wire may go on at once."""
-        batch = self._exchange.feed(piece)
-        if batch and self._has_spoken:
-            self._is_behind = not self._sink.push(batch)
-        else:
-            self._push(batch)
-        return not (self._is_behind or self._exchange.is_about_to_end)
-
-    def _push(self, batch: Sequence[Delta]) -> None:
-        if not self._has_spoken and self._exchange.has_begun:
-            self._has_spoken = True
-            self._exchange.body = b""  # it is not sent again
-            self._on_speech()
-        elif not batch:
-            return
-        self._is_behind = not self._sink.push(batch)
-
-    async def _give(self, batch: Sequence[Delta]) -> None:
-        self._push(batch)
-        if self._is_behind:
-            await self._drained()
-
-    async def _drained(self) -> None:
-        self._is_behind = False
-        await self._sink.drained()
-
-
-async def _check_status(wire: ByteStream, *, has_key: bool) -> None:
-    """Raise the error that the server's refusal stands for, if it refuses."""
-    status = wire.head.status
-    if 200 <= status < 300:
-        return
-    try:
-        body = await wire.read_all(_MAX_ERROR)
-    except BackendError:
-        body = b""
-    raise fault_from_body(status, body, _retry_after(wire.head), has_key=has_key)
-
-
-def _is_event_stream(head: Head, is_streamed: bool) -> bool:
-    """Return whether the answer is a stream, by its type; without one, as it was asked for."""
-    kind = head.content_type
-    if kind == _EVENTS:
-        return True
-    if kind.endswith("json"):
-        return False
-    if not kind:
-        return is_streamed
-    raise BackendError(
-        f"the upstream answers with {kind[:80]} instead of JSON or events; check its base_url",
-        code="upstream_invalid_response",
-    )
-
-
-def _retry_after(head: Head) -> float | None:
-    return read_retry_after(head.headers, time.time())
+        if not isinstance(profile, Profile):
+            profile = profile_for(profile or (base_url if "://" in base_url else None))
+        super().__init__(base_url, ChatWire(profile), **settings)

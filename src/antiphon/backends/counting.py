@@ -1,75 +1,93 @@
-"""Ask a chat server how many tokens a request is, without running it.
+"""Count a prompt as a wire knows how to: send what it asks for, within a limit of time.
 
-There is no standard way: `template` renders the prompt with `/apply-template` and counts it
-with `/tokenize`, as llama.cpp has them; `messages` gives the messages to `/tokenize`, as vLLM
-has it. Both stand beside `/v1`. The answer is None whenever it would not be the very figure
-that the usage reports: with pictures, or from a server that does not know the way.
+The code of a wire is pure and awaits nothing but `post`. So it is run step by step: up to its next
+request, which is sent from here. The steps for a large plan run beside the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.protocol.codec import decode_json
+from antiphon.transport.aside import aside_if
 from antiphon.transport.http import HttpClient
-from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.wire import Post
 
-__all__ = ["count_prompt"]
+__all__ = ["count_by_asking"]
 
 _PATIENCE: Final = 10.0
 
-# A chat-completions object: Any is what JSON holds.
-Json = dict[str, Any]
+Json = dict[str, Any]  # Any: what JSON holds
+_Count = Callable[[Post], Coroutine[Any, Any, int | None]]
+_Steps = Coroutine[Any, Any, int | None]  # Any: what it yields and is sent is private to us
 
 
-async def count_prompt(
-    client: HttpClient, base_url: str, body: Json, profile: Profile
+class _Request(msgspec.Struct, frozen=True):
+    """Where a wire stops: it wants the answer to this."""
+
+    path: str
+    body: bytes
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """Where a wire ends."""
+
+    tokens: int | None
+
+
+async def count_by_asking(
+    client: HttpClient, base_url: str, count: _Count, *, is_large: bool = False
 ) -> int | None:
-    """Return the tokens of a chat request's prompt, or None if they cannot be counted."""
-    if profile.counts_by == "none" or _has_attachments(body["messages"]):
-        return None
-    root = base_url.rstrip("/").removesuffix("/v1")
-    count = _count_template if profile.counts_by == "template" else _count_messages
+    """Return what `count` returns, or None if its server takes too long to answer it."""
+    counting = _Counting(count)
+    reply: Json | None = None
     try:
         async with asyncio.timeout(_PATIENCE):
-            return await count(client, root, body)
+            while isinstance(step := await aside_if(is_large, counting.run, reply), _Request):
+                reply = await _post(client, _url(base_url, step.path), step.body)
+            return step.tokens
     except TimeoutError:
         return None
 
 
-async def _count_template(client: HttpClient, root: str, body: Json) -> int | None:
-    rendered = await _post(client, f"{root}/apply-template", body)
-    prompt = rendered.get("prompt")
-    if not isinstance(prompt, str):
-        return None
-    # As the server itself does it with a prompt that it is to run.
-    asked = {"content": prompt, "add_special": True, "parse_special": True}
-    tokens = (await _post(client, f"{root}/tokenize", asked)).get("tokens")
-    return len(tokens) if isinstance(tokens, list) else None
+class _Counting:
+    """The code of a wire, run step by step. It begins with the first step, in whatever thread."""
+
+    def __init__(self, count: _Count) -> None:
+        self._count = count
+        self._steps: _Steps | None = None
+
+    def run(self, reply: Json | None) -> _Request | _Counted:
+        """Run to the next request, or to the end."""
+        if self._steps is None:
+            self._steps = self._count(_stop_at)
+        try:
+            request: _Request = self._steps.send(reply)
+        except StopIteration as end:
+            return _Counted(end.value)
+        return request
 
 
-async def _count_messages(client: HttpClient, root: str, body: Json) -> int | None:
-    if "reasoning_effort" in body:
-        return None  # it changes the prompt of some models, and /tokenize does not take it
-    fields = ("model", "messages", "tools", "chat_template_kwargs")
-    asked = {name: body[name] for name in fields if name in body}
-    count = (await _post(client, f"{root}/tokenize", asked)).get("count")
-    return count if isinstance(count, int) else None
+@types.coroutine
+def _stop_at(path: str, body: Mapping[str, Any]) -> Generator[_Request, Json, Json]:
+    """Stop a wire's coroutine at its request until it is sent the answer."""
+    return (yield _Request(path, msgspec.json.encode(body)))
 
 
-async def _post(client: HttpClient, url: str, body: Json) -> Json:
+def _url(base_url: str, path: str) -> str:
+    base = base_url.rstrip("/")
+    if path.startswith("~"):
+        return base.removesuffix("/v1") + path[1:]
+    return base + path
+
+
+async def _post(client: HttpClient, url: str, body: bytes) -> Json:
     """Return the object that the server answers with; nothing if it has no such answer."""
-    reply = await client.fetch("POST", url, body=msgspec.json.encode(body))
+    reply = await client.fetch("POST", url, body=body)
     value = decode_json(reply.body) if reply.head.status == 200 else None
     return value if isinstance(value, dict) else {}
-
-
-def _has_attachments(messages: list[Json]) -> bool:
-    return any(
-        isinstance(content := message.get("content"), list)
-        and any(part.get("type") != "text" for part in content)
-        for message in messages
-    )

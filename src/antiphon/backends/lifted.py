@@ -8,7 +8,7 @@ from antiphon.backends.base import DeltaSink
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
-from antiphon.wires.chat.lift import CallLifter
+from antiphon.wires.lift import CallLifter
 
 __all__ = ["lifted"]
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
-from antiphon.backends.counting import count_prompt
+from antiphon.backends.counting import count_by_asking
 from antiphon.backends.lifted import lifted
 from antiphon.backends.toolless import (
     candidates,
@@ -48,6 +48,7 @@ from antiphon.protocol.response import Usage, add_usage
 from antiphon.protocol.tools import Tool
 from antiphon.transport.http import HttpClient
 from antiphon.transport.secret import Secret
+from antiphon.wires.chat.counting import count_prompt
 from antiphon.wires.chat.profiles import PROFILES, Profile
 from antiphon.wires.chat.request import write_request
 from antiphon.wires.chat.stream import ChatStream
@@ -159,7 +160,8 @@ class LocalBackend:
             return None
         body, _ = self._request(plan_answer(plan, tools, _PROFILE)[0])
         server = await self._load()
-        return await count_prompt(self._http, server.listening_address, body, _PROFILE)
+        count = partial(count_prompt, body=body, profile=_PROFILE)
+        return await count_by_asking(self._http, server.listening_address, count)
 
     def relay(
         self, path: str, body: bytes, *, is_streamed: bool

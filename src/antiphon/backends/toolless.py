@@ -24,8 +24,8 @@ from antiphon.protocol.families import is_output
 from antiphon.protocol.items import Item, item_type, last_user_text, text_of
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.wires.chat.emulation import Emulation, emulate
-from antiphon.wires.chat.lower import lower_items, lower_tools
 from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.lower import lower_items, lower_tools
 
 __all__ = [
     "candidates",

@@ -60,7 +60,7 @@ from antiphon.protocol.events import ErrorEvent
 from antiphon.protocol.machines.partial_items import string_of
 from antiphon.protocol.response import Response
 from antiphon.transport.retry import read_retry_after
-from antiphon.wires.chat.faults import fault_from_body, fault_from_json, has_error
+from antiphon.wires.faults import fault_from_body, fault_from_json, has_error
 
 __all__ = [
     "UNREADABLE",
@@ -293,18 +293,18 @@ _BY_STATUS: Final[dict[int, type[ServerRefused]]] = {
     422: ValidationFailed,
     429: RateLimited,
 }
-# Servers word these in many ways; `wires.chat.faults` knows the wordings.
+# Servers word these in many ways; `wires.faults` knows the wordings.
 _SPECIAL: Final[dict[str, type[ServerRefused]]] = {
     "context_length_exceeded": ContextTooLong,
     "insufficient_quota": QuotaExceeded,
 }
-# For these `wires.chat.faults` has the status of the gateway; the server's is in the message.
+# For these `wires.faults` has the status of the gateway; the server's is in the message.
 _RESTATED: Final = frozenset(
     {"upstream_auth", "upstream_refused", "upstream_error", "upstream_overloaded"}
 )
 _STATUS_IN_MESSAGE: Final = re.compile(r"the upstream [a-z ]{1,40}\(HTTP (\d{3})\)")
 _IS_STATUS: Final = re.compile(r"[45][0-9][0-9]")
-# Codes and types of errors under a 200, beyond those that `wires.chat.faults` knows.
+# Codes and types of errors under a 200, beyond those that `wires.faults` knows.
 _STATUS_OF: Final = {
     "authentication_error": 401,
     "invalid_api_key": 401,

@@ -37,8 +37,10 @@ __all__ = [
     "ModelOverrides",
     "ProviderSettings",
     "Settings",
+    "TokenCommand",
     "UpstreamLimits",
     "Webhook",
+    "WireApi",
     "load",
     "variable",
 ]
@@ -55,6 +57,7 @@ _PLAIN: Final = {
 
 _OLD_PROVIDER_KEYS: Final = {"env_key": "key_env"}
 
+WireApi = Literal["chat", "responses", "messages", "gemini", "local", "scripted"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -62,14 +65,25 @@ class UpstreamLimits(Limits, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long we wait for an upstream, in seconds, and how much we take, in bytes."""
 
 
+class TokenCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to get a key that expires: a command prints it."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    """The program and its arguments. No shell reads them."""
+    refresh_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+
+
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where models are. `path`, `threads` and `context` are for the embedded model."""
 
-    wire_api: Literal["chat", "local", "scripted"] = "chat"
+    wire_api: WireApi = "chat"
     base_url: str | None = None
     key_env: str | None = None
     """The name of the environment variable that holds the key, never the key itself."""
+    auth: TokenCommand | None = None
     profile: str | None = None
+    account: str | None = None
+    """Whose state the upstream keeps: providers of one account can read each other's."""
     path: str | None = None
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None
@@ -233,6 +247,8 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             )
         if key in TABLES:
             _check_inner_tables(key, value, where)
+        elif (inner := _struct_in(types[key])) is not None:
+            _check_whole(value, inner, f"{where}: {key}")
         else:
             _convert(value, types[key], f"{where}: {key}")
             if struct in (ServerLimits, UpstreamLimits) and not value > 0:
@@ -255,12 +271,16 @@ def _check_list(value: object, struct: type[msgspec.Struct], where: str) -> None
     """Check tables that come one after the other, each with all that it needs."""
     if not isinstance(value, list):
         raise BadSettings(f"{where} must be tables, each with its own heading")
-    needed = [field.name for field in msgspec.structs.fields(struct) if field.required]
     for table in value:
-        _check_inner(table, struct, where)
-        for name in needed:
-            if name not in table:
-                raise BadSettings(f"{where}: {name} is missing")
+        _check_whole(table, struct, where)
+
+
+def _check_whole(value: object, struct: type[msgspec.Struct], where: str) -> None:
+    """Check a table that must have all that it needs."""
+    _check_inner(value, struct, where)
+    for field in msgspec.structs.fields(struct):
+        if field.required and field.name not in value:  # type: ignore[operator]  # it is a table
+            raise BadSettings(f"{where}: {field.name} is missing")
 
 
 def _check_inner(value: object, struct: type[msgspec.Struct], where: str) -> None:
@@ -280,6 +300,8 @@ def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
     """Return what a value of this type looks like."""
     if NoneType in get_args(kind):
         kind = next(member for member in get_args(kind) if member is not NoneType)
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
     if get_origin(kind) is tuple:
@@ -293,6 +315,14 @@ def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
     for name, plain in _PLAIN.items():
         words = words.replace(name, plain)
     return words
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:  # any type
+    """Return the table that a key of this type holds, if it holds one."""
+    for member in get_args(kind):
+        if isinstance(member, type) and issubclass(member, msgspec.Struct):
+            return member
+    return None
 
 
 def _types(struct: type[msgspec.Struct]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """Where do the models come from? The providers of the settings, checked and then built.
 
 Checking comes first and opens nothing; each process then builds backends of its own. A key is
-read from the environment variable that the settings name, and from nowhere else.
+read from the environment variable that the settings name, or printed by the command that they
+name, and comes from nowhere else.
+
+A server is reached by `backends.http` over the wire that `wire_api` names: `_WIRES` has them.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +24,16 @@ from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.routing.catalog import Catalog
 from antiphon.transport.secret import Secret
+from antiphon.transport.token import TokenSource
+from antiphon.wires.profiles import UnknownProfile
+from antiphon.wires.wire import Wire
 
 __all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sources"]
 
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
-_CHAT_ONLY: Final = ("base_url", "key_env", "profile")
+_SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +55,7 @@ def read_sources(settings: Settings, environ: Mapping[str, str]) -> list[Source]
             key_env=settings.upstream_key_env,
             profile=settings.profile,
         )
-        sources.append(_read_chat(_UPSTREAM, provider, environ, "--upstream"))
+        sources.append(_read_server(_UPSTREAM, provider, environ, "--upstream"))
     elif settings.upstream_key_env or settings.profile:
         raise BadSettings("--upstream-key-env and --profile are used only with --upstream URL")
     if settings.local_model:
@@ -66,18 +72,6 @@ def build(source: Source, settings: Settings, breaker: Breaker) -> Backend:
     """Return a backend for the source, connected to nothing yet."""
     provider = source.provider
     match provider.wire_api:
-        case "chat":
-            from antiphon.backends.chat import ChatBackend
-
-            return ChatBackend(
-                source.base_url,
-                key=source.key,
-                profile=provider.profile,
-                limits=settings.upstream_limits,
-                proxies=settings.use_proxies,
-                name=source.name,
-                breaker=breaker,
-            )
         case "local":
             from antiphon.backends.local import LocalBackend
 
@@ -89,6 +83,24 @@ def build(source: Source, settings: Settings, breaker: Breaker) -> Backend:
             from antiphon.backends.scripted import ScriptedBackend
 
             return ScriptedBackend()
+        case _:
+            return _build_server(source, settings, breaker)
+
+
+def _build_server(source: Source, settings: Settings, breaker: Breaker) -> Backend:
+    from antiphon.backends.http import HttpBackend
+
+    auth = source.provider.auth
+    key = source.key if auth is None else TokenSource(auth.command, auth.refresh_seconds)
+    return HttpBackend(
+        source.base_url,
+        _wire_for(source),
+        key=key,
+        limits=settings.upstream_limits,
+        proxies=settings.use_proxies,
+        name=source.name,
+        breaker=breaker,
+    )
 
 
 def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
@@ -107,31 +119,64 @@ def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
 def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> Source:
     where = f"[providers.{name}]"
     match provider.wire_api:
-        case "chat":
-            _refuse(provider, _LOCAL_ONLY, where)
-            return _read_chat(name, provider, environ, f"{where} base_url")
         case "local":
-            _refuse(provider, _CHAT_ONLY, where)
+            _refuse(provider, _SERVER_ONLY, where)
             return _read_embedded(name, provider)
         case "scripted":
-            _refuse(provider, (*_CHAT_ONLY, *_LOCAL_ONLY), where)
+            _refuse(provider, (*_SERVER_ONLY, *_LOCAL_ONLY), where)
             return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
+        case _:
+            _refuse(provider, _LOCAL_ONLY, where)
+            return _read_server(name, provider, environ, f"{where} base_url")
 
 
-def _read_chat(
+def _read_server(
     name: str, provider: ProviderSettings, environ: Mapping[str, str], what: str
 ) -> Source:
     if not provider.base_url:
         raise BadSettings(f"{what} is missing; it looks like http://127.0.0.1:11434/v1")
     base_url = read_base_url(provider.base_url, what)
-    _check_profile(provider.profile)
-    return Source(
+    if provider.auth is not None and provider.key_env is not None:
+        raise BadSettings(f"{what}: key_env and auth are both set; a server takes one key")
+    source = Source(
         name=name,
         about=f"{name}, {base_url}",
         provider=provider,
         base_url=base_url,
         key=_read_key(provider.key_env, environ, what),
     )
+    _check_wire(source)
+    return source
+
+
+def _check_wire(source: Source) -> None:
+    """Raise BadSettings if there is no such wire or profile."""
+    try:
+        _wire_for(source)
+    except UnknownProfile as error:
+        raise BadSettings(str(error)) from None
+
+
+def _wire_for(source: Source) -> Wire:
+    wire_api = source.provider.wire_api
+    if wire_api not in _WIRES:
+        raise BadSettings(
+            f"[providers.{source.name}]: wire_api = {wire_api!r} is not built yet; "
+            f"servers are reached by {', '.join(_WIRES)}"
+        )
+    return _WIRES[wire_api](source)
+
+
+def _chat_wire(source: Source) -> Wire:
+    from antiphon.wires.chat.profiles import profile_for
+    from antiphon.wires.chat.wire import ChatWire
+
+    return ChatWire(profile_for(source.provider.profile or source.base_url))
+
+
+_WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
+    "chat": _chat_wire,
+}
 
 
 def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret | None:
@@ -150,14 +195,6 @@ def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret
         return Secret(value)
     except ValueError as error:
         raise BadSettings(f"{what}: {name} does not hold a key: {error}") from None
-
-
-def _check_profile(name: str | None) -> None:
-    from antiphon.wires.chat.profiles import PROFILES
-
-    if name is not None and name not in PROFILES:
-        known = ", ".join(sorted(PROFILES))
-        raise BadSettings(f"there is no profile {name!r}; the profiles are {known}")
 
 
 def _read_embedded(name: str, provider: ProviderSettings) -> Source:

@@ -7,7 +7,7 @@ and in what a search found. A toolbox gathers all that can be called and gives e
 alias: its own name where that will do, else one that is made of it and always the same.
 
 Which tools there are is decided here, and which are meant by tool_choice in `tool_choice`; how a
-tool looks as a function is the chat wire's business (`wires.chat.lower`). Rule: nothing is dropped
+tool looks as a function is the chat wire's business (`wires.lower`). Rule: nothing is dropped
 in silence.
 """
 

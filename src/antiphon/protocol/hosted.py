@@ -3,7 +3,7 @@
 A client may send back what OpenAI or another gateway ran for it: a search, a program, a tool of
 an MCP server, an image. Such an item holds the call and its result together, and becomes one
 `hosted_call`, a type that is on no wire: the chat side writes it as an assistant call with its
-tool message, and `wires.chat.lower` gives it the id that ties them together. Where question
+tool message, and `wires.lower` gives it the id that ties them together. Where question
 and answer are two items (approvals, a computer, programs), each becomes a function call or its
 output.
 

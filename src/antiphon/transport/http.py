@@ -34,6 +34,7 @@ from antiphon.transport.pool import Pool
 from antiphon.transport.proxy import BadUrl, ProxyFault
 from antiphon.transport.secret import Secret
 from antiphon.transport.target import Target, target_finder
+from antiphon.transport.token import TokenSource
 from antiphon.version import __version__
 
 __all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
@@ -46,6 +47,7 @@ _MIB: Final = 1024 * 1024
 _KNOWN_KEYS: Final = 16
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
 _SCHEMES: Final = ("http://", "https://")
+_BEARER: Final = "Authorization"
 _OWN_HEADERS: Final = {
     "accept-encoding": "identity",
     "user-agent": f"antiphon/{__version__}",
@@ -77,15 +79,18 @@ class Reply(msgspec.Struct, frozen=True):
 class HttpClient:
     """Connections to peers, kept and used again. It belongs to the event loop it is used in.
 
-    `key` is called before each request if it is a function. `open_socket` makes the socket for
-    an address and may refuse to: see `egress`. It cannot be combined with `proxies`, because a
-    proxy connects to addresses that are not checked here.
+    `key` is called before each request if it is a function. A token that the peer answers with 401
+    is reported to its source, and the request is sent once more with the next one. `key_header` is
+    where it goes: as a bearer token in Authorization, as it is in any other. `open_socket` makes
+    the socket for an address and may refuse to: see `egress`. It cannot be combined with
+    `proxies`, because a proxy connects to addresses that are not checked here.
     """
 
     def __init__(
         self,
         *,
-        key: Secret | AskForKey | None = None,
+        key: Secret | AskForKey | TokenSource | None = None,
+        key_header: str = _BEARER,
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         open_socket: OpenSocket | None = None,
@@ -97,10 +102,11 @@ class HttpClient:
         self._open_socket = open_socket
         # Names in lower case, so that the spelling does not matter: those of the caller win.
         own = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
-        self._is_signed = "authorization" in own
+        self._key_header = key_header
+        self._is_signed = key_header.lower() in own
         if isinstance(key, Secret) and not self._is_signed:
-            own["Authorization"] = f"Bearer {key.reveal()}"
-        self._ask_for_key = None if isinstance(key, Secret) else key
+            own[key_header] = self._as_value(key)
+        self._ask_for_key = None if isinstance(key, Secret) or self._is_signed else key
         self._keys: deque[Secret] = deque([key] if isinstance(key, Secret) else [], _KNOWN_KEYS)
         self._find_target = target_finder(own, proxies=proxies)
         self._is_closed = False
@@ -168,8 +174,19 @@ class HttpClient:
     ) -> Exchange:
         if not url[:8].lower().startswith(_SCHEMES):
             raise BackendError("only http and https are spoken", code="upstream_unreachable")
-        if self._ask_for_key is not None:
-            headers = await self._signed(self._ask_for_key, headers)
+        if self._ask_for_key is None:
+            return await self._send_once(method, url, body, headers)
+        key = await self._ask_for_key()
+        exchange = await self._send_once(method, url, body, self._signed(key, headers))
+        if not self._may_renew(key, exchange.head):
+            return exchange
+        exchange.abort()
+        key = await self._ask_for_key()
+        return await self._send_once(method, url, body, self._signed(key, headers))
+
+    async def _send_once(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
+    ) -> Exchange:
         try:
             target = self._find_target(url)
         except BadUrl as error:
@@ -216,16 +233,25 @@ class HttpClient:
             raise RuntimeError("an HttpClient belongs to one event loop; make one for each")
         return self._pool
 
-    async def _signed(
-        self, ask: AskForKey, headers: Mapping[str, str] | None
+    def _signed(
+        self, key: Secret | None, headers: Mapping[str, str] | None
     ) -> Mapping[str, str] | None:
-        """Return the headers with the key that `ask` returns, unless there is one already."""
-        key = None if self._is_signed else await ask()
+        """Return the headers with this key."""
         if key is None:
             return headers
         if key not in self._keys:
             self._keys.append(key)
-        return {"Authorization": f"Bearer {key.reveal()}", **(headers or {})}
+        return {self._key_header: self._as_value(key), **(headers or {})}
+
+    def _as_value(self, key: Secret) -> str:
+        return f"Bearer {key.reveal()}" if self._key_header == _BEARER else key.reveal()
+
+    def _may_renew(self, key: Secret | None, head: Head) -> bool:
+        """Return whether the peer refused a token that its source can replace."""
+        source = self._ask_for_key
+        if head.status != 401 or key is None or not isinstance(source, TokenSource):
+            return False
+        return source.refuse(key)
 
 
 async def _read_all(exchange: Exchange, limits: Limits, idle: asyncio.Timeout) -> bytes:

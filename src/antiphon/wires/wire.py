@@ -28,14 +28,23 @@ The path is added to the base URL; one that begins with `~` to the base URL with
 class Exchange(Protocol):
     """The request for one plan, and the reader of its answer."""
 
-    path: str
-    """Where to post it, added to the base URL."""
     body: bytes
     """The request. Emptied by the backend when the answer has begun: it is not sent again."""
-    degraded: Sequence[str]
-    """What the request cannot express of the plan."""
-    has_begun: bool
-    """Whether the model has begun to answer; its output may still be held back."""
+
+    @property
+    def path(self) -> str:
+        """Where to post it, added to the base URL."""
+        ...
+
+    @property
+    def degraded(self) -> Sequence[str]:
+        """What the request cannot express of the plan."""
+        ...
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the model has begun to answer; its output may still be held back."""
+        ...
 
     @property
     def fault(self) -> BackendError | None:
@@ -73,13 +82,25 @@ class Exchange(Protocol):
 class Wire(Protocol):
     """One API that model servers speak, with what is known about the server."""
 
-    capabilities: Capabilities
-    headers: Mapping[str, str]
-    """Sent with each request, such as the version of the API."""
-    key_header: str
-    """Which header carries the key: "Authorization" (as a bearer token), "x-api-key" and so on."""
-    models_path: str
-    """Where the server lists its models, added to the base URL."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server does by itself."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What is sent with each request, such as the version of the API."""
+        ...
+
+    @property
+    def key_header(self) -> str:
+        """Which header carries the key: "Authorization" (as a bearer token), "x-api-key" etc."""
+        ...
+
+    @property
+    def models_path(self) -> str:
+        """Where the server lists its models, added to the base URL."""
+        ...
 
     def exchange(self, plan: Plan, max_line: int) -> Exchange:
         """Return the request for this plan. No line of its answer may be longer than that."""
@@ -96,5 +117,8 @@ class Wire(Protocol):
         ...
 
     async def count(self, plan: Plan, post: Post) -> int | None:
-        """Return the input tokens of this plan, or None if the server cannot count them."""
+        """Return the input tokens of this plan, or None if the server cannot count them.
+
+        It awaits nothing but `post`: the code between two requests may run in another thread.
+        """
         ...

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.protocol.deltas import StopReason
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
-from antiphon.wires.chat.faults import fault_from_json, has_error
+from antiphon.wires.faults import fault_from_json, has_error
 
 __all__ = [
     "CallPiece",

@@ -19,8 +19,8 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Delta, Stopped, TextGrew
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.wires.chat.grammars.gbnf import lark_to_gbnf, regex_to_gbnf
-from antiphon.wires.chat.lower import functions_of
 from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.lower import functions_of
 
 __all__ = ["Emulation", "emulate", "grammar_field"]
 

@@ -11,17 +11,17 @@ a fault is returned, and `fault` holds the fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.sse import MAX_LINE
 from antiphon.wires.chat.emulation import emulate
-from antiphon.wires.chat.lift import CallLifter
 from antiphon.wires.chat.profiles import Profile
 from antiphon.wires.chat.request import encode_request, names_in_text, unenforced, write_request
 from antiphon.wires.chat.stream import ChatStream
+from antiphon.wires.lift import CallLifter
 
 __all__ = ["ChatExchange", "prompt_of"]
 
@@ -30,6 +30,8 @@ _T = TypeVar("_T")
 
 class ChatExchange:
     """The body to post for a plan, and the reader of what comes back."""
+
+    path: Final = "/chat/completions"
 
     def __init__(self, plan: Plan, profile: Profile, max_line: int = MAX_LINE) -> None:
         self._profile = profile

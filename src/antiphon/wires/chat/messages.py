@@ -19,9 +19,9 @@ from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.native_state import note_dropped, state_of
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.thread import Thread
-from antiphon.wires.chat.lower import Lowering, lower_items
 from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
 from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.lower import Lowering, lower_items
 from antiphon.wires.turns import Arranger, Call, Entry, Said, Turn
 
 __all__ = ["ChatMessage", "write_messages", "write_thread"]

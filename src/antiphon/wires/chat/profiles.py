@@ -8,11 +8,11 @@ nothing about: it gets what the chat API has long had and most servers honour.
 from __future__ import annotations
 
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.plans.capabilities import Capabilities
+from antiphon.wires.profiles import find_profile
 
 __all__ = ["GENERIC", "PROFILES", "Profile", "capabilities_of", "profile_for"]
 
@@ -55,7 +55,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     text_calls: bool = True
     """Whether the server may leave a tool call in the text (see `chat.recover`)."""
     counts_by: Literal["none", "template", "messages"] = "none"
-    """How the server counts a prompt without running it (see `backends.counting`)."""
+    """How the server counts a prompt without running it (see `chat.counting`)."""
     extra_fields: frozenset[str] = _SAMPLERS | {"repetition_penalty"}
     """Fields beyond the Responses API that are passed on."""
     seed_field: str = "seed"
@@ -172,14 +172,14 @@ PROFILES: Final = {
     )
 }
 
-_HOSTS: Final = {
+_PLACES: Final = {
     "api.openai.com": "openai",
     "api.deepseek.com": "deepseek",
     "api.mistral.ai": "mistral",
     "openrouter.ai": "openrouter",
     "api.groq.com": "groq",
+    ":11434": "ollama",
 }
-_PORTS: Final = {11434: "ollama"}
 
 
 def capabilities_of(profile: Profile) -> Capabilities:
@@ -196,15 +196,6 @@ def capabilities_of(profile: Profile) -> Capabilities:
 def profile_for(which: str | None) -> Profile:
     """Return the profile of a name or of a base URL; the generic one for a URL we do not know.
 
-    Raise KeyError for a name that there is no profile of.
+    Raise UnknownProfile for a name that there is no profile of.
     """
-    if which is None:
-        return GENERIC
-    if "://" not in which:
-        return PROFILES[which]
-    url = urlsplit(which)
-    try:
-        name = _HOSTS.get(url.hostname or "") or _PORTS.get(url.port or 0)
-    except ValueError:
-        return GENERIC
-    return PROFILES[name] if name else GENERIC
+    return GENERIC if which is None else find_profile(which, PROFILES, _PLACES)

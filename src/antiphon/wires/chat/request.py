@@ -20,9 +20,9 @@ from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.protocol.unknown import MOST_HINTS, explain_unknown
 from antiphon.wires.chat.emulation import grammar_field
-from antiphon.wires.chat.lower import functions_of
 from antiphon.wires.chat.messages import ChatMessage, write_messages, write_thread
 from antiphon.wires.chat.profiles import PROFILES, Profile
+from antiphon.wires.lower import functions_of
 
 __all__ = ["encode_request", "names_in_text", "unenforced", "write_request"]
 

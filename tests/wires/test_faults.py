@@ -7,7 +7,7 @@ import json
 import pytest
 
 from antiphon.protocol.errors import ContextOverflow
-from antiphon.wires.chat.faults import fault_from_body, fault_from_json, has_error
+from antiphon.wires.faults import fault_from_body, fault_from_json, has_error
 
 
 def body(message: str, **fields: object) -> bytes:

@@ -11,7 +11,7 @@ from antiphon.plans.tool_schemas import SCHEMAS
 from antiphon.plans.toolbox import Toolbox, gather_tools
 from antiphon.protocol.items import Item
 from antiphon.protocol.tools import Tool
-from antiphon.wires.chat.lower import lower_items, lower_tools
+from antiphon.wires.lower import lower_items, lower_tools
 
 
 def box(*tools: Tool) -> Toolbox:

@@ -24,7 +24,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.response import Usage
-from antiphon.wires.chat.lift import CallLifter
+from antiphon.wires.lift import CallLifter
 from tests.building import STOP
 from tests.strategies import interleaved
 
