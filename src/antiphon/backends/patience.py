@@ -17,7 +17,7 @@ from typing import Final
 
 from antiphon.backends.breaker import Breaker
 from antiphon.protocol.errors import BackendError
-from antiphon.transport.retry import retry_delay
+from antiphon.transport.retry import MAX_ATTEMPTS, retry_delay
 
 __all__ = ["Patience"]
 
@@ -70,8 +70,9 @@ class Patience:
                 attempt,
                 error.retry_after,
                 self._jitter(),
-                code=error.code,
+                code=None if error.is_slip else error.code,
                 budget=budget,
+                max_attempts=2 if error.is_slip else MAX_ATTEMPTS,
             )
         deployment = f"{self._name}/{model}"
         if wait is None:

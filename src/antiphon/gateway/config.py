@@ -84,6 +84,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     profile: str | None = None
     account: str | None = None
     """Whose state the upstream keeps: providers of one account can read each other's."""
+    hosted: tuple[str, ...] | None = None
+    """Kinds of tools that the upstream runs itself."""
     path: str | None = None
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None

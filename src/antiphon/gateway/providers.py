@@ -33,7 +33,7 @@ __all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sou
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
-_SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account")
+_SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,8 +174,18 @@ def _chat_wire(source: Source) -> Wire:
     return ChatWire(profile_for(source.provider.profile or source.base_url))
 
 
+def _gemini_wire(source: Source) -> Wire:
+    from antiphon.wires.gemini.profiles import profile_for
+    from antiphon.wires.gemini.wire import GeminiWire
+
+    provider = source.provider
+    profile = profile_for(provider.profile or source.base_url, provider.hosted)
+    return GeminiWire(profile, provider.account or source.name)
+
+
 _WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
     "chat": _chat_wire,
+    "gemini": _gemini_wire,
 }
 
 

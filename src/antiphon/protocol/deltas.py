@@ -202,9 +202,14 @@ class Repaired(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stopped(msgspec.Struct, frozen=True, gc=False):
-    """The model stopped by itself, and why. Without this a stream did not end, it broke."""
+    """The model stopped by itself, and why. Without this a stream did not end, it broke.
+
+    With `resume` the provider only paused: asked again with this state at the end of the context,
+    it goes on with the same answer. If it is not, `reason` is how the answer ended.
+    """
 
     reason: StopReason
+    resume: NativeState | None = None
 
 
 ProseDelta = (

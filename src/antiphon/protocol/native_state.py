@@ -15,10 +15,25 @@ from typing import Final
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item
 
-__all__ = ["NATIVE", "native_of", "note_dropped", "note_foreign", "state_of", "without_state"]
+__all__ = [
+    "NATIVE",
+    "PAUSED",
+    "native_of",
+    "note_dropped",
+    "note_foreign",
+    "paused_item",
+    "state_of",
+    "without_state",
+]
 
 NATIVE: Final = "antiphon.native"
 """The private key of an item under which its native state is."""
+
+PAUSED: Final = "antiphon.paused"
+"""The type of an item that is an answer which its provider paused, as far as it came.
+
+It is made by the loop of rounds, last in a plan, and on no wire.
+"""
 
 _DROPPED: Final = "the state of another provider or account is not sent"
 
@@ -35,6 +50,11 @@ def native_of(item: Item, wire: str, account: str) -> NativeState | None:
     if state is None or state.wire != wire or state.account != account:
         return None
     return state
+
+
+def paused_item(state: NativeState) -> Item:
+    """Return the item that makes a provider go on with an answer that it paused."""
+    return {"type": PAUSED, NATIVE: state}
 
 
 def without_state(item: Item) -> Item:

@@ -23,7 +23,7 @@ Nothing is lost in silence: what could not be kept, or was made up, is named in 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from antiphon.protocol.call_ids import CallIds
@@ -156,7 +156,11 @@ def arrange(items: Sequence[Item]) -> tuple[list[Said | Turn], list[str]]:
 class Arranger:
     """Puts entries into turns, from the beginning or from a place where a turn begins."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(
+        self, entries: Iterable[Entry], is_own: Callable[[str], bool] = lambda kind: False
+    ) -> None:
+        self._is_own = is_own
+        """Whether items of a type are a wire's own: they are among the messages of a turn."""
         self.turns: list[Said | Turn] = []
         self.orphans: list[int] = []
         """Results whose call is not among the entries."""
@@ -212,7 +216,7 @@ class Arranger:
         if known is not None and not known.issuperset(item):
             unknown = (name for name, value in item.items() if value and name not in known)
             self.notes += [(index, f"input[{index}].{name}") for name in unknown]
-        if kind == "message" and item.get("role") == "assistant":
+        if (kind == "message" and item.get("role") == "assistant") or self._is_own(kind):
             turn = self._turn(index)
             turn.messages.append(entry)
             self._last_message = turn.place

@@ -7,38 +7,17 @@ note, so that the model knows that something was there, and is reported.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from typing import Any, Final
 
 from antiphon.protocol.items import Part
 from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.files import read_text_file
 
 __all__ = ["ChatPart", "PartWriter", "join_text", "together"]
 
 ChatPart = dict[str, Any]
 """A part in the words of the chat API; Any, because its fields differ by type."""
 
-_TEXT_TYPES: Final = frozenset(
-    {
-        "application/json",
-        "application/javascript",
-        "application/sql",
-        "application/toml",
-        "application/x-ndjson",
-        "application/x-sh",
-        "application/x-yaml",
-        "application/xml",
-        "application/yaml",
-        "image/svg+xml",
-    }
-)
-_TEXT_NAME: Final = re.compile(
-    r"\.(?:c|cfg|conf|cpp|css|csv|diff|go|h|html|ini|java|js|json|jsonl|jsx|kt|log|lua|md|patch|php"
-    r"|py|rb|rs|rst|sh|sql|svg|swift|tex|toml|ts|tsv|tsx|txt|vue|xml|yaml|yml)$",
-    re.IGNORECASE,
-)
 _TEXTS: Final = {
     "input_text": "text",
     "output_text": "text",
@@ -118,7 +97,7 @@ class PartWriter:
         data = part.get("file_data")
         if not data:
             return self._leave_out(where, name, "only files with file_data can be sent")
-        text = _read_text(name, str(data))
+        text = read_text_file(name, str(data))
         if text is not None:
             return _text(f"File {name}:\n{text}")
         if not self._profile.files:
@@ -154,22 +133,3 @@ def join_text(parts: list[ChatPart], between: str) -> str:
 
 def _text(text: str) -> ChatPart:
     return {"type": "text", "text": text}
-
-
-def _read_text(name: str, data: str) -> str | None:
-    """Return the content of a text file, or None if the file is not text."""
-    head, comma, rest = data.partition(",")
-    media = ""
-    is_encoded = True
-    if comma and head.startswith("data:"):
-        media, _, encoding = head[5:].lower().partition(";")
-        is_encoded = "base64" in encoding
-        data = rest
-    if not (media.startswith("text/") or media in _TEXT_TYPES or _TEXT_NAME.search(name)):
-        return None
-    if not is_encoded:
-        return data
-    try:
-        return base64.b64decode(data, validate=True).decode("utf-8-sig")
-    except (binascii.Error, UnicodeDecodeError, ValueError):
-        return None
