@@ -18,7 +18,7 @@ from antiphon.plans import held_calls, toolbox
 from antiphon.protocol import families, unwrap
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
-from antiphon.wires.chat import lift, lower
+from antiphon.wires import lift, lower
 from tests.properties.test_families import Split, check_survival
 from tests.tool_histories import History, Known
 

@@ -41,6 +41,7 @@ from antiphon.engine.run.compact import compaction_of
 from antiphon.engine.run.fallback import Fallback
 from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
+from antiphon.engine.run.resume import Resume
 from antiphon.engine.run.retry import Retry
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Turn, TurnInputs
@@ -290,7 +291,7 @@ class Engine:
         return TurnInputs(
             principal=admitted.principal,
             backend=route.backend,
-            policies=self._policies(admitted, checks),
+            policies=self._policies(admitted, checks, assessment),
             upstream=route.provider,
             plan=make_plan(request, assessment, items, route.model, is_large=size.is_large),
             context=whole,
@@ -337,7 +338,9 @@ class Engine:
         )
         return TurnLog(self.store, self.live, policy, admitted.response, self.pending_writes.defer)
 
-    def _policies(self, admitted: _Admitted, checks: Checks | None) -> list[Policy]:
+    def _policies(
+        self, admitted: _Admitted, checks: Checks | None, assessment: Assessment
+    ) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
         request, (route, *others) = admitted.request, admitted.candidates
         if request.generate is False:
@@ -350,6 +353,8 @@ class Engine:
             found.append(compaction)
         if checks is not None:
             found.append(Repair(checks))
+        if _may_pause(request, assessment):
+            found.append(Resume())
         return [*found, Retry()]
 
     def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
@@ -360,6 +365,11 @@ class Engine:
 def _format_check(request: CreateResponse) -> FormatCheck | None:
     form = request.text.format if request.text else None
     return None if not form or form["type"] == "text" else FormatCheck(form)
+
+
+def _may_pause(request: CreateResponse, assessment: Assessment) -> bool:
+    """Return whether the upstream runs tools itself: only then does a provider pause."""
+    return bool(assessment.toolbox.upstream) or "mcp_servers" in request.extra
 
 
 def _forget(_: Response) -> None:

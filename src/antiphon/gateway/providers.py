@@ -33,7 +33,11 @@ __all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sou
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
-_SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
+_MESSAGES_ONLY: Final = ("cache", "betas", "max_output_tokens")
+_SERVER_ONLY: Final = (
+    *("base_url", "key_env", "auth", "profile", "account", "hosted"),
+    *_MESSAGES_ONLY,
+)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +131,8 @@ def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> 
             return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
         case _:
             _refuse(provider, _LOCAL_ONLY, where)
+            if provider.wire_api != "messages":
+                _refuse(provider, _MESSAGES_ONLY, where)
             return _read_server(name, provider, environ, f"{where} base_url")
 
 
@@ -183,9 +189,27 @@ def _gemini_wire(source: Source) -> Wire:
     return GeminiWire(profile, provider.account or source.name)
 
 
+def _messages_wire(source: Source) -> Wire:
+    from antiphon.wires.messages.profiles import profile_for
+    from antiphon.wires.messages.wire import MessagesWire
+
+    provider = source.provider
+    return MessagesWire(
+        profile_for(provider.profile or source.base_url),
+        # Both are in use: https://api.anthropic.com and http://127.0.0.1:8080/v1
+        root="" if source.base_url.rstrip("/").endswith("/v1") else "/v1",
+        account=provider.account or source.name,
+        hosted=provider.hosted or (),
+        betas=provider.betas or (),
+        is_cached=provider.cache == "auto",
+        max_tokens=provider.max_output_tokens,
+    )
+
+
 _WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
     "chat": _chat_wire,
     "gemini": _gemini_wire,
+    "messages": _messages_wire,
 }
 
 

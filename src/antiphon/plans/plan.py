@@ -57,6 +57,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     service_tier: str | None = None
+    end_user: str | None = None
+    """Who the caller asks for, as the caller names them. It may be personal: send it as a hash."""
     is_large: bool = False
     """Whether the items are so many, or so long, that an event loop should not work on them."""
     extra: Mapping[str, Any] = {}
@@ -96,6 +98,13 @@ def make_plan(
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
+        end_user=_end_user(request),
         is_large=is_large,
         extra=request.extra,
     )
+
+
+def _end_user(request: CreateResponse) -> str | None:
+    """Return the end user. The Messages door keeps the name that its API has in the metadata."""
+    named = (request.metadata or {}).get("user_id")
+    return request.safety_identifier or request.user or named

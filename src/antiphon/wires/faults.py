@@ -8,7 +8,7 @@ is for the operator to fix and becomes a 502, because the caller did nothing wro
     |------------------------------------|---------------------------------------------------|
     | context too long, in any wording   | 400 context_length_exceeded                       |
     | no such model (404, or 400)        | 404 model_not_found                               |
-    | no money (402, 429)                | 429 insufficient_quota                            |
+    | no money (400, 402, 429)           | 429 insufficient_quota                            |
     | 429                                | 429 rate_limit_exceeded, with its Retry-After     |
     | 400, 413, 422                      | 400 (413), the upstream's message, code and param |
     | 401, 403                           | 502 upstream_auth                                 |
@@ -69,8 +69,11 @@ _NO_MODEL: Final = re.compile(
 )
 _ANY_MODEL: Final = re.compile(r"\bmodels?\b", re.IGNORECASE)
 _NO_MONEY: Final = re.compile(
-    r"exceeded your current quota|insufficient (?:balance|credit|quota|funds)", re.IGNORECASE
+    r"exceeded your current quota|insufficient (?:balance|credit|quota|funds)"
+    r"|credit balance is too low|reached your specified .{0,20}usage limits",
+    re.IGNORECASE,
 )
+_NO_MONEY_CODES: Final = frozenset({"insufficient_quota", "billing_error"})
 # What errors in mid-stream are called, where there is no HTTP status to go by.
 _STATUS_OF: Final = {
     "rate_limit_exceeded": 429,
@@ -81,6 +84,12 @@ _STATUS_OF: Final = {
     "badrequesterror": 400,
     "overloaded_error": 503,
     "unavailable": 503,
+    "timeout_error": 504,
+    "billing_error": 402,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
 }
 # Codes stand in the log, where no text of an upstream may be.
 _CODE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -209,8 +218,10 @@ def _no_model(status: int, words: _Words) -> BackendError | None:
 
 
 def _no_money(status: int, words: _Words) -> BackendError | None:
-    named = "insufficient_quota" in {words.code, words.kind}
-    if status != 402 and not named and not (status == 429 and _NO_MONEY.search(words.message)):
+    named = {words.code, words.kind} & _NO_MONEY_CODES
+    # Anthropic refuses with a 400 when its limits of spending are reached.
+    is_told = status in {400, 429} and _NO_MONEY.search(words.message)
+    if status != 402 and not named and not is_told:
         return None
     return BackendError(
         words.message or "the upstream's account is out of credit",

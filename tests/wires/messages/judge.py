@@ -54,12 +54,17 @@ def split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
     return pieces
 
 
-def read_stream(pieces: Sequence[bytes]) -> dict[str, Any]:
-    """Return the message that the SDK has accumulated. Raise what it raises."""
+def read_stream(pieces: Sequence[bytes], *, beta: bool = False) -> dict[str, Any]:
+    """Return the message that the SDK has accumulated. Raise what it raises.
+
+    Its accumulator for betas knows more kinds of blocks.
+    """
     _body[:] = pieces
     said: Any = {"role": "user", "content": "hello"}
-    with _client().messages.stream(model="m", max_tokens=9, messages=[said]) as stream:
-        return stream.get_final_message().to_dict(mode="json", warnings=False)
+    api: Any = _client().beta.messages if beta else _client().messages
+    with api.stream(model="m", max_tokens=9, messages=[said]) as stream:
+        message: dict[str, Any] = stream.get_final_message().to_dict(mode="json", warnings=False)
+        return message
 
 
 _body: list[bytes] = []

@@ -34,6 +34,8 @@ __all__ = [
 THOUGHT_GAP: Final = "\n\n"
 """What stands between two parts of a thought: the API has one text for all of them."""
 _TEXTS: Final = frozenset({"output_text", "text", "refusal"})
+# How the types of blocks end that have an id of their own.
+_NAMED: Final = "tool_use"
 
 
 def whole_message(response: Response, thinking: Thinking) -> dict[str, Any]:
@@ -101,7 +103,10 @@ def opaque_block(item: Item) -> dict[str, Any] | None:
     kind = item_type(item)
     if not kind.startswith(OPAQUE):
         return None
-    return {**item, "type": kind.removeprefix(OPAQUE)}
+    block = {**item, "type": kind.removeprefix(OPAQUE)}
+    if not kind.endswith(_NAMED):  # then the id is ours: every item has one
+        block.pop("id", None)
+    return block
 
 
 def _is_held(kind: str, thinking: Thinking) -> bool:

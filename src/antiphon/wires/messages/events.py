@@ -1,0 +1,74 @@
+"""Events of a Messages stream, decoded: bytes of one event in, a struct out.
+
+Only the fields that are read are named; any other is skipped. Content blocks stay as the bytes
+that came, because what a provider signed must go back unchanged. A server may leave out anything,
+so nothing but the shape of an object is required.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.protocol.errors import BackendError
+
+__all__ = ["Body", "Growth", "MessageEvent", "invalid_answer", "read_block", "read_event"]
+
+# A JSON object of a peer: Any is what it may put there.
+Body = dict[str, Any]
+
+_SHOWN: Final = 200
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """The `delta` of an event: of a block, or of the message itself."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    citation: Body | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: Body | None = None
+
+
+class MessageEvent(msgspec.Struct, frozen=True):
+    """One event. Which fields it has depends on its type."""
+
+    type: str = ""
+    index: int | None = None
+    delta: Growth | None = None
+    content_block: msgspec.Raw = msgspec.Raw(b"null")
+    message: Body | None = None
+    usage: Body | None = None
+    error: Body | str | None = None
+
+
+_decode_event: Final = msgspec.json.Decoder(MessageEvent).decode
+_decode_block: Final = msgspec.json.Decoder(Body).decode
+
+
+def read_event(data: bytes) -> MessageEvent:
+    """Return the event. Raise BackendError if it is none."""
+    try:
+        return _decode_event(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid_answer(f"an event is not readable: {str(error)[:_SHOWN]}") from None
+
+
+def read_block(raw: bytes | msgspec.Raw) -> Body:
+    """Return the fields of an object. Raise BackendError if it is none."""
+    try:
+        return _decode_block(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid_answer(f"it is not readable: {str(error)[:_SHOWN]}") from None
+
+
+def invalid_answer(why: str) -> BackendError:
+    """Return the error for an answer that breaks the rules of the API."""
+    return BackendError(
+        f"the upstream's answer is not a message: {why}", code="upstream_invalid_response"
+    )

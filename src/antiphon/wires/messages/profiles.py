@@ -1,0 +1,59 @@
+"""How servers that speak Messages differ, as data.
+
+What a model takes is another question (`traits`). `generic` is for llama.cpp, vLLM, Ollama and any
+other server that we know nothing about: it gets what the API has long had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from antiphon.wires.profiles import find_profile
+
+__all__ = ["ANTHROPIC", "GENERIC", "PROFILES", "Profile", "profile_for"]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of server takes, and how it wants it."""
+
+    name: str
+    key_header: str = "Authorization"
+    service_tier: bool = False
+    metadata: bool = False
+    """Whether it wants to know the end user, for its own limits."""
+    extra_fields: Mapping[str, str]
+    """Fields beyond the Responses API that are passed on, and the beta that each needs."""
+
+
+GENERIC: Final = Profile(name="generic", extra_fields={"top_k": ""})
+ANTHROPIC: Final = Profile(
+    name="anthropic",
+    key_header="x-api-key",
+    service_tier=True,
+    metadata=True,
+    extra_fields={
+        "top_k": "",
+        "cache_control": "",
+        "container": "",
+        "diagnostics": "",
+        "inference_geo": "",
+        "speed": "",
+        "user_profile_id": "",
+        "context_management": "context-management",
+        "fallbacks": "fallback",
+        "mcp_servers": "mcp-client",
+    },
+)
+PROFILES: Final = {profile.name: profile for profile in (ANTHROPIC, GENERIC)}
+_PLACES: Final = {"api.anthropic.com": "anthropic"}
+
+
+def profile_for(which: str) -> Profile:
+    """Return the profile of a name or of a base URL; the generic one for a URL we do not know.
+
+    Raise UnknownProfile for a name that there is no profile of.
+    """
+    return find_profile(which, PROFILES, _PLACES)

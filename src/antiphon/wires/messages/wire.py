@@ -1,0 +1,167 @@
+"""The Messages API as a wire: what `backends.http` needs to reach Anthropic or a server like it.
+
+    request   plan -> system, messages, tools -> body
+    answer    bytes -> MessagesStream -> lifter -> deltas
+
+The deltas are about the caller's own tools: calls of the functions that stood for them in the
+request are lifted back. What a model takes is learned from the list of models when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from antiphon.models.facts import ModelInfo
+from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import Delta
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.sse import MAX_LINE
+from antiphon.wires.faults import fault_from_body
+from antiphon.wires.lift import CallLifter
+from antiphon.wires.messages.listing import read_page
+from antiphon.wires.messages.offers import MCP_BETA
+from antiphon.wires.messages.profiles import GENERIC, Profile
+from antiphon.wires.messages.request import Terms, count_body, encode_body, write_request
+from antiphon.wires.messages.stream import MessagesStream
+from antiphon.wires.messages.traits import Stated, Traits, traits_of
+from antiphon.wires.wire import Post
+
+__all__ = ["VERSION", "MessagesExchange", "MessagesWire"]
+
+VERSION: Final = "2023-06-01"
+
+_MAX_KNOWN: Final = 10_000
+_MODELS: Final = "/models?limit=1000"
+_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
+
+
+class MessagesWire:
+    """Any server that speaks `POST /v1/messages`.
+
+    `root` is what comes between the base URL and `/messages`. `hosted` are the kinds of tools that
+    the provider runs itself. `account` is whose signatures it can read.
+    """
+
+    def __init__(
+        self,
+        profile: Profile = GENERIC,
+        *,
+        root: str = "/v1",
+        account: str = "",
+        hosted: Sequence[str] = (),
+        betas: Sequence[str] = (),
+        is_cached: bool = False,
+        max_tokens: int | None = None,
+    ) -> None:
+        needed = [MCP_BETA] if "mcp" in hosted else []
+        all_betas = tuple(dict.fromkeys([*betas, *needed]))
+        self._terms = Terms(
+            profile=profile,
+            account=account,
+            is_cached=is_cached,
+            max_tokens=max_tokens,
+            betas=all_betas,
+        )
+        self._root = root
+        self._stated: dict[str, Stated] = {}
+        self.key_header = profile.key_header
+        self.models_path = root + _MODELS
+        self.headers: Mapping[str, str] = {
+            "anthropic-version": VERSION,
+            **({"anthropic-beta": ",".join(all_betas)} if all_betas else {}),
+        }
+        self.capabilities = Capabilities(tool_kinds=frozenset(hosted), parts=_PARTS, counts=True)
+
+    def exchange(self, plan: Plan, max_line: int = MAX_LINE) -> MessagesExchange:
+        """Return the request for this plan, and the reader of its answer."""
+        return MessagesExchange(plan, self._traits(plan), self._terms, self._root, max_line)
+
+    def refusal(
+        self, status: int, body: bytes, retry_after: float | None, *, has_key: bool
+    ) -> BackendError:
+        """Return the error that an answer with this status stands for."""
+        return fault_from_body(status, body, retry_after, has_key=has_key)
+
+    def read_models(self, body: bytes) -> tuple[Sequence[ModelInfo], str | None]:
+        """Return a page of the list of models; what it states of them is used from then on."""
+        page = read_page(body)
+        if len(self._stated) < _MAX_KNOWN:
+            self._stated.update(page.traits)
+        after = page.after
+        path = None if after is None else f"{self.models_path}&after_id={quote(after, safe='')}"
+        return page.models, path
+
+    async def count(self, plan: Plan, post: Post) -> int | None:
+        """Return the input tokens of this plan if the server counts them. No model runs."""
+        written = write_request(plan, self._traits(plan), self._terms)
+        answer = await post(f"{self._root}/messages/count_tokens", count_body(written.body))
+        count = answer.get("input_tokens")
+        return count if type(count) is int and count >= 0 else None
+
+    def _traits(self, plan: Plan) -> Traits:
+        return traits_of(plan.model, self._stated.get(plan.model))
+
+
+class MessagesExchange:
+    """The body to post for a plan, and the reader of what comes back."""
+
+    def __init__(self, plan: Plan, traits: Traits, terms: Terms, root: str, max_line: int) -> None:
+        written = write_request(plan, traits, terms)
+        self.path = f"{root}/messages"
+        self.body = encode_body(written.body, is_large=plan.is_large)
+        self.degraded: Sequence[str] = written.report
+        self._stream = MessagesStream(
+            account=terms.account,
+            is_summary=traits.summarises,
+            keeps_blocks=written.has_server_tools,
+            max_line=max_line,
+        )
+        self._lifter = CallLifter(plan.toolbox)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the model has begun to answer."""
+        return self._stream.has_begun
+
+    @property
+    def fault(self) -> BackendError | None:
+        """Why the answer cannot be read further."""
+        return self._stream.fault
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is complete."""
+        return self._stream.is_done
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the model has stopped, so that only the end mark can follow."""
+        return self._stream.has_stopped
+
+    @property
+    def is_about_to_end(self) -> bool:
+        """Whether nothing more, or only the end mark, is to be expected."""
+        stream = self._stream
+        return stream.has_stopped or stream.is_done or stream.fault is not None
+
+    def feed(self, data: bytes) -> Sequence[Delta]:
+        """Return the deltas of these bytes of a streamed answer."""
+        return self._lift(self._stream.feed(data))
+
+    def end(self, error: BackendError | None = None) -> Sequence[Delta]:
+        """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
+        return self._lift(self._stream.end(error))
+
+    def whole(self, body: bytes) -> Sequence[Delta]:
+        """Return the deltas of an answer that was not streamed."""
+        return self._lift(self._stream.whole(body))
+
+    def _lift(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        """Return what these deltas are about the caller's tools, as far as that is certain."""
+        lifter = self._lifter
+        if lifter.held is not None or not lifter.taken.isdisjoint(map(type, deltas)):
+            deltas = lifter.feed(deltas)
+        return deltas if self.fault is None else [*deltas, *lifter.release()]
