@@ -68,7 +68,7 @@ def _details(value: Any) -> list[dict[str, Any]]:  # Any: JSON of a server
         value = value[0]
     error = value.get("error") if isinstance(value, dict) else None
     details = error.get("details") if isinstance(error, dict) else None
-    return [one for one in details or () if isinstance(one, dict)]
+    return [one for one in (details if isinstance(details, list) else ()) if isinstance(one, dict)]
 
 
 def _delay(details: list[dict[str, Any]]) -> float | None:

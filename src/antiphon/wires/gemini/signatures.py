@@ -3,7 +3,8 @@
 Gemini signs a part and refuses, or understands worse, a history in which the signature is in
 another part or gone. A call has its own part. Texts and thoughts arrive in several parts that
 become one text, so their signatures are kept with the places of the signed parts in it, counted in
-characters. Such a part may be empty. The state travels sealed (`NativeState`), never in an id.
+characters from its end: a text that goes on after a pause has another beginning. Such a part may be
+empty. The state travels sealed (`NativeState`), never in an id.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ DUMMY: Final = "skip_thought_signature_validator"
 
 
 class Signed(msgspec.Struct, frozen=True, array_like=True):
-    """A signed part of a text: from `start` to `end`. Of a call, both are 0."""
+    """A signed part of `size` characters with `behind` others after it. Of a call, both are 0."""
 
-    start: int
-    end: int
+    size: int
+    behind: int
     signature: str
 
 
@@ -63,8 +64,8 @@ def signed_texts(text: str, state: SignedState | None) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     done = 0
     for signed in state.parts:
-        start = min(max(signed.start, done), len(text))
-        end = min(max(signed.end, start), len(text))
+        end = max(len(text) - signed.behind, done)
+        start = max(end - signed.size, done)
         if start > done:
             parts.append({"text": text[done:start]})
         parts.append({"text": text[start:end], "thoughtSignature": signed.signature})

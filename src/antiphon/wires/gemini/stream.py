@@ -96,10 +96,10 @@ class GeminiStream:
         self._has_spoken = False
         self._has_chunks = False
         self._stop: Stopped | None = None
-        # The text or the thought that grows, and its signed parts.
+        # The text or the thought that grows, and its signed parts: length, end and signature.
         self._run: _Run | None = None
         self._size = 0
-        self._signed: list[Signed] = []
+        self._signed: list[tuple[int, int, str]] = []
         self._text = AnswerText()
         self._partial: tuple[PartialCall, str | None] | None = None
         self._media = MediaReader()
@@ -211,9 +211,9 @@ class GeminiStream:
         run: _Run = "thought" if part.thought else "text"
         if run != self._run:
             self._begin_run(run)
-        start, self._size = self._size, self._size + len(text)
+        self._size += len(text)
         if signature:
-            self._signed.append(Signed(start, self._size, signature))
+            self._signed.append((len(text), self._size, signature))
         if not text:
             return
         self._spend(len(text))
@@ -236,7 +236,9 @@ class GeminiStream:
         Those of an empty text belong to no message, and stand alone.
         """
         if self._signed and self._run is not None:
-            state = SignedState(self._run, tuple(self._signed))
+            whole = self._size
+            signed = (Signed(size, whole - end, name) for size, end, name in self._signed)
+            state = SignedState(self._run, tuple(signed))
             is_message = self._run == "text" and self._size
             self._out.append(write_state(state, self._account, "previous" if is_message else None))
         self._run, self._size, self._signed = None, 0, []
