@@ -11,12 +11,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from antiphon.backends.chat import ChatBackend
+from antiphon.backends.http import HttpBackend
+from antiphon.plans.plan import Plan
 from antiphon.protocol.events import ReasoningTextDelta
 from antiphon.testing import serve_gateway
+from antiphon.wires.messages.wire import MessagesWire
 from tests.asking import ask, ask_stream, request, terminal
 
 pytestmark = pytest.mark.slow
@@ -90,6 +94,32 @@ async def test_a_stream_of_real_tokens_is_what_is_stored(upstream: str) -> None:
     assert response.usage is not None
     assert response.usage.output_tokens > 3
     assert not response.antiphon
+
+
+async def test_its_messages_api_gives_the_same_text(upstream: str) -> None:
+    body: Any = {"input": "Name a colour.", "temperature": 0, "max_output_tokens": 20}
+    texts = []
+    for backend in (
+        ChatBackend(upstream, profile="llamacpp"),
+        HttpBackend(upstream, MessagesWire(root="")),
+    ):
+        async with serve_gateway(backend) as gateway:
+            streamed = terminal(await ask_stream(gateway, **body))
+            whole = (await ask(gateway, **body)).json
+        texts += [streamed.output_text, whole["output"][0]["content"][0]["text"]]
+        assert streamed.usage is not None
+        assert streamed.usage.output_tokens == whole["usage"]["output_tokens"] == 20
+
+    assert len(set(texts)) == 1, texts
+
+
+async def test_its_messages_api_counts_a_prompt(upstream: str) -> None:
+    backend = HttpBackend(upstream, MessagesWire(root=""))
+    item = {"type": "message", "role": "user", "content": "Name a colour."}
+    count = await backend.count(Plan(model="x", items=[item]))
+    await backend.close()
+
+    assert count is not None and count > 5
 
 
 async def test_streamed_and_whole_answers_count_the_same(upstream: str) -> None:

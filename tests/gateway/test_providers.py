@@ -14,6 +14,9 @@ from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway.config import ProviderSettings, Settings, TokenCommand
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import build, read_sources
+from tests.building import plan_with
+from tests.messages_upstream import serve_messages, text
+from tests.playing import said
 from tests.transport.raw import Connection, Request, raw_server, reply
 
 _URL = "http://127.0.0.1:9/v1"
@@ -76,6 +79,18 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
             "key_env and auth are both set",
         ),
         (
+            Settings(providers={"a": ProviderSettings(base_url=_URL, cache="auto")}),
+            "cache has no meaning for wire_api = 'chat'",
+        ),
+        (
+            Settings(
+                providers={
+                    "a": ProviderSettings(wire_api="messages", base_url=_URL, profile="vllm")
+                }
+            ),
+            "there is no profile 'vllm'; the profiles are anthropic, generic",
+        ),
+        (
             Settings(upstream=_URL, providers={"upstream": ProviderSettings(base_url=_URL)}),
             "both set",
         ),
@@ -110,6 +125,29 @@ async def test_each_wire_is_built_into_its_backend() -> None:
     assert isinstance(first, HttpBackend)
     assert isinstance(second, ScriptedBackend)
     await first.close()
+
+
+@pytest.mark.parametrize("path", ["", "/v1"])
+async def test_a_messages_server_is_reached_with_or_without_v1(path: str) -> None:
+    async with serve_messages() as upstream:
+        provider = ProviderSettings(
+            wire_api="messages",
+            base_url=upstream.base_url + path,
+            profile="anthropic",
+            hosted=("web_search",),
+            betas=("one-1",),
+        )
+        settings = Settings(providers={"claude": provider})
+        (source,) = read_sources(settings, {})
+        backend = build(source, settings, Breaker(time.monotonic))
+        upstream.play(text("Hello."))
+        await said(backend, plan_with(items=[{"role": "user", "content": "hi"}]))
+        models = await backend.models()
+        await backend.close()
+    assert backend.capabilities.tool_kinds == {"web_search"}
+    assert upstream.requests[0].path == "/v1/messages"
+    assert upstream.requests[0].headers["anthropic-beta"] == "one-1"
+    assert [model.id for model in models] == ["claude-opus-4-8", "claude-x"]
 
 
 async def test_a_key_that_expires_is_printed_by_a_command() -> None:

@@ -50,6 +50,7 @@ from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities, common_capabilities
 from antiphon.plans.plan import make_plan
 from antiphon.protocol.call_ids import taken_in
+from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.echo import first_response
 from antiphon.protocol.errors import ResponseDeleted
 from antiphon.protocol.events import Event
@@ -271,7 +272,8 @@ class Engine:
             response,
             self.mint,
             reasoning_as="summary" if wants_summary else self.reasoning_as,
-            seal=self._seal(admitted.request, admitted.owner),
+            seal=self._seal(admitted),
+            keep=self._keep(admitted),
             has_error_event=admitted.has_error_event,
             is_taken=taken_in(context),
         )
@@ -357,9 +359,18 @@ class Engine:
             found.append(Resume())
         return [*found, Retry()]
 
-    def _seal(self, request: CreateResponse, owner: str) -> Seal | None:
-        wants = "reasoning.encrypted_content" in (request.include or ())
-        return reasoning_seal(self.sealer, owner) if wants and self.sealer else None
+    def _seal(self, admitted: _Admitted) -> Seal | None:
+        wants = "reasoning.encrypted_content" in (admitted.request.include or ())
+        return reasoning_seal(self.sealer, admitted.owner) if wants and self.sealer else None
+
+    def _keep(self, admitted: _Admitted) -> Seal | None:
+        """Return what seals native state for the next turn; None if there will be none here."""
+        is_continued = admitted.is_stored or admitted.request.conversation is not None
+        if not is_continued and admitted.recall is None:
+            return None
+        if self.sealer is not None:
+            return reasoning_seal(self.sealer, admitted.owner)
+        return partial(_lose_state, admitted.response)
 
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:
@@ -376,9 +387,17 @@ def _forget(_: Response) -> None:
     """Remember nothing: a first turn, or one that cannot be continued by its id."""
 
 
+def _lose_state(response: Response, _: Item, state: NativeState | None) -> str:
+    """Note that the next turn goes without the native state of this one."""
+    if state is not None:
+        _note(response, [f"reasoning: the state of the provider is not kept: {HOW_TO}"])
+    return ""
+
+
 def _note(response: Response, notes: Sequence[str]) -> None:
     """Add what could not be honoured to what is known of the response."""
     if not notes:
         return
-    known = response.antiphon.degraded if response.antiphon else ()
-    response.antiphon = Notes(degraded=add_notes(known, notes))
+    known = response.antiphon or Notes()
+    degraded = add_notes(known.degraded, notes)
+    response.antiphon = msgspec.structs.replace(known, degraded=degraded)

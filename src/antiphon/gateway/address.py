@@ -9,13 +9,13 @@ from antiphon.gateway.errors import BadSettings
 
 __all__ = ["read_base_url", "read_server_url"]
 
-_ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/models")
+_ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/models")
 
 
-def read_base_url(text: str, what: str) -> str:
+def read_base_url(text: str, what: str, *, needs_path: bool = True) -> str:
     """Return the URL without its last slash. Raise BadSettings if it cannot be a base URL.
 
-    `what` is the flag or key that it came from.
+    `what` is the flag or key that it came from; `needs_path` is whether a host alone will not do.
     """
     example = "a base URL looks like http://127.0.0.1:11434/v1"
     try:
@@ -35,7 +35,7 @@ def read_base_url(text: str, what: str) -> str:
     for endpoint in _ENDPOINTS:
         if path.endswith(endpoint):
             raise BadSettings(f"{what}: leave {endpoint} out of {text!r}; {example}")
-    if not path:
+    if not path and needs_path:
         raise BadSettings(
             f"{what}: {text!r} has no path; did you mean {parts.scheme}://{parts.netloc}/v1?"
         )

@@ -141,7 +141,8 @@ def _read_server(
 ) -> Source:
     if not provider.base_url:
         raise BadSettings(f"{what} is missing; it looks like http://127.0.0.1:11434/v1")
-    base_url = read_base_url(provider.base_url, what)
+    needs_path = provider.wire_api != "messages"  # Anthropic's has none
+    base_url = read_base_url(provider.base_url, what, needs_path=needs_path)
     if provider.auth is not None and provider.key_env is not None:
         raise BadSettings(f"{what}: key_env and auth are both set; a server takes one key")
     source = Source(

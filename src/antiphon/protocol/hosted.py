@@ -28,16 +28,19 @@ Alias = Callable[[str | None, str], str]
 
 _NOT_KEPT: Final = "the results are not part of the conversation"
 _MAX_ID: Final = 64
+_ANTHROPIC: Final = "anthropic:"
 
 
 def is_hosted(item: Item) -> bool:
     """Return whether the item is a call that a server ran, or wants to run."""
-    return item_type(item) in _LOWER
+    return _lowering_of(item_type(item)) is not None
 
 
 def lower_hosted(item: Item, alias: Alias) -> Item:
     """Return the item as a `hosted_call`, a function call or its output. It must be hosted."""
-    return _LOWER[item_type(item)](item, alias)
+    lower = _lowering_of(item_type(item))
+    assert lower is not None
+    return lower(item, alias)
 
 
 # One item with the call and its result.
@@ -162,6 +165,44 @@ def _asked(call_id: str, name: str, asked: dict[str, Any]) -> Item:
 
 def _answered(call_id: str, output: str | list[Part]) -> Item:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+# Blocks of Anthropic's servers, which are items of their own.
+
+
+def _server_use(item: Item, alias: Alias) -> Item:
+    server = _text(item, "server_name") or None
+    name = alias(server, _text(item, "name") or "server_tool")
+    return _asked(_id(item, "id"), name, _dict(item, "input"))
+
+
+def _server_result(item: Item, alias: Alias) -> Item:
+    """Return the result in words. Its `content`, which only the provider can read, is reported."""
+    words = _in_words(item.get("content")) or "(no result)"
+    output = _answered(_id(item, "tool_use_id"), words)
+    return {**output, "content": item.get("content")}
+
+
+def _in_words(content: object) -> str:
+    """Return what a result says: pages as title and address, texts, and any other as JSON."""
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(_in_words, content)))
+    if not isinstance(content, dict):
+        return content if isinstance(content, str) else ""
+    if content.get("type") == "text":
+        return _text(content, "text")
+    if _text(content, "url"):
+        return f"{_text(content, 'title')} ({_text(content, 'url')})".lstrip()
+    shown = {key: value for key, value in content.items() if not key.startswith("encrypted_")}
+    return _encode(shown)
+
+
+def _lowering_of(kind: str) -> Callable[[Item, Alias], Item] | None:
+    if not kind.startswith(_ANTHROPIC):
+        return _LOWER.get(kind)
+    if kind.endswith("tool_use"):
+        return _server_use
+    return _server_result if kind.endswith("tool_result") else None
 
 
 _LOWER: Final[dict[str, Callable[[Item, Alias], Item]]] = {

@@ -1,10 +1,11 @@
 """Which state of its provider does an item of a plan carry?
 
 Native state is what only the provider that made it can read, such as the signature of a thought.
-It comes as a `NativeState` delta, travels sealed, and is put on the reasoning item of a plan under
-`NATIVE` when the seal is opened. There it is a value of this process: JSON cannot express it, so a
-caller cannot make one. It is written to no client and no store; a wire takes it with `native_of`
-and reports what it had to leave out with `note_dropped`.
+It comes as a `NativeState` delta and travels sealed: in `encrypted_content` if the caller asked for
+that, else, in the stored item only, under `NATIVE`. That key is private: no answer shows it. When
+the seal is opened for a plan, the state itself is under the key, a value of this process: JSON
+cannot express it, so a caller cannot make one. A wire takes it with `native_of`, and reports what
+it had to leave out with `note_foreign`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ __all__ = [
     "note_dropped",
     "note_foreign",
     "paused_item",
+    "seal_of",
     "state_of",
     "without_state",
 ]
 
 NATIVE: Final = "antiphon.native"
-"""The private key of an item under which its native state is."""
+"""The private key of an item under which its native state is, sealed while it is stored."""
 
 PAUSED: Final = "antiphon.paused"
 """The type of an item that is an answer which its provider paused, as far as it came.
@@ -44,6 +46,12 @@ def state_of(item: Item) -> NativeState | None:
     return state if isinstance(state, NativeState) else None
 
 
+def seal_of(item: Item) -> str | None:
+    """Return the sealed text of a reasoning item, wherever it is; None without one."""
+    found = item.get("encrypted_content") or item.get(NATIVE)
+    return found if isinstance(found, str) and found else None
+
+
 def native_of(item: Item, wire: str, account: str) -> NativeState | None:
     """Return the native state of the item, or None if it has none of this wire and account."""
     state = state_of(item)
@@ -58,7 +66,7 @@ def paused_item(state: NativeState) -> Item:
 
 
 def without_state(item: Item) -> Item:
-    """Return the item without its native state; the same item if it has none."""
+    """Return the item as anybody may see it; the same item if it has no native state."""
     return {key: item[key] for key in item if key != NATIVE} if NATIVE in item else item
 
 

@@ -18,6 +18,7 @@ import msgspec
 from antiphon.protocol.codec import decode_response, encode_item
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
+from antiphon.protocol.native_state import without_state
 from antiphon.protocol.pieces import PIECE, PieceDecoder, encode_long, text_size
 from antiphon.protocol.response import Response
 from antiphon.store.base import Admit, Batch, Size
@@ -71,7 +72,7 @@ def encode_turn(response: Response) -> bytes:
 
 
 def decode_turn(body: bytes, output: list[Item], status: str | None = None) -> Response:
-    """Return the response of this body with this output.
+    """Return the response of this body with this output, as it is shown: without native state.
 
     `status` is the one it has now, if the body is older. A field that only a newer antiphon
     knows is kept in `extra`.
@@ -82,7 +83,7 @@ def decode_turn(body: bytes, output: list[Item], status: str | None = None) -> R
         fields = _decode_object(body)
         fields |= fields.pop(_EXTRA, {})
         response = decode_response(_encode(fields))
-    response.output = output
+    response.output = [without_state(item) for item in output]
     if status is not None:
         response.status = status
     if response.status == "cancelled":

@@ -18,7 +18,7 @@ Calls that a server ran itself are lowered by `protocol.hosted`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -119,14 +119,22 @@ def _custom_description(tool: Tool) -> str:
 # Items.
 
 
-def lower_items(items: Sequence[Item], toolbox: Toolbox) -> list[Item]:
+def _is_never(kind: str) -> bool:
+    return False
+
+
+def lower_items(
+    items: Sequence[Item], toolbox: Toolbox, is_own: Callable[[str], bool] = _is_never
+) -> list[Item]:
     """Return the items with every call as a function call, and every output as its output.
+
+    Items of a type that the wire has words of its own for (`is_own`) stay as they are.
 
     A call that a server ran becomes a `hosted_call`, which holds both. The same items at the
     same places; those that are neither stay the very same objects.
     """
     lowering = Lowering(toolbox)
-    return [lowering.lower(item) for item in items]
+    return [item if is_own(item_type(item)) else lowering.lower(item) for item in items]
 
 
 class Lowering:

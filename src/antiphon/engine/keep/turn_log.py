@@ -218,6 +218,7 @@ class TurnLog:
     ) -> list[Event]:
         """Make the end durable, with all entries; return the events that may be shown then.
 
+        `response` is the one of the last event, with the native states that are stored.
         Raise StoreUnavailable if it could not be; `events` are then forgotten.
         """
         policy = self._policy

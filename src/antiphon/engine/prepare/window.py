@@ -7,7 +7,8 @@ The last compaction item that opens stands for what came before it:
     whatever follows it.
 
 Sealed reasoning gets its content back, and the native state that was sealed with it: this is on
-the item under `NATIVE`, for the wire that can use it. What cannot be opened is left out and named
+the item under `NATIVE`, for the wire that can use it. A stored item that its caller sees without
+a seal has the seal under the same key. What cannot be opened is left out and named
 in the notes, and nothing else is left out because of it. Nothing here asks a model.
 """
 
@@ -23,7 +24,7 @@ import msgspec
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.native_state import NATIVE, state_of, without_state
+from antiphon.protocol.native_state import NATIVE, seal_of, state_of, without_state
 from antiphon.protocol.thread import Thread
 
 __all__ = [
@@ -163,7 +164,7 @@ class _Opener:
         for index in range(len(items) - 1, -1, -1):
             if item_type(items[index]) != "compaction":
                 continue
-            memory = self._open(items[index], "compaction", Memory)
+            memory = self._open(items[index].get("encrypted_content"), "compaction", Memory)
             if memory is not None:
                 return index + 1, remember(_with_states(memory), items[:index])
             self._closed.append(index)
@@ -177,7 +178,7 @@ class _Opener:
             match item_type(item):
                 case "compaction" | "compaction_trigger":
                     continue
-                case "reasoning" if item.get("encrypted_content"):
+                case "reasoning" if seal_of(item):
                     shown += self._think(index, item)
                 case _:
                     shown.append(item)
@@ -196,8 +197,8 @@ class _Opener:
 
         It is opened also if its text is there: native state is only in the seal.
         """
-        readable = {key: value for key, value in item.items() if key != "encrypted_content"}
-        thought = self._open(item, "reasoning", _Thought)
+        readable = {key: item[key] for key in item if key not in ("encrypted_content", NATIVE)}
+        thought = self._open(seal_of(item), "reasoning", _Thought)
         if thought is not None and thought.native is not None:
             readable[NATIVE] = thought.native
         if text_of(item.get("content")):
@@ -209,8 +210,7 @@ class _Opener:
         readable["summary"] = item.get("summary") or thought.summary
         return [readable]
 
-    def _open(self, item: Item, kind: str, shape: type[_T]) -> _T | None:
-        text = item.get("encrypted_content")
+    def _open(self, text: object, kind: str, shape: type[_T]) -> _T | None:
         if self._sealer is None or not isinstance(text, str):
             return None
         data = self._sealer.open(self._owner, kind, text)
@@ -224,9 +224,7 @@ class _Opener:
 
 def _needs_care(item: Item) -> bool:
     kind = item_type(item)
-    return kind in ("compaction", TRIGGER) or (
-        kind == "reasoning" and bool(item.get("encrypted_content"))
-    )
+    return kind in ("compaction", TRIGGER) or (kind == "reasoning" and bool(seal_of(item)))
 
 
 def _note_care(is_needed: bool, _: int, item: Item) -> bool:

@@ -32,6 +32,7 @@ from antiphon.backends.base import Backend
 from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
+from antiphon.engine.prepare.native_states import keep_states
 from antiphon.engine.prepare.validate import refuse_degraded
 from antiphon.engine.run.rounds import Policy, Rounds
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, show_all
@@ -139,7 +140,7 @@ class Turn:
 
     def transcript(self) -> list[Item]:
         """Return the whole context and the output: what the next turn begins with."""
-        return [*self._inputs.context, *self._builder.output]
+        return [*self._inputs.context, *keep_states(self._builder.output, self._builder.states)]
 
     async def run(self, sink: EventSink) -> None:
         """Run the turn; show its events to the sink. `ended` is the response afterwards."""
@@ -409,14 +410,16 @@ class Turn:
         """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
         entries = self._services.notify(self.owner, response)
+        output = keep_states(response.output, self._builder.states)
+        kept = msgspec.structs.replace(response, output=output)
         try:
-            events = await self._turn_log.finish(events, response, entries)
+            events = await self._turn_log.finish(events, kept, entries)
         except StoreUnavailable as error:
             if self.interruption is None:
                 self._store_error = error.with_traceback(None)
             events, response = self._take_back(events, error)
         else:
-            self._inputs.remember(response)
+            self._inputs.remember(kept)
         self.ended = response
         self._services.observe(response)
         return events

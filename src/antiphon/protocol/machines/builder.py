@@ -32,7 +32,7 @@ Nothing here uses a clock or randomness: `mint` makes ids, and times are passed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -83,7 +83,7 @@ from antiphon.protocol.machines.call_writer import CallWriter
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
 from antiphon.protocol.machines.hosted_items import OpenItem
 from antiphon.protocol.machines.open_items import OpenCall, copy_json
-from antiphon.protocol.machines.prose_writer import Mint, ProseWriter, Seal
+from antiphon.protocol.machines.prose_writer import KeptState, Mint, ProseWriter, Seal
 from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
     Failure,
@@ -94,7 +94,7 @@ from antiphon.protocol.response import (
     add_notes,
 )
 
-__all__ = ["Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
+__all__ = ["KeptState", "Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
 ReasoningAs = Literal["content", "summary"]
 
@@ -116,7 +116,8 @@ class ResponseBuilder:
 
     `response` is the response as it begins: id, model, echoes of the request. The builder
     owns it from here on. `seal` is given each reasoning item when it is done, with the native
-    state that belongs to it, and returns its `encrypted_content`: "" for none. Without
+    state that belongs to it, and returns its `encrypted_content`: "" for none. Without it, `keep`
+    is given those with native state; what it returns is in `states`, and in no event. Without
     `has_error_event`, `response.failed` alone reports a failure, as it has to over a WebSocket.
     `is_taken` returns whether the history uses a call id. `first` is the number of the first event.
     """
@@ -128,6 +129,7 @@ class ResponseBuilder:
         *,
         reasoning_as: ReasoningAs = "content",
         seal: Seal | None = None,
+        keep: Seal | None = None,
         has_error_event: bool = True,
         is_taken: Callable[[str], bool] = lambda call_id: False,
         first: int = 0,
@@ -137,7 +139,7 @@ class ResponseBuilder:
         self._mint = mint
         self._reasoning_kind = "summary_text" if reasoning_as == "summary" else "reasoning_text"
         self._out = EventWriter(first)
-        self._prose = ProseWriter(self._out, mint, seal)
+        self._prose = ProseWriter(self._out, mint, seal, keep)
         self._calls = CallWriter(self._out, mint, CallIds(is_taken=is_taken), self._degrade)
         self._open: dict[int | str, OpenCall | OpenItem] = {}
         """The calls, by number, and other items, by name, that are not done, in index order."""
@@ -165,6 +167,11 @@ class ResponseBuilder:
         if self.stop != "stop" or not parts or any("refusal" in part for part in parts):
             return None
         return "".join(part["text"] for part in parts)
+
+    @property
+    def states(self) -> Mapping[str, KeptState]:
+        """The native states of items that are done, by the id of the item."""
+        return self._prose.states
 
     @property
     def output(self) -> list[Item]:

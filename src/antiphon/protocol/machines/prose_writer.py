@@ -7,7 +7,7 @@ with it the item if the text belongs to another kind of item.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.events import AnnotationEvent
@@ -20,20 +20,32 @@ from antiphon.protocol.machines.open_items import (
     copy_json,
 )
 
-__all__ = ["Mint", "ProseWriter", "Seal"]
+__all__ = ["KeptState", "Mint", "ProseWriter", "Seal"]
 
 Mint = Callable[[str], str]
 Seal = Callable[[Item, NativeState | None], str]
 
 
-class ProseWriter:
-    """Writes messages and reasoning items to `out`. `open` is the one that is not done."""
+class KeptState(NamedTuple):
+    """Native state of a reasoning item that is done: its seal, and what it belongs to."""
 
-    def __init__(self, out: EventWriter, mint: Mint, seal: Seal | None) -> None:
+    seal: str
+    attach: Literal["next", "previous"] | None
+
+
+class ProseWriter:
+    """Writes messages and reasoning items to `out`. `open` is the one that is not done.
+
+    `states` has the native states of reasoning items that are done, by the id of the item.
+    """
+
+    def __init__(self, out: EventWriter, mint: Mint, seal: Seal | None, keep: Seal | None) -> None:
         self.open: OpenProse | None = None
+        self.states: dict[str, KeptState] = {}
         self._out = out
         self._mint = mint
         self._seal = seal
+        self._keep = keep
 
     def grow_part(self, kind: str, text: str) -> None:
         """Let the text of such a part grow, in a new part or item if need be."""
@@ -93,9 +105,8 @@ class ProseWriter:
         self._close_part(prose)
         self.open = None
         item = prose.item(self._out.after_cut(status))
-        if self._seal is not None and prose.kind == "reasoning":
-            sealed = self._seal(copy_json(item), state)
-            item |= {"encrypted_content": sealed} if sealed else {}
+        if prose.kind == "reasoning":
+            item |= self._seal_item(item, state)
         self._out.end_item(prose.index, item)
 
     def keep_state(self, state: NativeState) -> None:
@@ -107,10 +118,17 @@ class ProseWriter:
             self.close(state=state)
             return
         item = OpenProse("reasoning", self._mint(item_prefix("reasoning")), -1)
-        sealed = self._seal(item.item("completed"), state) if self._seal is not None else ""
-        if sealed:
+        sealed = self._seal_item(item.item("completed"), state)
+        if item.id in self.states:
             self.close()
             index = self._out.next_index()
             self._out.add_item(index, item.item("in_progress"))
-            done = item.item(self._out.after_cut("completed"))
-            self._out.end_item(index, done | {"encrypted_content": sealed})
+            self._out.end_item(index, item.item(self._out.after_cut("completed")) | sealed)
+
+    def _seal_item(self, item: Item, state: NativeState | None) -> Item:
+        """Return what the item has for its seal; keep the seal of native state."""
+        seal = self._seal or (None if state is None else self._keep)
+        sealed = seal(copy_json(item), state) if seal is not None else ""
+        if sealed and state is not None:
+            self.states[item["id"]] = KeptState(sealed, state.attach)
+        return {"encrypted_content": sealed} if sealed and self._seal is not None else {}

@@ -13,6 +13,7 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import is_call, is_output
 from antiphon.protocol.items import Item
+from antiphon.protocol.native_state import without_state
 from antiphon.protocol.pieces import PIECE, encode_long, text_size
 from antiphon.server.app import Call
 from antiphon.transport.aside import aside_if
@@ -93,8 +94,11 @@ async def write_json(value: object) -> bytes:
 
 
 def as_listed(item: Item) -> Item:
-    """Return an item as lists show it: with the fields that a caller may leave out."""
-    kind = item["type"]
+    """Return an item as lists show it: with the fields that a caller may leave out.
+
+    What is stored for the provider alone is not shown.
+    """
+    kind, item = item["type"], without_state(item)
     if is_call(item) or is_output(item):
         return {"status": "completed"} | item
     if kind != "message":

@@ -63,7 +63,7 @@ def write_conversation(
     items: Sequence[Item], toolbox: Toolbox, *, account: str, mid_system: bool
 ) -> Conversation:
     """Return the items as a conversation with a model that is reached through this account."""
-    arranger = Arranger(enumerate(lower_items(items, toolbox)), _is_own)
+    arranger = Arranger(enumerate(lower_items(items, toolbox, _is_own)), _is_own)
     writer = _Writer(account, mid_system=mid_system)
     writer.write(arranger.turns)
     writer.finish()
@@ -196,12 +196,18 @@ class _Writer:
     def _message(self, index: int, item: Item) -> list[Block | msgspec.Raw]:
         where = f"input[{index}]"
         if item_type(item) == PAUSED:
-            state = native_of(item, WIRE, self._account)
-            return [] if state is None else [*_decode_blocks(state.data)]
+            return self._paused(item, where)
         block = opaque_block(item)
         if block is not None:
             return [block]
         return [*self._content.write(item.get("content"), f"{where}.content")]
+
+    def _paused(self, item: Item, where: str) -> list[Block | msgspec.Raw]:
+        state = native_of(item, WIRE, self._account)
+        if state is None:
+            self._report.append(f"{where} ({PAUSED}): it is not an answer of this provider")
+            return []
+        return [*_decode_blocks(state.data)]
 
     def _call(self, call: Call, call_id: str) -> Block:
         return _with_cache(
