@@ -19,9 +19,9 @@ from antiphon.store.base import Store
 
 __all__ = ["Fault", "FaultyStore"]
 
-_UPKEEP: Final = frozenset({"claim_orphans", "asked_cancels", "sweep"})
+_UPKEEP: Final = frozenset({"claim_orphans", "asked_cancels", "sweep", "native_states.expire"})
 _UNCOUNTED: Final = frozenset({"close"})
-_FACETS: Final = frozenset({"conversations", "claims", "notices"})
+_FACETS: Final = frozenset({"conversations", "claims", "notices", "native_states"})
 
 
 class Fault(Enum):

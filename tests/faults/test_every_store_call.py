@@ -25,10 +25,11 @@ from antiphon.engine.keep import turn_log
 from antiphon.gateway import upkeep
 from antiphon.plans.plan import Plan
 from antiphon.protocol.codec import decode_event
-from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.protocol.deltas import CallMade, NativeState, Stopped, TextGrew
 from antiphon.protocol.errors import TurnLost
 from antiphon.protocol.events import Event
 from antiphon.protocol.machines.referee import judge_stream
+from antiphon.protocol.native_state import state_of
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
 from antiphon.store import MemoryStore, SqliteStore
@@ -344,6 +345,38 @@ async def _items_are_there_once(scene: Scene, name: str) -> None:
     assert len(page.json["data"]) == 1
 
 
+async def _chat_calls(scene: Scene, _: object) -> None:
+    """A chat client calls a tool; its answers do not depend on the store."""
+    await _chat(scene, {"role": "user", "content": "call"})
+    await _chat(scene, *_chat_history())
+
+
+async def _native_state_is_there(scene: Scene, _: object) -> None:
+    async def is_there() -> bool:
+        await _chat(scene, *_chat_history())
+        states = map(state_of, scene.backend.plans[-1].items)
+        return any(state is not None and state.data == b"state" for state in states)
+
+    await _until(is_there)
+
+
+async def _chat(scene: Scene, *messages: Json) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    body = {"messages": messages, "tools": [tool]}
+    answer = await request(scene.gateway, "POST", "/chat/completions", body)
+    assert answer.status == 200, answer.body
+
+
+def _chat_history() -> list[Json]:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    return [
+        {"role": "user", "content": "call"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "seen"},
+        {"role": "user", "content": "next"},
+    ]
+
+
 SCENARIOS: Final = {
     "stored turn": Scenario(_nothing, _stored_turn, _no_more),
     "streamed turn": Scenario(_nothing, _streamed_turn, _no_more),
@@ -365,6 +398,7 @@ SCENARIOS: Final = {
     "delete while it runs": Scenario(_running, _delete_running, _is_deleted),
     "compact": Scenario(_first_turn, _compact, _no_more),
     "compacting turn": Scenario(_first_turn, _compacting_turn, _no_more),
+    "chat call": Scenario(_nothing, _chat_calls, _native_state_is_there),
     "idempotent turn": Scenario(_nothing, _idempotent_turn, _key_gives_one_answer),
     "idempotent background turn": Scenario(_nothing, _idempotent_background, _key_gives_one_answer),
 }
@@ -568,8 +602,11 @@ def _decode(event: Json) -> Event:
 
 
 def _script(plan: Plan) -> list[Step]:
-    """Echo in two pieces; never end the answer to `wait`."""
+    """Echo in two pieces; never end the answer to `wait`, and call a tool at `call`."""
     text = str(plan.items[-1]["content"][-1]["text"])
+    if text == "call":
+        state = NativeState("messages", b"state")
+        return [state, CallMade("look", "{}", call_id="c1"), Stopped("stop")]
     if text == "wait":
         return [TextGrew("..."), asyncio.Event(), Stopped("stop")]
     half = len(text) // 2

@@ -42,6 +42,7 @@ async def fill(store: Store) -> None:
     talk = Conversation("c1", 5, {"topic": "ÅÅ"})
     await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
     await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)
+    await store.native_states.keep(OWNER, "r3", {"call": b"\x00\xff"}, 9)
     for name in ("z", "a"):
         await store.secret(name, name.encode())
         await store.add_key(key(name, name="Zoë", expires_at=2**40))
@@ -129,6 +130,7 @@ async def test_a_copy_is_served_like_its_source(
     assert log is not None
     assert log.batches == [Batch(0, 1, b"\x00a"), Batch(2, 2, b"b")]
     assert ids(await store.conversations.items(OWNER, "c1")) == ["i1", "i\x002"]
+    assert await store.native_states.find(OWNER, ["call"], 9) == {"call": b"\x00\xff"}
     assert await store.secret("z", b"other") == b"z"
     assert [record.id for record in await store.list_keys()] == ["z", "a"]
     orphans = await store.claim_orphans(MANY + 10)

@@ -9,7 +9,7 @@ here, before anything was remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ import msgspec
 
 from antiphon.accounts.principal import Principal
 from antiphon.engine.budget import Budget, Hold
+from antiphon.engine.keep.carried_states import CarriedStates
 from antiphon.engine.keep.follow import follow
 from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.pending_writes import PendingWrites
@@ -33,6 +34,7 @@ from antiphon.engine.prepare.history import (
     refuse_orphans,
 )
 from antiphon.engine.prepare.history_cache import HistoryCache
+from antiphon.engine.prepare.native_states import put_back
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
@@ -83,6 +85,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     recall: Recall | None = None
     may_roll_back: bool = False
     has_error_event: bool
+    carries_state: bool = False
+    """Whether native state is kept by call id, because the caller cannot send it back."""
     is_queued: bool = False
     """Whether it is in the store already, and keeps its lock there if the turn cannot be made."""
 
@@ -132,6 +136,7 @@ class Engine:
         self.live = Live()
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
+        self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
         self.background = Background(
             store, self.live, at_once=background_turns, waiting=background_queue
@@ -147,6 +152,7 @@ class Engine:
         recall: Recall | None = None,
         response_id: str | None = None,
         over_socket: bool = False,
+        carries_state: bool = False,
         hold: Hold,
         body_bytes: int = 0,
     ) -> Turn:
@@ -154,6 +160,7 @@ class Engine:
 
         `recall` knows responses that the store does not, `response_id` is the id to have. A turn
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
+        With `carries_state`, native state is kept by call id: the caller cannot send it back.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
@@ -173,6 +180,7 @@ class Engine:
                 recall=recall,
                 may_roll_back=self._may_begin_early(response_id),
                 has_error_event=not over_socket,
+                carries_state=carries_state,
             )
         )
 
@@ -282,11 +290,13 @@ class Engine:
         """Return what the turn is made of; note in the response what cannot be honoured."""
         request, size, route = admitted.request, admitted.size, admitted.candidates[0]
         able = common_capabilities([one.backend.capabilities for one in admitted.candidates])
+        own = context.own if admitted.carries_state else ()
+        carried, unread = await self._carried.find(admitted.owner, own)
         whole, items, unopened, assessment = await size.run(
-            self._assemble, request, admitted.owner, context, able
+            self._assemble, request, admitted.owner, context, able, carried
         )
         checks, unchecked = await make_checks(assessment.toolbox, admitted.form, able.enforces)
-        notes = [*assessment.degraded, *unopened, *unchecked]
+        notes = [*assessment.degraded, *unread, *unopened, *unchecked]
         if admitted.is_strict:
             refuse_degraded(notes)
         _note(admitted.response, notes)
@@ -304,17 +314,24 @@ class Engine:
             tells_limits=not admitted.has_error_event,
             size=size,
             remember=self._memory(admitted, context, whole),
+            carry=partial(self._carried.keep, admitted.owner) if admitted.carries_state else None,
         )
 
     def _assemble(
-        self, request: CreateResponse, owner: str, context: Context, able: Capabilities
+        self,
+        request: CreateResponse,
+        owner: str,
+        context: Context,
+        able: Capabilities,
+        carried: Mapping[str, bytes],
     ) -> tuple[Sequence[Item], Sequence[Item], list[str], Assessment]:
         """Return the context as it is remembered and as it is shown, and what was found out.
 
         Runs in another thread if the context is large.
         """
         whole = context.join()
-        items, unopened = open_context(whole, owner, self.sealer)
+        known = put_back(whole, carried) if carried else whole
+        items, unopened = open_context(known, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
         assessment = assess(request, items, able, can_seal=can_seal, how_to_seal=HOW_TO)
@@ -365,8 +382,8 @@ class Engine:
 
     def _keep(self, admitted: _Admitted) -> Seal | None:
         """Return what seals native state for the next turn; None if there will be none here."""
-        is_continued = admitted.is_stored or admitted.request.conversation is not None
-        if not is_continued and admitted.recall is None:
+        is_stored = admitted.is_stored or admitted.request.conversation is not None
+        if not (is_stored or admitted.carries_state or admitted.recall is not None):
             return None
         if self.sealer is not None:
             return reasoning_seal(self.sealer, admitted.owner)

@@ -21,6 +21,7 @@ from antiphon.engine.keep.webhooks import Webhooks
 from antiphon.engine.run.turn import TurnCancelled
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.server.memory import FreedMemory
+from antiphon.store.base.native_states import STATE_SECONDS
 
 __all__ = ["upkeep"]
 
@@ -82,6 +83,7 @@ async def _sweep_now_and_then(engine: Engine, retention_days: float) -> None:
 async def _sweep(engine: Engine, retention_days: float) -> None:
     now = engine.now()
     count = await engine.store.sweep(now - int(retention_days * _DAY), now - _DAY)
+    await engine.store.native_states.expire(now - STATE_SECONDS)
     if count:
         _log.info("%d responses were older than the retention and were removed", count)
 

@@ -18,3 +18,5 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """POST /v1/embeddings and /v1/completions, which are passed on."""
     store: bool = False
     """The value of `store` for chat completions and messages that do not set it."""
+    keep_state: bool = True
+    """Whether native state is kept by call id for clients that cannot send it back."""

@@ -66,6 +66,7 @@ TABLES: Final = (
         ),
         ("key",),
     ),
+    Table("native_states", ("key", "owner", "call", "response", "created_at", "body"), ("key",)),
     # `number` is the order in which they were made, which SQLite keeps by itself.
     Table("secrets", ("name", "value"), ("number",)),
     Table(

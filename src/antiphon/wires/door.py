@@ -82,6 +82,14 @@ class Asked(Protocol):
         """What is asked, in our own terms."""
         ...
 
+    @property
+    def returns_state(self) -> bool:
+        """Whether the client sends sealed reasoning back with the calls of the answer.
+
+        If not, the gateway keeps native state for it, by call id.
+        """
+        ...
+
     def encoder(self) -> EventEncoder:
         """Return a new encoder for the events of the answer."""
         ...

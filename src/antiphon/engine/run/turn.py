@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, cast
@@ -53,7 +53,7 @@ from antiphon.protocol.errors import (
 from antiphon.protocol.events import Event, TerminalEvent
 from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines.builder import ResponseBuilder
+from antiphon.protocol.machines.builder import KeptState, ResponseBuilder
 from antiphon.protocol.response import MOST_NOTES, Failure, Response
 
 __all__ = ["Turn", "TurnCancelled", "TurnInputs"]
@@ -92,6 +92,8 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     size: ContextSize
     remember: Callable[[Response], None] = lambda response: None
     """Called with the response when it has ended and is durable."""
+    carry: Callable[[Response, Mapping[str, KeptState]], Awaitable[None]] | None = None
+    """Keeps the native states of a response for its caller, before its end is shown."""
 
 
 class Turn:
@@ -420,6 +422,8 @@ class Turn:
             events, response = self._take_back(events, error)
         else:
             self._inputs.remember(kept)
+            if self._inputs.carry is not None:
+                await self._inputs.carry(response, self._builder.states)
         self.ended = response
         self._services.observe(response)
         return events

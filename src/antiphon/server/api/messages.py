@@ -50,8 +50,8 @@ async def count(call: Call) -> web.StreamResponse:
 
 
 async def _count(call: Call) -> web.StreamResponse:
-    engine = call.app.engine
-    request = (await _read(call)).request
+    engine, asked = call.app.engine, await _read(call)
+    request = asked.request
     request.stream = request.generate = None
     request.store = False
     with call.app.room_for_turn():
@@ -59,6 +59,7 @@ async def _count(call: Call) -> web.StreamResponse:
             request,
             call.principal,
             strict=call.is_strict,
+            carries_state=call.app.doors.keep_state and not asked.returns_state,
             hold=call.held,
             body_bytes=len(await read_data(call)),
         )

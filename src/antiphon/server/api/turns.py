@@ -75,6 +75,7 @@ async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
         call.principal,
         strict=call.is_strict,
         response_id=admission.response_id,
+        carries_state=call.app.doors.keep_state and not asked.returns_state,
         hold=call.held,
         body_bytes=len(await read_data(call)),
     )

@@ -22,6 +22,7 @@ from antiphon.store.base.entries import Entry
 from antiphon.store.base.history import MAX_DEPTH, Admit, Histories, History, Size
 from antiphon.store.base.keys import KeyRecord, Keys
 from antiphon.store.base.log import Batch, Log, Logs
+from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notice, Notices
 from antiphon.store.base.store import Store
 from antiphon.store.base.turns import Turns
@@ -44,6 +45,7 @@ __all__ = [
     "Keys",
     "Log",
     "Logs",
+    "NativeStates",
     "Notice",
     "Notices",
     "Orphan",

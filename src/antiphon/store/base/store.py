@@ -10,6 +10,7 @@ from antiphon.store.base.conversations import Conversations
 from antiphon.store.base.history import Histories
 from antiphon.store.base.keys import Keys
 from antiphon.store.base.log import Logs
+from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notices
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.writers import Writers
@@ -33,6 +34,11 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def notices(self) -> Notices:
         """The endpoints that must still be informed."""
+        ...
+
+    @property
+    def native_states(self) -> NativeStates:
+        """What providers must get back with the calls of callers that cannot keep it."""
         ...
 
     async def sweep(self, before: int, claims_before: int) -> int:

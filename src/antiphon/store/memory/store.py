@@ -28,6 +28,7 @@ from antiphon.store.encoding import (
 )
 from antiphon.store.memory.claims import MemoryClaims
 from antiphon.store.memory.conversations import MemoryConversations
+from antiphon.store.memory.native_states import MemoryNativeStates
 from antiphon.store.memory.notices import MemoryNotices
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
 from antiphon.store.turns import encode_ending, lost_conversation
@@ -48,6 +49,7 @@ class MemoryStore:
         self.claims = MemoryClaims(self._check_open, max_responses)
         self.conversations = MemoryConversations(self._check_open, max_responses, self.claims)
         self.notices = MemoryNotices(self._check_open, max_responses)
+        self.native_states = MemoryNativeStates(self._check_open)
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
@@ -237,7 +239,7 @@ class MemoryStore:
         self._is_closed = True
         for kept in (self._secrets, self._keys, self._turns):
             kept.clear()
-        for facet in (self.conversations, self.claims, self.notices):
+        for facet in (self.conversations, self.claims, self.notices, self.native_states):
             facet.clear()
         self._waiters.wake_all()
 
@@ -252,4 +254,5 @@ class MemoryStore:
     def _on_removal(self, owner: str, response_id: str) -> None:
         self.conversations.release(owner, response_id)
         self.claims.forget_response(owner, response_id)
+        self.native_states.forget_response(owner, response_id)
         self._waiters.wake(response_id)

@@ -19,6 +19,7 @@ from antiphon.store.postgres.conversations import PostgresConversations
 from antiphon.store.postgres.history import PostgresHistories
 from antiphon.store.postgres.keys import PostgresKeys
 from antiphon.store.postgres.log import PostgresLogs
+from antiphon.store.postgres.native_states import PostgresNativeStates
 from antiphon.store.postgres.node import sweep_nodes
 from antiphon.store.postgres.notices import PostgresNotices
 from antiphon.store.postgres.turns import PostgresTurns
@@ -43,6 +44,7 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         self.conversations = PostgresConversations(self._database, self._node.ensure)
         self.claims = PostgresClaims(self._database, self._node.ensure)
         self.notices = PostgresNotices(self._database)
+        self.native_states = PostgresNativeStates(self._database)
 
     async def sweep(self, before: int, claims_before: int) -> int:
         removed = await sweep_in_steps(self._sweep_turns, before, _TURNS_AT_ONCE)

@@ -105,6 +105,9 @@ _REMOVE: Final = f"""
     ), claimed AS (
         DELETE FROM claims USING doomed
         WHERE claims.owner = doomed.owner AND claims.response = doomed.id
+    ), carried AS (
+        DELETE FROM native_states USING doomed
+        WHERE native_states.owner = doomed.owner AND native_states.response = doomed.id
     ), said AS (
         DELETE FROM items WHERE response = ANY($1::bigint[])
     ), logged AS (

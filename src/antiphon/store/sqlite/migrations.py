@@ -169,7 +169,22 @@ _THIRD: Final[Migration] = (
     "DROP TABLE old_log",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD)
+# `call` is a digest of the call id. The greatest key is the newest row.
+_FOURTH: Final[Migration] = (
+    """CREATE TABLE native_states (
+        key INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        call BLOB NOT NULL,
+        response TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (owner, call)
+    )""",
+    "CREATE INDEX native_states_by_response ON native_states (owner, response)",
+    "CREATE INDEX native_states_by_time ON native_states (created_at)",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 
 
 class ForeignDatabase(StoreUnavailable):

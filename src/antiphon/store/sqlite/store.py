@@ -19,6 +19,7 @@ from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.facet import do_nothing
 from antiphon.store.sqlite.history import SqliteHistories
 from antiphon.store.sqlite.keys import SqliteKeys
+from antiphon.store.sqlite.native_states import SqliteNativeStates
 from antiphon.store.sqlite.notices import SqliteNotices
 from antiphon.store.sqlite.turns import SqliteTurns
 from antiphon.store.sqlite.writers import SqliteWriters
@@ -44,6 +45,7 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
         self.claims = SqliteClaims(self._writer, self._reader, self._presence)
         self.notices = SqliteNotices(self._writer)
+        self.native_states = SqliteNativeStates(self._writer, self._reader)
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove old responses, notices and claims, in steps between which others write."""

@@ -259,7 +259,11 @@ def _remove_rows(connection: sqlite3.Connection, turns: Sequence[tuple[int, str,
     for name in names:
         turns_of(connection).forget(name)
     connection.executemany(_UNLOCK, names)
-    connection.executemany("DELETE FROM claims WHERE owner = ? AND response = ?", names)
+    for table in ("claims", "native_states"):
+        connection.executemany(
+            f"DELETE FROM {table} WHERE owner = ? AND response = ?",  # noqa: S608 # constants
+            names,
+        )
     places = [(key, owner) for key, owner, _ in turns]
     for table in ("items", "logs", "jobs"):
         connection.executemany(

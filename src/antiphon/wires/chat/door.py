@@ -24,6 +24,8 @@ class ChatAsked(msgspec.Struct, frozen=True):
 
     ask: ChatAsk
     fields: tuple[str, ...]
+    returns_state: bool = False
+    """Most clients send back no `reasoning_details`."""
 
     @property
     def request(self) -> CreateResponse:

@@ -39,6 +39,11 @@ class MessagesAsked(msgspec.Struct, frozen=True):
     request: CreateResponse
     thinking: Thinking
 
+    @property
+    def returns_state(self) -> bool:
+        """Whether the client gets blocks of thinking, which it has to send back."""
+        return self.thinking.is_shown
+
     def encoder(self) -> MessagesEncoder:
         """Return a new encoder; clients show the length of the prompt before the answer ends."""
         return MessagesEncoder(self.thinking, prompt_tokens=estimate_prompt(self.request))

@@ -42,6 +42,7 @@ class _Asked(msgspec.Struct, frozen=True):
     request: CreateResponse
     dialect: Dialect
     agent: str
+    returns_state: bool = True
 
     def encoder(self) -> ResponsesEncoder:
         return ResponsesEncoder(self.dialect, self.agent)
