@@ -372,7 +372,8 @@ class Engine:
             found.append(compaction)
         if checks is not None:
             found.append(Repair(checks))
-        if _may_pause(request, assessment):
+        pauses = any(one.backend.capabilities.pauses for one in admitted.candidates)
+        if pauses or _may_pause(request, assessment):
             found.append(Resume())
         return [*found, Retry()]
 

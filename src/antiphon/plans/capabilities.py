@@ -23,6 +23,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `count` may know the length of a request."""
     continues: bool = False
     """Whether it continues an answer that was begun elsewhere."""
+    pauses: bool = False
+    """Whether it may pause any answer, and not only one in which it runs tools itself."""
 
 
 def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
@@ -36,4 +38,5 @@ def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
         enforces=first.enforces.intersection(*(one.enforces for one in others)),
         counts=all(one.counts for one in all_of),
         continues=all(one.continues for one in all_of),
+        pauses=any(one.pauses for one in all_of),
     )

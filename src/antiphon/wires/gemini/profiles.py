@@ -84,6 +84,7 @@ def capabilities_of(profile: Profile) -> Capabilities:
         tool_kinds=profile.hosted & HOSTED.keys(),
         parts=frozenset({"input_text", "input_image", "input_file", "input_audio", "input_video"}),
         counts=True,
+        pauses=True,
     )
 
 
