@@ -1,9 +1,10 @@
-"""What does a token cost between the bytes of a chat server and the bytes for a client?
+"""What does a token cost between the bytes of a model server and the bytes for a client?
 
-Reader, builder and the encoder of each door, without sockets, store and event loop. A chunk to
-a read is the usual case; sixteen to a read is a fast model or a slow reader. And how long does it
-take to read a request as large as those of Claude Code, whose tools were seen before? Figures are
-CPU time, the best of the repeats, which the load of the machine disturbs least.
+The reader of each wire, the builder and the encoder of each door, without sockets, store and
+event loop. A chunk to a read is the usual case; sixteen to a read is a fast model or a slow
+reader. And how long does it take to read a request as large as those of Claude Code, whose tools
+were seen before? Figures are CPU time, the best of the repeats, which the load of the machine
+disturbs least.
 
     python bench/doors.py [REPEATS]
 """
@@ -19,6 +20,8 @@ from typing import Any, Final
 
 from processes import machine
 
+from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import Delta
 from antiphon.protocol.events import Event
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.protocol.response import Response
@@ -28,6 +31,7 @@ from antiphon.wires.door import EventEncoder
 from antiphon.wires.messages.ask import Thinking
 from antiphon.wires.messages.door import MessagesDoor
 from antiphon.wires.messages.encode import MessagesEncoder
+from antiphon.wires.messages.wire import MessagesWire
 from antiphon.wires.responses.door import ResponsesEncoder
 
 __all__ = ["main"]
@@ -37,6 +41,8 @@ GOAL: Final = 4.0
 ASK_GOAL: Final = 1.0
 _TOKENS: Final = 20_000
 _ASKS: Final = 50
+_Feed = Callable[[bytes], Sequence[Delta]]
+_Read = Callable[[], tuple[bytes, Callable[[str], bytes], _Feed]]
 _DOORS: Final[dict[str, Callable[[], EventEncoder]]] = {
     "responses": lambda: ResponsesEncoder("openai"),
     "chat": ChatEncoder,
@@ -47,11 +53,12 @@ _DOORS: Final[dict[str, Callable[[], EventEncoder]]] = {
 def main(repeats: int) -> int:
     """Measure and print the table; return 1 if a door is over the goal."""
     print(f"us per token, reader + builder + encoder, best of {repeats} ({machine()})\n")
-    print(f"{'door':12}{'1 to a read':>14}{'16 to a read':>14}   goal: at most {GOAL:.0f}")
+    heads = f"{'1 to a read':>14}{'16 to a read':>14}"
+    print(f"{'wire':12}{'door':12}{heads}   goal: at most {GOAL:.0f}")
     is_over = False
-    for name, make in _DOORS.items():
-        costs = [min(_measure(make, size) for _ in range(repeats)) for size in (1, 16)]
-        print(f"{name:12}{costs[0]:14.2f}{costs[1]:14.2f}")
+    for (wire, read), (door, make) in itertools.product(_WIRES.items(), _DOORS.items()):
+        costs = [min(_measure(read, make, size) for _ in range(repeats)) for size in (1, 16)]
+        print(f"{wire:12}{door:12}{costs[0]:14.2f}{costs[1]:14.2f}")
         is_over = is_over or max(costs) > GOAL
     data = _claude_code_body()
     ask = min(_measure_ask(data) for _ in range(repeats))
@@ -61,18 +68,20 @@ def main(repeats: int) -> int:
     return 1 if is_over or ask > ASK_GOAL else 0
 
 
-def _measure(make: Callable[[], EventEncoder], size: int) -> float:
+def _measure(read: _Read, make: Callable[[], EventEncoder], size: int) -> float:
     """Return the microseconds for a token when so many come with a read."""
-    reads = _reads(size)
+    begin, write, feed = read()
+    reads = _reads(write, size)
+    feed(begin)
     numbers = itertools.count()
     builder = ResponseBuilder(
         Response(id="resp_1", model="m"), lambda prefix: f"{prefix}_{next(numbers)}"
     )
-    stream, encode = ChatStream(), make().encode
+    encode = make().encode
     encode(builder.start())
     started = time.process_time()
     for data in reads:
-        events: Sequence[Event] = builder.feed_all(stream.feed(data))
+        events: Sequence[Event] = builder.feed_all(feed(data))
         encode(events)
     return (time.process_time() - started) / _TOKENS * 1e6
 
@@ -123,8 +132,8 @@ def _claude_code_body() -> bytes:
     return json.dumps(asked, separators=(",", ":")).encode()
 
 
-def _reads(size: int) -> list[bytes]:
-    chunks = [_chunk(f" word{index % 100}") for index in range(_TOKENS)]
+def _reads(write: Callable[[str], bytes], size: int) -> list[bytes]:
+    chunks = [write(f" word{index % 100}") for index in range(_TOKENS)]
     return [b"".join(chunks[start : start + size]) for start in range(0, _TOKENS, size)]
 
 
@@ -138,6 +147,27 @@ def _chunk(text: str) -> bytes:
         "choices": [choice],
     }
     return b"data: %b\n\n" % json.dumps(chunk).encode()
+
+
+def _event(text: str) -> bytes:
+    """Return a text delta of Anthropic, with the spaces that it adds."""
+    delta = json.dumps({"type": "text_delta", "text": text}, separators=(",", ":"))
+    data = f'{{"type":"content_block_delta","index":0,"delta":{delta}    }}'
+    return f"event: content_block_delta\ndata: {data}\n\n".encode()
+
+
+def _read_chat() -> tuple[bytes, Callable[[str], bytes], _Feed]:
+    return b"", _chunk, ChatStream().feed
+
+
+def _read_messages() -> tuple[bytes, Callable[[str], bytes], _Feed]:
+    plan = Plan(model="m", items=[{"type": "message", "role": "user", "content": "hi"}])
+    block = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+    begin = f"event: content_block_start\ndata: {block}\n\n".encode()
+    return begin, _event, MessagesWire().exchange(plan).feed
+
+
+_WIRES: Final[dict[str, _Read]] = {"chat": _read_chat, "messages": _read_messages}
 
 
 if __name__ == "__main__":

@@ -65,6 +65,18 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
             "threads has no meaning for wire_api = 'chat'",
         ),
         (
+            Settings(providers={"a": ProviderSettings(base_url=_URL, hosted=("mcp",))}),
+            "hosted has no meaning for wire_api = 'chat'",
+        ),
+        (
+            Settings(
+                providers={
+                    "a": ProviderSettings(wire_api="responses", base_url=_URL, profile="deepseek")
+                }
+            ),
+            "there is no profile 'deepseek'; the profiles are azure",
+        ),
+        (
             Settings(providers={"a": ProviderSettings(wire_api="scripted", base_url=_URL)}),
             "base_url has no meaning for wire_api = 'scripted'",
         ),
@@ -163,6 +175,20 @@ async def test_a_key_that_expires_is_printed_by_a_command() -> None:
         await backend.models()
         await backend.close()
     assert upstream.requests[0].headers["authorization"] == "Bearer token-of-today"
+
+
+async def test_a_responses_server_has_its_profile_tools_and_key_header() -> None:
+    url = "https://team.openai.azure.com/openai/v1"
+    guessed = ProviderSettings(wire_api="responses", base_url=url)
+    told = ProviderSettings(wire_api="responses", base_url=_URL, hosted=("web_search",))
+    settings = Settings(providers={"a": guessed, "b": told})
+    first, second = (
+        build(source, settings, Breaker(time.monotonic)) for source in read_sources(settings, {})
+    )
+    assert "code_interpreter" in first.capabilities.tool_kinds
+    assert second.capabilities.tool_kinds == {"web_search"}
+    await first.close()
+    await second.close()
 
 
 @pytest.mark.parametrize("use_proxies", [False, True])

@@ -85,7 +85,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     account: str | None = None
     """Whose state the upstream keeps: providers of one account can read each other's."""
     hosted: tuple[str, ...] | None = None
-    """Kinds of tools that the upstream runs itself."""
+    """Kinds of tools that the upstream runs itself, instead of those that its profile lists."""
     cache: Literal["auto", "off"] | None = None
     """`messages`: whether prompts are cached where the caller does not say so."""
     betas: tuple[str, ...] | None = None

@@ -33,11 +33,14 @@ __all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sou
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
-_MESSAGES_ONLY: Final = ("cache", "betas", "max_output_tokens")
-_SERVER_ONLY: Final = (
-    *("base_url", "key_env", "auth", "profile", "account", "hosted"),
-    *_MESSAGES_ONLY,
-)
+_SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
+# Keys that mean something to some wires alone.
+_KEYS_OF_WIRES: Final[Mapping[str, tuple[str, ...]]] = {
+    "hosted": ("responses", "messages"),
+    "cache": ("messages",),
+    "betas": ("messages",),
+    "max_output_tokens": ("messages",),
+}
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,15 +127,14 @@ def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> 
     where = f"[providers.{name}]"
     match provider.wire_api:
         case "local":
-            _refuse(provider, _SERVER_ONLY, where)
+            _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES), where)
             return _read_embedded(name, provider)
         case "scripted":
-            _refuse(provider, (*_SERVER_ONLY, *_LOCAL_ONLY), where)
+            _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES, *_LOCAL_ONLY), where)
             return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
         case _:
-            _refuse(provider, _LOCAL_ONLY, where)
-            if provider.wire_api != "messages":
-                _refuse(provider, _MESSAGES_ONLY, where)
+            unread = [key for key in _KEYS_OF_WIRES if provider.wire_api not in _KEYS_OF_WIRES[key]]
+            _refuse(provider, (*_LOCAL_ONLY, *unread), where)
             return _read_server(name, provider, environ, f"{where} base_url")
 
 
@@ -207,10 +209,23 @@ def _messages_wire(source: Source) -> Wire:
     )
 
 
+def _responses_wire(source: Source) -> Wire:
+    from antiphon.wires.responses.profiles import profile_for
+    from antiphon.wires.responses.wire import ResponsesWire
+
+    provider = source.provider
+    return ResponsesWire(
+        profile_for(provider.profile or source.base_url),
+        hosted=None if provider.hosted is None else frozenset(provider.hosted),
+        account=provider.account or source.name,
+    )
+
+
 _WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
     "chat": _chat_wire,
     "gemini": _gemini_wire,
     "messages": _messages_wire,
+    "responses": _responses_wire,
 }
 
 

@@ -65,7 +65,7 @@ def assess(
     if not can_seal:
         unsealed = _needs_sealing(request)
         degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
-    degraded += _unhonoured(request)
+    degraded += _unhonoured(request, capabilities.includes)
     return Assessment(toolbox, policy, degraded)
 
 
@@ -74,10 +74,11 @@ def _needs_sealing(request: CreateResponse) -> list[str]:
     return found if request.compact_threshold is None else [*found, "context_management"]
 
 
-def _unhonoured(request: CreateResponse) -> list[str]:
+def _unhonoured(request: CreateResponse, includes: frozenset[str]) -> list[str]:
     found: list[str] = []
     if request.include:
-        found += [f"include ({name})" for name in request.include if name not in _INCLUDED]
+        honoured = _INCLUDED | includes
+        found += [f"include ({name})" for name in request.include if name not in honoured]
     for index, entry in enumerate(request.context_management or ()):
         if entry.type != "compaction":
             found.append(f"context_management[{index}] ({entry.type}): unknown type")

@@ -19,6 +19,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     enforces: frozenset[str] = frozenset()
     """What its model cannot but do, and need not be checked. "format": a text that `plan.format`
     asks for; "arguments": those of strict functions."""
+    includes: frozenset[str] = frozenset()
+    """Values of `include` that it honours, for tools that it runs itself."""
     counts: bool = False
     """Whether `count` may know the length of a request."""
     continues: bool = False
@@ -36,6 +38,7 @@ def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
         tool_kinds=first.tool_kinds.intersection(*(one.tool_kinds for one in others)),
         parts=first.parts.intersection(*(one.parts for one in others)),
         enforces=first.enforces.intersection(*(one.enforces for one in others)),
+        includes=first.includes.intersection(*(one.includes for one in others)),
         counts=all(one.counts for one in all_of),
         continues=all(one.continues for one in all_of),
         pauses=any(one.pauses for one in all_of),

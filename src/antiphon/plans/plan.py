@@ -14,12 +14,13 @@ import msgspec
 from antiphon.plans.assess import Assessment
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.request import CreateResponse, ReasoningRequest
 from antiphon.protocol.tools import ToolPolicy
 
 __all__ = ["NO_TOOLS", "Plan", "make_plan"]
 
 NO_TOOLS: Final = Toolbox()
+_HINTS: Final = ("prompt_cache_key", "safety_identifier", "user", "max_tool_calls")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +55,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float | None = None
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
+    reasoning_summary: str | None = None
+    include: tuple[str, ...] = ()
+    """What the caller wants to see of tools that a server runs, as `include` names it."""
+    hints: Mapping[str, Any] = {}
+    """Request fields that change nothing for most servers, such as `prompt_cache_key`."""
     logprobs: bool = False
     top_logprobs: int | None = None
     service_tier: str | None = None
@@ -95,6 +101,9 @@ def make_plan(
         frequency_penalty=request.frequency_penalty,
         max_output_tokens=request.max_output_tokens,
         reasoning_effort=reasoning.effort if reasoning else None,
+        reasoning_summary=_summary(reasoning) if reasoning else None,
+        include=tuple(include),
+        hints={name: value for name in _HINTS if (value := getattr(request, name)) is not None},
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
@@ -108,3 +117,7 @@ def _end_user(request: CreateResponse) -> str | None:
     """Return the end user. The Messages door keeps the name that its API has in the metadata."""
     named = (request.metadata or {}).get("user_id")
     return request.safety_identifier or request.user or named
+
+
+def _summary(reasoning: ReasoningRequest) -> str | None:
+    return reasoning.summary or reasoning.generate_summary

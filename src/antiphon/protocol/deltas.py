@@ -18,6 +18,7 @@ from antiphon.protocol.response import Usage
 
 __all__ = [
     "AnnotationAdded",
+    "Begins",
     "CallClosed",
     "CallGrew",
     "CallMade",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 StopReason = Literal["stop", "length", "content_filter"]
+Begins = Literal["part", "item"]
+"""Whether a text begins a part or an item of its own, although the one before could go on."""
 
 
 class TextGrew(msgspec.Struct, frozen=True, gc=False):
@@ -51,24 +54,30 @@ class TextGrew(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     logprobs: tuple[dict[str, Any], ...] = ()
+    begins: Begins | None = None
+    phase: str | None = None
+    """What the message is for, such as "commentary", where a text begins one."""
 
 
 class RefusalGrew(msgspec.Struct, frozen=True, gc=False):
     """The model declines with these words."""
 
     text: str
+    begins: Begins | None = None
 
 
 class ReasoningGrew(msgspec.Struct, frozen=True, gc=False):
     """Raw reasoning grew by `text`."""
 
     text: str
+    begins: Begins | None = None
 
 
 class SummaryGrew(msgspec.Struct, frozen=True, gc=False):
     """A reasoning summary grew by `text`."""
 
     text: str
+    begins: Begins | None = None
 
 
 class AnnotationAdded(msgspec.Struct, frozen=True):

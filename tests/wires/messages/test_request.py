@@ -118,8 +118,12 @@ def test_a_budget_stays_below_the_length() -> None:
     assert "no room" in short.report[0]
 
 
-def test_how_thinking_is_displayed_is_never_set() -> None:
-    assert "display" not in write(reasoning_effort="high").body["thinking"]
+def test_a_summary_is_displayed_only_if_the_caller_asks_for_one() -> None:
+    silent = write(reasoning_effort="high").body["thinking"]
+    shown = write(reasoning_effort="high", reasoning_summary="auto").body["thinking"]
+
+    assert "display" not in silent
+    assert shown["display"] == "summarized"
 
 
 def test_calls_without_their_thinking_switch_a_budget_off() -> None:

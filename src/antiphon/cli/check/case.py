@@ -116,6 +116,8 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     key_header: str = ""
     """The header that carries a key, if that is not Authorization: Bearer."""
     headers: Mapping[str, str] = {}
+    forgive: Callable[[Sequence[Frame]], Sequence[Frame]] | None = None
+    """Returns a stream without the known deviations that are not to be judged."""
 
 
 def json_of(text: object) -> Any:  # Any: what JSON holds

@@ -15,6 +15,7 @@ from antiphon.cli.check.case import Api, Case
 from antiphon.cli.check.chat.cases import CHAT
 from antiphon.cli.check.messages.cases import MESSAGES
 from antiphon.cli.check.responses.cases import RESPONSES
+from antiphon.cli.check.responses.lenient import LENIENCIES
 from antiphon.cli.check.run import Result, run_case
 from antiphon.cli.errors import Misuse
 from antiphon.cli.remote import (
@@ -53,6 +54,11 @@ _COLOURS: Final = {"pass": "green", "fail": "red", "skip": "yellow"}
     show_default=True,
     help="The API to check: Responses, chat completions, or Anthropic's Messages.",
 )
+@click.option(
+    "--lenient",
+    type=click.Choice([*LENIENCIES]),
+    help="Do not judge what Responses services of this name are known to do today.",
+)
 @click.option("--only", multiple=True, metavar="NAME", help="Run this case; may be repeated.")
 @click.option(
     "--timeout",
@@ -68,6 +74,7 @@ def command(
     model: str | None,
     key_env: str | None,
     wire_api: str,
+    lenient: str | None,
     only: tuple[str, ...],
     timeout: float,
     as_json: bool,
@@ -79,7 +86,7 @@ def command(
     quality. What the server reports as unsupported is skipped. Exit code 1: a case failed; 2:
     the server cannot be reached, or does not have the API.
     """
-    api = _APIS[wire_api]
+    api = _api(wire_api, lenient)
     cases = _chosen(api, only)
     remote = Remote(
         _server(url, key_env, api),
@@ -90,12 +97,21 @@ def command(
     counts = _counts(results)
     if as_json:
         about = {"url": remote.server.base_url, "wire_api": wire_api, "model": model}
+        about |= {"lenient": lenient} if lenient else {}
         report = {**about, **counts, "results": results}
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
         click.echo(", ".join(f"{count} {what}" for what, count in counts.items()))
     if any(result.verdict == "fail" for result in results):
         raise SystemExit(1)
+
+
+def _api(wire_api: str, lenient: str | None) -> Api:
+    if lenient is None:
+        return _APIS[wire_api]
+    if wire_api != "responses":
+        raise BadSettings("--lenient is used only with --wire-api responses")
+    return msgspec.structs.replace(_APIS[wire_api], forgive=LENIENCIES[lenient])
 
 
 def _chosen(api: Api, only: Sequence[str]) -> list[Case]:

@@ -347,13 +347,17 @@ class ResponseBuilder:
             return
         match delta:
             case TextGrew():
-                self._prose.ensure_part("output_text")
-                self._write_text(delta)
+                self._prose.begin(delta.begins)
+                self._prose.ensure_part("output_text", delta.phase)
+                self._write_text(TextGrew(delta.text, delta.logprobs))
             case RefusalGrew():
+                self._prose.begin(delta.begins)
                 self._prose.grow_part("refusal", delta.text)
             case ReasoningGrew():
+                self._prose.begin(delta.begins)
                 self._prose.grow_part(self._reasoning_kind, delta.text)
             case SummaryGrew():
+                self._prose.begin(delta.begins)
                 self._prose.grow_part("summary_text", delta.text)
             case AnnotationAdded():
                 self._prose.annotate(delta.annotation)
@@ -365,7 +369,9 @@ class ResponseBuilder:
     def _write_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
         out, prose, text = self._out, self._prose.open, delta.text
-        if not text or prose is None or (part := prose.part) is None or part.kind != "output_text":
+        part = prose.part if prose is not None else None
+        is_same = part is not None and part.kind == "output_text" and delta.begins is None
+        if not (text and is_same) or prose is None or part is None:
             self._write_prose(delta)
             return
         part.growing.add(text)

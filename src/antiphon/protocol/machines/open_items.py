@@ -130,8 +130,15 @@ class OpenPart:
 class OpenProse:
     """The message or reasoning item that is open, and its open part."""
 
-    def __init__(self, kind: Literal["message", "reasoning"], item_id: str, index: int) -> None:
+    def __init__(
+        self,
+        kind: Literal["message", "reasoning"],
+        item_id: str,
+        index: int,
+        phase: str | None = None,
+    ) -> None:
         self.kind = kind
+        self.phase = phase
         self.id = item_id
         self.index = index
         self.parts: dict[str, list[Part]] = {"content": [], "summary": []}
@@ -157,7 +164,7 @@ class OpenProse:
         if self.kind == "message":
             base["role"] = "assistant"
             base["content"] = copy_json(self.parts["content"])
-            return base
+            return base | {"phase": self.phase} if self.phase is not None else base
         base["summary"] = copy_json(self.parts["summary"])
         if self.parts["content"]:
             base["content"] = copy_json(self.parts["content"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from antiphon.protocol.deltas import NativeState
+from antiphon.protocol.deltas import Begins, NativeState
 from antiphon.protocol.events import AnnotationEvent
 from antiphon.protocol.items import Item, item_prefix
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
@@ -61,12 +61,19 @@ class ProseWriter:
         fields = {"annotation_index": index, "annotation": note, **part.place}
         self._out.emit(AnnotationEvent(sequence_number=self._out.sequence, **fields))
 
-    def ensure_part(self, kind: str) -> OpenPart:
+    def begin(self, begins: Begins | None) -> None:
+        """Close the item or the part that is open if a text begins one of its own."""
+        if begins == "item":
+            self.close()
+        elif begins == "part" and self.open is not None:
+            self._close_part(self.open)
+
+    def ensure_part(self, kind: str, phase: str | None = None) -> OpenPart:
         """Return an open part of this kind, in the item that it belongs to."""
         prose, item = self.open, PART_FORMS[kind].item
         if prose is None or prose.kind != item:
             self.close()
-            prose = self._open_item(item)
+            prose = self._open_item(item, phase)
         part = prose.part
         if part is None or part.kind != kind:
             self._close_part(prose)
@@ -75,8 +82,9 @@ class ProseWriter:
             self._out.emit(added(sequence_number=number, part=part.part(""), **part.place))
         return part
 
-    def _open_item(self, kind: Literal["message", "reasoning"]) -> OpenProse:
-        self.open = prose = OpenProse(kind, self._mint(item_prefix(kind)), self._out.next_index())
+    def _open_item(self, kind: Literal["message", "reasoning"], phase: str | None) -> OpenProse:
+        item_id, index = self._mint(item_prefix(kind)), self._out.next_index()
+        self.open = prose = OpenProse(kind, item_id, index, phase)
         self._out.add_item(prose.index, prose.item("in_progress"))
         return prose
 

@@ -159,7 +159,7 @@ class _Rebuilt(ResponseBuilder):
         if is_running and family is not None:
             self._recall_call(index, item, family)
         elif is_running and (kind == "message" or kind == "reasoning"):
-            self._prose.open = OpenProse(kind, item_id, index)
+            self._prose.open = OpenProse(kind, item_id, index, item.get("phase"))
             _compare(item, self._prose.open.item("in_progress"))
         else:
             self._open[str(index)] = OpenItem(copy_json(item), index)

@@ -82,31 +82,35 @@ class TextBlock:
         self._fields = fields
         self._begin = begin
         self._pieces: list[str] = []
-        self.length = 0
+        self._length = 0
         given = fields.get("citations")
         self._citations = [one for one in given or () if isinstance(one, dict)]
 
     def opened(self) -> Sequence[Delta]:
         """Return the text that it starts with."""
         text = self._fields.get("text")
-        return self.add(text) if isinstance(text, str) and text else ()
+        return self._grown(text) if isinstance(text, str) else ()
 
     def grow(self, growth: Growth, data: bytes) -> Sequence[Delta]:
         """Return how the text grew; a citation waits for the end of the block."""
         if growth.citation is not None:
             self._cite(growth.citation)
-            return ()
-        return self.add(growth.text) if growth.text else ()
+        return self._grown(growth.text) if growth.text else ()
 
-    def add(self, text: str) -> Sequence[Delta]:
-        """Take the next piece of the text."""
-        self._pieces.append(text)
-        self.length += len(text)
-        return (TextGrew(text),)
+    def add(self, texts: Sequence[str]) -> int:
+        """Take the next pieces of the text; return how long they are."""
+        self._pieces += texts
+        size = len(texts[0]) if len(texts) == 1 else sum(map(len, texts))
+        self._length += size
+        return size
+
+    def _grown(self, text: str) -> Sequence[Delta]:
+        self.add((text,))
+        return (TextGrew(text),) if text else ()
 
     def close(self) -> Sequence[Delta]:
         """Return the citations; each is about all of the block."""
-        end = self._begin + self.length
+        end = self._begin + self._length
         found: list[Delta] = [
             AnnotationAdded(_annotation(one, self._begin, end)) for one in self._citations
         ]

@@ -5,8 +5,8 @@
     | none           | disabled, or between_tools        | disabled             | nothing          |
     | minimal to max | adaptive, and the level of effort | enabled, with tokens | level of effort  |
 
-How thinking is displayed is never set: to ask for a summary makes answers slower, and the caller
-did not ask for one.
+How thinking is displayed is set only if the caller asks for a summary: to show one makes answers
+slower.
 """
 
 from __future__ import annotations
@@ -50,8 +50,20 @@ class Effort(NamedTuple):
         return self.thinking is not None and self.thinking["type"] in ("enabled", "adaptive")
 
 
-def choose_effort(effort: str | None, traits: Traits, max_tokens: int) -> Effort:
-    """Return how an effort is sent to a model whose answer may have so many tokens."""
+def choose_effort(
+    effort: str | None, traits: Traits, max_tokens: int, *, is_shown: bool = False
+) -> Effort:
+    """Return how an effort is sent to a model whose answer may have so many tokens.
+
+    `is_shown` is whether the caller asks for a summary of what the model thinks.
+    """
+    chosen = _choose(effort, traits, max_tokens)
+    if chosen.thinking is None or not (chosen.thinks and is_shown and traits.summarises):
+        return chosen
+    return chosen._replace(thinking={**chosen.thinking, "display": "summarized"})
+
+
+def _choose(effort: str | None, traits: Traits, max_tokens: int) -> Effort:
     if effort is None:
         return Effort()
     if effort == "none":

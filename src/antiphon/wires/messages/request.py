@@ -127,7 +127,8 @@ def _length(plan: Plan, traits: Traits, terms: Terms, report: list[str]) -> int:
 
 
 def _effort(plan: Plan, traits: Traits, length: int, lacks: bool, report: list[str]) -> Effort:
-    effort = choose_effort(plan.reasoning_effort, traits, length)
+    is_shown = plan.reasoning_summary is not None
+    effort = choose_effort(plan.reasoning_effort, traits, length, is_shown=is_shown)
     report += effort.notes
     if lacks and effort.thinking is not None and effort.thinking["type"] == "enabled":
         report.append("reasoning.effort: the thinking before the last calls is not known here")

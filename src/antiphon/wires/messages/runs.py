@@ -19,6 +19,8 @@ _HEAD: Final = (
     b"event: content_block_delta\n"
     b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":'
 )
+_MOST_SPACES: Final = 64
+_TAILS: Final = frozenset(b"}" + b" " * count + b"}" for count in range(_MOST_SPACES))
 _BLANK: Final = b"\n\n"
 _decode_text: Final = msgspec.json.Decoder(str).decode
 
@@ -44,16 +46,14 @@ class DeltaRun:
         head = self._head
         if not head or not lines.startswith(head):
             return None
+        events = (lines,) if _BLANK not in lines else lines.split(_BLANK)
+        begin, texts = len(head), []
         try:
-            if _BLANK not in lines:
-                return [self._read_one(lines)]
-            return [self._read_one(event) for event in lines.split(_BLANK)]
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+            for event in events:
+                inner = event.rstrip(b" }")
+                if event[len(inner) :] not in _TAILS or not event.startswith(head):
+                    return None
+                texts.append(_decode_text(inner[begin:]))
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-
-    def _read_one(self, event: bytes) -> str:
-        """Return the text of an event. Raise ValueError if it has another shape."""
-        inner = event.removesuffix(b"}").rstrip(b" ")
-        if not event.startswith(self._head) or inner[-2:] != b'"}' or len(inner) == len(event):
-            raise ValueError
-        return _decode_text(inner[len(self._head) : -1])
+        return texts

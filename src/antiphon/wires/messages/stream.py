@@ -131,11 +131,17 @@ class MessagesStream:
 
     def feed(self, data: bytes) -> Sequence[Delta]:
         """Return what these bytes of a streamed answer tell."""
-        if self.fault is None:
-            try:
-                self._take_lines(self._sse.feed_lines(data))
-            except (BackendError, BrokenStream) as error:
-                self._break(error)
+        if self.fault is not None:
+            return ()
+        try:
+            lines = self._sse.feed_lines(data)
+            texts = self._run.read(lines)
+            if texts is not None:  # as nearly always
+                return self._grow_run(texts)
+            for frame in read_frames(lines):
+                self._take_event(frame.data)
+        except (BackendError, BrokenStream) as error:
+            self._break(error)
         return self._give()
 
     def end(self, error: BackendError | None = None) -> Sequence[Delta]:
@@ -165,15 +171,6 @@ class MessagesStream:
         return self._give()
 
     # One funnel: lines, events, blocks.
-
-    def _take_lines(self, lines: bytes) -> None:
-        """Take whole events; those that only continue a text, all in one go."""
-        texts = self._run.read(lines)
-        if texts is None:
-            for frame in read_frames(lines):
-                self._take_event(frame.data)
-        else:
-            self._grow_run(texts)
 
     def _take_rest(self) -> None:
         """Take the last event. It may be torn: that is how a cut connection looks."""
@@ -276,12 +273,18 @@ class MessagesStream:
             raise invalid_answer("a block grew that is not open")
         self._put(block.grow(event.delta, data))
 
-    def _grow_run(self, texts: Sequence[str]) -> None:
+    def _grow_run(self, texts: Sequence[str]) -> Sequence[Delta]:
+        """Return the next pieces of the text block that is open, as `_put` would add them."""
         block = self._blocks[self._run.index]
         assert isinstance(block, TextBlock)
-        for text in texts:
-            if text:
-                self._put(block.add(text))
+        size = block.add(texts)
+        self._place += size
+        self._room -= size
+        if self._room < 0:
+            raise invalid_answer("it does not end")
+        if size:
+            self._has_said = True
+        return [TextGrew(text) for text in texts if text]
 
     def _close_block(self, index: int) -> None:
         self._run.forget()

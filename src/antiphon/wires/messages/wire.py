@@ -149,7 +149,12 @@ class MessagesExchange:
 
     def feed(self, data: bytes) -> Sequence[Delta]:
         """Return the deltas of these bytes of a streamed answer."""
-        return self._lift(self._stream.feed(data))
+        deltas = self._stream.feed(data)
+        lifter = self._lifter
+        must_lift = lifter.held is not None or self._stream.fault is not None
+        if must_lift or not lifter.taken.isdisjoint(map(type, deltas)):
+            return self._lift(deltas)
+        return deltas  # as most are
 
     def end(self, error: BackendError | None = None) -> Sequence[Delta]:
         """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
@@ -161,7 +166,5 @@ class MessagesExchange:
 
     def _lift(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
         """Return what these deltas are about the caller's tools, as far as that is certain."""
-        lifter = self._lifter
-        if lifter.held is not None or not lifter.taken.isdisjoint(map(type, deltas)):
-            deltas = lifter.feed(deltas)
-        return deltas if self.fault is None else [*deltas, *lifter.release()]
+        deltas = self._lifter.feed(deltas)
+        return deltas if self.fault is None else [*deltas, *self._lifter.release()]
