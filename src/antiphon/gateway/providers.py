@@ -36,7 +36,7 @@ _LOCAL_ONLY: Final = ("path", "threads", "context")
 _SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
 # Keys that mean something to some wires alone.
 _KEYS_OF_WIRES: Final[Mapping[str, tuple[str, ...]]] = {
-    "hosted": ("responses", "messages"),
+    "hosted": ("responses", "messages", "gemini"),
     "cache": ("messages",),
     "betas": ("messages",),
     "max_output_tokens": ("messages",),

@@ -10,7 +10,7 @@ that we do not know is not (`other_part`). Usage becomes the normal form of ours
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,16 +23,26 @@ from antiphon.wires.gemini.faults import fault_from_error
 __all__ = [
     "Candidate",
     "Chunk",
+    "Counted",
     "FunctionCall",
     "Part",
-    "UsageMetadata",
+    "chunks_of",
     "invalid_answer",
     "other_parts",
+    "read_arguments",
     "read_chunk",
     "read_tokens",
     "read_usage",
+    "said_alone",
 ]
 
+_TIERS: Final = {
+    "standard": "default",
+    "flex": "flex",
+    "priority": "priority",
+    "ON_DEMAND_FLEX": "flex",
+    "ON_DEMAND_PRIORITY": "priority",
+}
 _IMPOSSIBLE: Final = -9999.0
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -64,7 +74,7 @@ class _Content(_Message, gc=False):
     parts: list[Part] | None = None
 
 
-class Candidate(_Message):
+class Candidate(_Message, gc=False):
     """One answer of the model. Any: read where it is used."""
 
     content: _Content | None = None
@@ -77,7 +87,7 @@ class Candidate(_Message):
     logprobs_result: Any = None
 
 
-class UsageMetadata(_Message, gc=False):
+class _UsageMetadata(_Message, gc=False):
     """What was counted up to here."""
 
     prompt_token_count: _Count | None = None
@@ -90,16 +100,19 @@ class UsageMetadata(_Message, gc=False):
     traffic_type: str | None = None
 
 
-class Chunk(_Message):
+class Chunk(_Message, gc=False):
     """A chunk of a streamed answer, or a whole one."""
 
     candidates: list[Candidate] | None = None
-    usage_metadata: UsageMetadata | None = None
+    usage_metadata: msgspec.Raw = msgspec.Raw()
+    """Read at the end: only the last one counts (`read_usage`)."""
     prompt_feedback: dict[str, Any] | None = None
     error: Any = None
 
 
 _decode: Final = msgspec.json.Decoder(Chunk).decode
+_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_usage: Final = msgspec.json.Decoder(_UsageMetadata).decode
 
 
 def read_chunk(data: bytes) -> Chunk:
@@ -115,6 +128,40 @@ def read_chunk(data: bytes) -> Chunk:
     if chunk.error:
         raise fault_from_error(decode_json(data))
     return chunk
+
+
+def chunks_of(body: bytes) -> list[bytes]:
+    """Return the chunks of an answer that was not streamed: itself, or those of a list."""
+    if not body.lstrip().startswith(b"["):
+        return [body]
+    try:
+        return [bytes(chunk) for chunk in _decode_list(body)] or [body]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [body]
+
+
+def read_arguments(call: FunctionCall) -> str:
+    """Return the arguments as compact JSON: whole answers are indented, streamed ones are not."""
+    if bytes(call.args) in (b"", b"null"):
+        return "{}"
+    return msgspec.json.format(bytes(call.args), indent=-1).decode()
+
+
+def said_alone(chunk: Chunk) -> str | None:
+    """Return the text of a chunk that holds a piece of text and nothing else but usage, or None."""
+    candidates = chunk.candidates
+    if not candidates or len(candidates) > 1:
+        return None
+    one = candidates[0]
+    if one.index or one.finish_reason or one.logprobs_result or one.grounding_metadata:
+        return None
+    parts = one.content.parts if one.content is not None else None
+    if one.citation_metadata or not parts or len(parts) > 1:
+        return None
+    part = parts[0]
+    if part.thought or part.thought_signature or part.function_call is not None:
+        return None
+    return part.text
 
 
 def _misshapen(data: bytes, error: msgspec.ValidationError) -> BackendError:
@@ -133,8 +180,20 @@ def other_parts(data: bytes) -> list[dict[str, Any]]:
     return []
 
 
-def read_usage(told: UsageMetadata) -> tuple[Usage, str | None]:
-    """Return the usage, and a note if the server's total is not the sum of its counts."""
+class Counted(NamedTuple):
+    """The usage, the tier that served it, and a note if the counts do not add up."""
+
+    usage: Usage
+    tier: str | None
+    note: str | None
+
+
+def read_usage(raw: msgspec.Raw) -> Counted | None:
+    """Return what was counted, or None if that cannot be read."""
+    try:
+        told = _decode_usage(raw)
+    except msgspec.MsgspecError:
+        return None
     given = (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
     thought = told.thoughts_token_count or 0
     made = (told.candidates_token_count or 0) + thought
@@ -146,9 +205,11 @@ def read_usage(told: UsageMetadata) -> tuple[Usage, str | None]:
         output_tokens_details=OutputDetails(thought),
         total_tokens=total,
     )
+    tier = _TIERS.get(told.service_tier or told.traffic_type or "")
     if total == given + made:
-        return usage, None
-    return usage, f"usage: the upstream counts {total} tokens, of which {given + made} are listed"
+        return Counted(usage, tier, None)
+    note = f"usage: the upstream counts {total} tokens, of which {given + made} are listed"
+    return Counted(usage, tier, note)
 
 
 def read_tokens(result: Any) -> tuple[dict[str, Any], ...]:  # Any: JSON of a server

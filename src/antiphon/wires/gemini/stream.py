@@ -40,18 +40,20 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, BrokenStream
-from antiphon.protocol.sse import MAX_LINE, SseDecoder, read_frames
+from antiphon.protocol.sse import MAX_LINE, SseDecoder
 from antiphon.wires.gemini.chunks import (
     Candidate,
     Chunk,
     FunctionCall,
     Part,
-    UsageMetadata,
+    chunks_of,
     invalid_answer,
     other_parts,
+    read_arguments,
     read_chunk,
     read_tokens,
     read_usage,
+    said_alone,
 )
 from antiphon.wires.gemini.contents import PART_ITEM
 from antiphon.wires.gemini.ends import blocked_prompt, read_end
@@ -67,16 +69,8 @@ MAX_OUTPUT: Final = 8 * 1024 * 1024
 
 _Run = Literal["text", "thought"]
 _CUT_CALL: Final = 0
-_TIERS: Final = {
-    "standard": "default",
-    "flex": "flex",
-    "priority": "priority",
-    "ON_DEMAND_FLEX": "flex",
-    "ON_DEMAND_PRIORITY": "priority",
-}
 _THOUGHT_PART: Final = "content: a part of the thoughts that is no text is left out"
 _LATE_TOKENS: Final = "logprobs: tokens that came without a text are left out"
-_list_chunks: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class GeminiStream:
@@ -105,7 +99,7 @@ class GeminiStream:
         self._media = MediaReader()
         self._reported: set[str] = set()
         self._others: set[int] = set()
-        self._usage: UsageMetadata | None = None
+        self._usage = msgspec.Raw()
         self._grounding: Any = None
         self._citations: Any = None
         self._tokens: tuple[dict[str, Any], ...] = ()
@@ -114,9 +108,8 @@ class GeminiStream:
         """Return what these bytes of a streamed answer tell."""
         if self.fault is None:
             try:
-                for frame in read_frames(self._sse.feed_lines(data)):
-                    if frame.data:
-                        self._take_data(frame.data)
+                for event in self._sse.feed_data(data):
+                    self._take_data(event)
             except (BackendError, BrokenStream) as error:
                 self._break(error)
         return self._give()
@@ -127,7 +120,9 @@ class GeminiStream:
             try:
                 self._take_rest()
                 if not self.has_reason:
-                    raise error or (_closed() if self._has_chunks else invalid_answer(_NO_EVENTS))
+                    raise error or (
+                        _closed() if self._has_chunks else invalid_answer("it has no events")
+                    )
                 self._finish()
             except BackendError as fault:
                 self._break(fault)
@@ -136,7 +131,7 @@ class GeminiStream:
     def whole(self, body: bytes) -> list[Delta]:
         """Return what an answer that was not streamed tells; it may be a list of chunks."""
         try:
-            for data in _chunks_of(body):
+            for data in chunks_of(body):
                 self._take_data(data)
             if not self.has_reason:
                 raise invalid_answer("it has no finished candidate")
@@ -162,34 +157,41 @@ class GeminiStream:
     def _take_data(self, data: bytes) -> None:
         chunk = read_chunk(data)
         self._has_chunks = True
-        if chunk.usage_metadata is not None:
-            self._usage = chunk.usage_metadata
+        self._usage = chunk.usage_metadata or self._usage
+        if self._run == "text" and not self._tokens and (text := said_alone(chunk)):
+            self._go_on(text)  # as most do
+            return
         for place, candidate in enumerate(chunk.candidates or ()):
             index = place if candidate.index is None else candidate.index
             if index == 0:
                 self._take_candidate(candidate, data)
             else:
                 self._others.add(index)
-        if chunk.prompt_feedback and not chunk.candidates:
+        if not chunk.candidates:
             self._take_feedback(chunk)
 
     def _take_candidate(self, candidate: Candidate, data: bytes) -> None:
         if candidate.logprobs_result is not None:
             self._tokens += read_tokens(candidate.logprobs_result)
-        self._grounding = candidate.grounding_metadata or self._grounding
-        self._citations = candidate.citation_metadata or self._citations
-        parts = candidate.content.parts if candidate.content is not None else None
-        for place, part in enumerate(parts or ()):
+        if candidate.grounding_metadata:
+            self._grounding = candidate.grounding_metadata
+        if candidate.citation_metadata:
+            self._citations = candidate.citation_metadata
+        if candidate.content is not None and candidate.content.parts:
+            self._take_parts(candidate.content.parts, data)
+        if candidate.finish_reason:
+            self._stop, notes = read_end(candidate, self._account)
+            self.has_reason = True
+            self._report(notes)
+
+    def _take_parts(self, parts: list[Part], data: bytes) -> None:
+        for place, part in enumerate(parts):
             if part.function_call is not None:
                 self._take_call(part.function_call, part.thought_signature)
             elif part.text is not None:
                 self._take_text(part, part.text)
             else:
                 self._take_other(part, other_parts(data)[place])
-        if candidate.finish_reason:
-            self._stop, notes = read_end(candidate, self._account)
-            self.has_reason = True
-            self._report(notes)
 
     def _take_feedback(self, chunk: Chunk) -> None:
         """Take the refusal of a prompt: an error while nothing else was said."""
@@ -222,7 +224,17 @@ class GeminiStream:
             return
         self._text.pieces.append(text)
         tokens, self._tokens = self._tokens, ()
-        self._out.append(TextGrew(text, tokens) if tokens else TextGrew(text))
+        self._out.append(TextGrew(text, tokens))
+
+    def _go_on(self, text: str) -> None:
+        """Take a text that goes on."""
+        size = len(text)
+        self._size += size
+        self._room -= size
+        if self._room < 0:
+            raise invalid_answer("it does not end")
+        self._text.pieces.append(text)
+        self._out.append(TextGrew(text))
 
     def _begin_run(self, run: _Run) -> None:
         self._end_run()
@@ -250,7 +262,7 @@ class GeminiStream:
         if self._partial is not None and call.name:
             self._make_partial()
         if self._partial is None and not (call.will_continue or call.partial_args):
-            arguments = _arguments(call)
+            arguments = read_arguments(call)
             self._spend(len(arguments))
             self._make_call(call.name, arguments, call.id, signature)
             return
@@ -360,15 +372,13 @@ class GeminiStream:
         self._note_usage()
 
     def _note_usage(self) -> None:
-        if self._usage is None:
+        counted = read_usage(self._usage)
+        if counted is None or not counted.usage.total_tokens:
             return
-        usage, note = read_usage(self._usage)
-        tier = _TIERS.get(self._usage.service_tier or self._usage.traffic_type or "")
-        if tier is not None:
-            self._out.append(TierUsed(tier))
-        if usage.total_tokens:
-            self._out.append(UsageKnown(usage))
-            self._report([note] if note else [])
+        if counted.tier is not None:
+            self._out.append(TierUsed(counted.tier))
+        self._out.append(UsageKnown(counted.usage))
+        self._report([counted.note] if counted.note else [])
 
     def _break(self, error: BackendError | BrokenStream) -> None:
         """Keep the fault; of an answer that has begun, report also what it cost so far."""
@@ -379,25 +389,6 @@ class GeminiStream:
     def _give(self) -> list[Delta]:
         out, self._out = self._out, []
         return out
-
-
-_NO_EVENTS: Final = "it has no events"
-
-
-def _chunks_of(body: bytes) -> list[bytes]:
-    if not body.lstrip().startswith(b"["):
-        return [body]
-    try:
-        return [bytes(chunk) for chunk in _list_chunks(body)] or [body]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [body]
-
-
-def _arguments(call: FunctionCall) -> str:
-    """Return the arguments as compact JSON: whole answers are indented, streamed ones are not."""
-    if bytes(call.args) in (b"", b"null"):
-        return "{}"
-    return msgspec.json.format(bytes(call.args), indent=-1).decode()
 
 
 def _closed() -> BackendError:
