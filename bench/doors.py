@@ -21,6 +21,7 @@ from typing import Any, Final
 from processes import machine
 
 from antiphon.plans.plan import Plan
+from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.events import Event
 from antiphon.protocol.machines.builder import ResponseBuilder
@@ -35,6 +36,8 @@ from antiphon.wires.messages.door import MessagesDoor
 from antiphon.wires.messages.encode import MessagesEncoder
 from antiphon.wires.messages.wire import MessagesWire
 from antiphon.wires.responses.door import ResponsesEncoder
+from antiphon.wires.responses.profiles import GENERIC
+from antiphon.wires.responses.stream import ResponsesStream
 
 __all__ = ["main"]
 
@@ -187,10 +190,26 @@ def _read_gemini() -> tuple[bytes, Callable[[str], bytes], _Feed]:
     return b"", _gemini_chunk, GeminiExchange(plan, PROFILES["gemini"]).feed
 
 
+def _read_responses(
+    fields: str = '"sequence_number":%d,"item_id":"msg_1","output_index":0,"content_index":0,',
+) -> tuple[bytes, Callable[[str], bytes], _Feed]:
+    numbers = itertools.count(2)
+    name = "response.output_text.delta"
+
+    def delta(text: str) -> bytes:
+        place = fields % next(numbers) if "%d" in fields else fields
+        data = f'{{"type":"{name}",{place}"delta":{json.dumps(text)},"logprobs":[]}}'
+        return f"event: {name}\ndata: {data}\n\n".encode()
+
+    return b"", delta, ResponsesStream(GENERIC, Toolbox()).feed
+
+
 _WIRES: Final[dict[str, _Read]] = {
     "chat": _read_chat,
     "messages": _read_messages,
     "gemini": _read_gemini,
+    "responses": _read_responses,
+    "llama.cpp": lambda: _read_responses('"item_id":"msg_1",'),
 }
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from antiphon.protocol.deltas import (
     AnnotationAdded,
+    Begins,
     CallClosed,
     CallGrew,
     CallMade,
@@ -54,6 +55,11 @@ __all__ = [
 
 
 @cache
+def begins() -> st.SearchStrategy[Begins | None]:
+    """Whether a text begins a part or an item of its own."""
+    return st.sampled_from([None, "part", "item"])
+
+
 def texts() -> st.SearchStrategy[str]:
     """Short text, with the characters that break naive readers; sometimes empty."""
     awkward = st.sampled_from(["\u2028", "\u0085", "\r\n", "\n\n", "data: ", "\U0001f600", "\x00"])
@@ -219,8 +225,9 @@ def prose() -> st.SearchStrategy[Delta]:
         st.builds(TextGrew, texts()),
         st.builds(TextGrew, texts(), st.just(({"token": "a", "logprob": -0.5},))),
         st.builds(RefusalGrew, texts()),
-        st.builds(ReasoningGrew, texts()),
-        st.builds(SummaryGrew, texts()),
+        st.builds(TextGrew, texts(), st.just(()), begins(), st.sampled_from([None, "commentary"])),
+        st.builds(ReasoningGrew, texts(), begins()),
+        st.builds(SummaryGrew, texts(), begins()),
         st.builds(AnnotationAdded, citations()),
         st.builds(ItemPassed, passed_items() | images() | hosted_items().map(lambda one: one[1])),
         st.builds(NativeState, st.just("chat"), st.binary(max_size=3), attached),

@@ -1,4 +1,4 @@
-"""A real chat-completions server: llama.cpp over HTTP, with a real model behind it.
+"""A real model server: llama.cpp over HTTP, with a real model behind it.
 
 It runs in a process of its own, through the same library as the embedded model, and the
 gateway reaches it as any upstream. Its template opens `<think>`, so that a grammar can make
@@ -10,17 +10,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 
+from antiphon.backends.base import Backend
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.http import HttpBackend
 from antiphon.plans.plan import Plan
 from antiphon.protocol.events import ReasoningTextDelta
 from antiphon.testing import serve_gateway
 from antiphon.wires.messages.wire import MessagesWire
+from antiphon.wires.responses.profiles import PROFILES
+from antiphon.wires.responses.wire import ResponsesWire
 from tests.asking import ask, ask_stream, request, terminal
 
 pytestmark = pytest.mark.slow
@@ -194,3 +197,35 @@ async def test_the_count_is_what_the_usage_says(upstream: str) -> None:
         "object": "response.input_tokens",
         "input_tokens": run.json["usage"]["input_tokens"],
     }
+
+
+# The server has several APIs. One more is one more line here.
+
+GREEDY: Final = "The capital of France is"
+APIS: Final[dict[str, Callable[[str], Backend]]] = {
+    "chat": lambda url: ChatBackend(url, profile="llamacpp"),
+    "responses": lambda url: HttpBackend(url, ResponsesWire(PROFILES["llamacpp"])),
+}
+
+
+async def answer_of(backend: Backend, *, is_streamed: bool) -> tuple[str, str, int]:
+    """Return the text of a greedy answer, how it ended, and its tokens."""
+    body = {"input": GREEDY, "temperature": 0, "max_output_tokens": 24}
+    async with serve_gateway(backend) as gateway:
+        if is_streamed:
+            response = terminal(await ask_stream(gateway, **body))
+            assert response.usage is not None
+            return response.output_text, response.status, response.usage.output_tokens
+        found = (await ask(gateway, **body)).json
+    text = "".join(part["text"] for item in found["output"] for part in item["content"])
+    return text, found["status"], found["usage"]["output_tokens"]
+
+
+@pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("api", APIS)
+async def test_every_api_of_a_server_gives_the_same_greedy_text(
+    upstream: str, api: str, is_streamed: bool
+) -> None:
+    expected = await answer_of(APIS["chat"](upstream), is_streamed=True)
+    assert expected[0]
+    assert await answer_of(APIS[api](upstream), is_streamed=is_streamed) == expected

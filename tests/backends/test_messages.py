@@ -221,6 +221,19 @@ async def test_more_than_a_model_takes_is_lowered_and_reported(upstream: Message
     assert list(ask.degraded) == ["max_output_tokens: this model takes at most 100"]
 
 
+async def test_an_answer_leaves_room_in_the_window_that_an_open_server_states(
+    upstream: MessagesUpstream,
+) -> None:
+    upstream.pages = [{"data": [{"id": "qwen", "object": "model", "max_model_len": 8192}]}]
+    upstream.play(text("x"))
+    made = backend(upstream)
+    await made.models()
+    await said(made, plan(model="qwen"))
+    await made.close()
+
+    assert upstream.requests[0].body["max_tokens"] == 4096
+
+
 @pytest.mark.parametrize("name", sorted(TWINS))
 async def test_every_kind_of_answer_comes_over_http(upstream: MessagesUpstream, name: str) -> None:
     streamed = await played(upstream, TWINS[name])

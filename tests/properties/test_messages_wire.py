@@ -59,7 +59,9 @@ _files = st.sampled_from(
         _part("input_file", filename="c.pdf", file_id="file_2", citations={"enabled": True}),
     ]
 )
-_parts = st.lists(_texts | _images | _files, min_size=1, max_size=3)
+_found = {"source": "S", "title": "T", "content": [{"type": "text", "text": "one"}]}
+_results = st.just(_part("input_text", text="T (S)\none", search_result=_found))
+_parts = st.lists(_texts | _images | _files | _results, min_size=1, max_size=3)
 
 
 def _message(role: str, parts: list[dict[str, Any]]) -> Item:

@@ -3,9 +3,10 @@
 A dict with a `type` is an item already and passes as it is, so both may be mixed. What an
 assistant message holds becomes, in this order: a reasoning item (`reasoning_content`, as its
 summary, which is the one form that every Responses server takes back), a message, and the
-calls. An empty assistant message is left out. What has no form in the Responses API
-is refused, with its place in the list. `annotations` and the `name` of a tool message add
-nothing to the items and are left out.
+calls. An empty assistant message is left out. Parts are read as the chat door reads them. What
+has no form in the Responses API is refused, with its place in the list: the door keeps it to be
+reported, but here the author of the call can still correct it. `annotations` and the `name` of a
+tool message add nothing to the items and are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 from antiphon.client.errors import BadCall
 from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.items import Item, Part, text_of
+from antiphon.wires.chat.flat import flat_part
 
 __all__ = ["items_from_input", "items_from_messages"]
 
@@ -191,26 +193,11 @@ def _part(part: Any, text_type: str, where: str) -> Part:
         raise BadCall(f"{where} ({kind}): {_NO_FORM[kind]}", param=where)
     if kind == "text":
         return {**part, "type": text_type}
-    if kind == "image_url":
-        image = _nested(part, "image_url", "url", where)
-        return {"type": "input_image", "image_url": image.pop("url"), **image}
-    if kind == "video_url":
-        video = _nested(part, "video_url", "url", where)
-        return {"type": "input_video", "video_url": video.pop("url"), **video}
-    if kind == "file":
-        return {"type": "input_file", **_nested(part, "file", "", where)}
-    return dict(part)
-
-
-def _nested(part: Mapping[str, Any], field: str, key: str, where: str) -> dict[str, Any]:
-    """Return what a chat part holds under its own name; a bare string is its `key`."""
-    inner = part.get(field)
-    if key and isinstance(inner, str):
-        inner = {key: inner}
-    if not isinstance(inner, Mapping) or (key and not isinstance(inner.get(key), str)):
-        raise BadCall(f"{where}.{field} must hold {key or 'a dict'}", param=where)
-    beside = {name: value for name, value in part.items() if name not in ("type", field)}
-    return {**inner, **beside}
+    flat = flat_part(part)
+    if flat is None or (kind.endswith("_url") and not isinstance(flat.get(kind), str)):
+        needed = "url" if kind.endswith("_url") else "a dict"
+        raise BadCall(f"{where}.{kind} must hold {needed}", param=where)
+    return flat
 
 
 def _refuse_fields(message: Mapping[str, Any], known: frozenset[str], where: str) -> None:

@@ -87,11 +87,11 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     hosted: tuple[str, ...] | None = None
     """Kinds of tools that the upstream runs itself, instead of those that its profile lists."""
     cache: Literal["auto", "off"] | None = None
-    """`messages`: whether prompts are cached where the caller does not say so."""
+    """`messages`: whether prompts are cached where the caller sets no breakpoints."""
     betas: tuple[str, ...] | None = None
     """`messages`: betas of the API to use."""
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """`messages`: how long an answer may be if neither the caller nor the upstream says so."""
+    """`messages`: how long an answer may be if neither the caller nor the upstream states it."""
     path: str | None = None
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     context: Annotated[int, msgspec.Meta(ge=256)] | None = None

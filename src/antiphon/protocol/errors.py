@@ -32,7 +32,7 @@ hold keys, cookies or bodies.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
     "AntiphonError",
@@ -246,6 +246,31 @@ class ContextOverflow(BackendError):
             type="invalid_request_error",
             param="input",
         )
+
+
+# The types of failures whose code is not that of a fault of the upstream.
+_FAILURE_TYPES: Final = {
+    **dict.fromkeys(
+        ("context_length_exceeded", "key_revoked", "model_not_found", "response_deleted"),
+        "invalid_request_error",
+    ),
+    **dict.fromkeys(
+        (
+            *("cancelled", "server_error", "server_restarted", "server_overloaded"),
+            *("store_unavailable", "out_of_file_descriptors"),
+        ),
+        "server_error",
+    ),
+    "rate_limit_exceeded": "rate_limit_error",
+    "insufficient_quota": "insufficient_quota",
+}
+
+
+def failure_type(code: str | None) -> str:
+    """Return the type of the error that a response failed with: its failure has only the code."""
+    if code is None:
+        return AntiphonError.type
+    return _FAILURE_TYPES.get(code, PeerFault.type)
 
 
 class BrokenStream(PeerFault):

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.errors import AntiphonError, BackendError, InvalidRequest, failure_type
 from antiphon.protocol.events import Event
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
@@ -114,6 +114,12 @@ class Door(Protocol):
         """Return what the body asks for. Raise CallerError; large bodies are read in a thread."""
         ...
 
+    def rename(
+        self, data: bytes, headers: Mapping[str, str], error: InvalidRequest
+    ) -> InvalidRequest:
+        """Return a fault that was found after the body was read, with the names that it has."""
+        ...
+
 
 def openai_error(error: AntiphonError, request_id: str = "") -> bytes:
     """Return the body of an HTTP error as OpenAI has it, also for chat completions."""
@@ -138,6 +144,4 @@ def failure_of(response: Response) -> BackendError | None:
     if response.error is not None:
         code, message = response.error.code or "server_error", response.error.message
     status = _STATUSES.get(code, BackendError.status)
-    kind = {4: "invalid_request_error", 5: "server_error"}[status // 100]
-    is_upstream = code not in _STATUSES or code.startswith("upstream")
-    return BackendError(message, code=code, status=status, type=None if is_upstream else kind)
+    return BackendError(message, code=code, status=status, type=failure_type(code))

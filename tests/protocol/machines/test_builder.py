@@ -343,11 +343,15 @@ def test_reasoning_goes_to_the_summary_channel_when_asked() -> None:
     assert "content" not in final(events).output[0]
 
 
-def test_a_summary_beside_raw_reasoning_is_a_part_of_its_own() -> None:
-    item = final(accepted(SummaryGrew("short"), ReasoningGrew("long"), COUNTED, STOP)).output[0]
+def test_a_summary_beside_raw_reasoning_is_an_item_of_its_own() -> None:
+    first, second = final(
+        accepted(SummaryGrew("short"), ReasoningGrew("long"), COUNTED, STOP)
+    ).output
 
-    assert item["summary"][0]["text"] == "short"
-    assert item["content"][0]["text"] == "long"
+    assert first["summary"][0]["text"] == "short"
+    assert "content" not in first
+    assert second["content"][0]["text"] == "long"
+    assert second["summary"] == []
 
 
 def test_a_refusal_after_text_is_the_next_part_of_the_message() -> None:

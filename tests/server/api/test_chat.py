@@ -21,6 +21,7 @@ from antiphon.protocol.deltas import (
     ReasoningGrew,
     RefusalGrew,
     Stopped,
+    SummaryGrew,
     TextGrew,
     UsageKnown,
 )
@@ -332,6 +333,21 @@ async def test_the_settings_may_store_all_turns() -> None:
     assert found.status == 200
 
 
+@pytest.mark.parametrize("first", [SummaryGrew("b"), ReasoningGrew("b")])
+async def test_raw_reasoning_and_summaries_have_one_order_in_streams_and_whole_answers(
+    first: Step,
+) -> None:
+    turn: list[Step] = [first, ReasoningGrew("a"), SummaryGrew("c"), *HELLO]
+    async with gateway_with(turn, turn) as gateway:
+        whole = await chat(gateway)
+        streamed = await chat(gateway, stream=True)
+
+    text = whole.json["choices"][0]["message"]["reasoning_content"]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks_of(streamed)]
+    assert text == "".join(delta.get("reasoning_content") or "" for delta in deltas)
+    assert text.endswith("a\n\nc")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_key_stands_for_one_run(stream: bool) -> None:
     backend = ScriptedBackend([HELLO])
@@ -352,6 +368,38 @@ async def test_a_key_stands_for_one_run(stream: bool) -> None:
             for answer in (first, again)
         ]
         assert texts == ["Hello", "Hello"]
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        BackendError("it broke off", code="upstream_closed"),
+        BackendError("too much", code="rate_limit_exceeded", type="rate_limit_error", status=429),
+        ContextOverflow("too long"),
+    ],
+    ids=lambda error: str(error.code),
+)
+async def test_a_failure_that_is_replayed_is_the_same_error(
+    error: BackendError, stream: bool, store: bool
+) -> None:
+    backend = ScriptedBackend([[TextGrew("Hel"), error], HELLO])
+    async with asyncio.timeout(PATIENCE), serve_gateway(backend) as gateway:
+        key = {"Idempotency-Key": "k"}
+        first = await chat(gateway, key, stream=stream, store=store)
+        again = await chat(gateway, key, stream=stream, store=store)
+
+    assert len(backend.plans) == 1
+    errors = [error_of(answer) for answer in (first, again)]
+    assert errors[0] == errors[1]
+    assert errors[0]["type"] == error.type
+
+
+def error_of(answer: Answer) -> dict[str, Any]:
+    *_, last = answer.body.decode().removesuffix("\n\n").split("\n\n")
+    error: dict[str, Any] = msgspec.json.decode(last.removeprefix("data: "))["error"]
+    return error
 
 
 async def test_a_key_of_another_door_is_not_the_same_request() -> None:

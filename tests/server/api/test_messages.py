@@ -308,3 +308,26 @@ async def test_hundreds_of_tools_reach_the_model() -> None:
     names = [tool["function"]["name"] for tool in upstream.requests[0].json["tools"]]
     assert names == [tool["name"] for tool in tools]
     assert "x-antiphon-degraded" not in answer.headers
+
+
+LATE: Any = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_x"}]}
+
+
+@pytest.mark.parametrize("path", ["/messages", "/messages/count_tokens"])
+async def test_a_fault_that_is_found_late_has_the_names_of_the_caller(path: str) -> None:
+    image = {"type": "image", "source": {"type": "url", "url": "x" * (20 * 1024 * 1024 + 1)}}
+    wrong = {"role": "user", "content": [image]}
+    system = [{"type": "text", "text": "Be brief."}]
+    async with served(Script()) as (gateway, _):
+        orphan = await request(gateway, "POST", path, {**BODY, "messages": [HELLO, LATE]})
+        body = {**BODY, "system": system, "messages": [HELLO, wrong]}
+        early = await request(gateway, "POST", path, body)
+        effort = {**BODY, "output_config": {"format": {"type": "json_schema", "schema": 1}}}
+        form = await request(gateway, "POST", path, effort)
+
+    for answer in (orphan, early, form):
+        assert answer.status == 400, answer.body
+        assert b"input" not in answer.body.replace(b"function call output", b"")
+        assert b"text.format" not in answer.body
+    assert early.error["message"].startswith("messages[1].content[0]")
+    assert form.error["message"].startswith("output_config.format")

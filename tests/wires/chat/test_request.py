@@ -321,9 +321,19 @@ def test_empty_reasoning_is_nothing() -> None:
     ]
 
 
-def test_reasoning_that_led_to_nothing_is_reported() -> None:
-    _, report = write(PROFILES["vllm"], items=[THOUGHT, message("user", "a")])
-    assert report[0].startswith("input[0] (reasoning)")
+def test_a_turn_of_reasoning_alone_goes_back_where_the_server_takes_it() -> None:
+    body, report = write(PROFILES["vllm"], items=[THOUGHT, message("user", "a")])
+    assert report == []
+    assert body["messages"] == [
+        {"role": "assistant", "content": "", "reasoning": "hm"},
+        {"role": "user", "content": "a"},
+    ]
+
+
+def test_a_turn_of_reasoning_alone_is_reported_where_the_server_does_not_take_it() -> None:
+    body, report = write(items=[THOUGHT, message("user", "a")])
+    assert report == ["input[0] (reasoning): this model does not take it back"]
+    assert [sent["role"] for sent in body["messages"]] == ["user"]
 
 
 # Tools.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from antiphon.protocol.deltas import (
     AnnotationAdded,
     CallGrew,
@@ -14,16 +16,17 @@ from antiphon.protocol.deltas import (
     ReasoningGrew,
     RefusalGrew,
     Stopped,
-    SummaryGrew,
     TextGrew,
     UsageKnown,
 )
+from antiphon.protocol.events import ResponseCompleted
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
+from antiphon.wires.messages.answer import whole_message
 from antiphon.wires.messages.ask import Thinking
 from antiphon.wires.messages.encode import PING, MessagesEncoder
 from tests.building import STOP, build
-from tests.wires.messages.judge import SHOWN, encode
+from tests.wires.messages.judge import SHOWN, encode, read_stream
 
 
 def seal(item: Item, _: object) -> str:
@@ -102,9 +105,36 @@ def test_a_thought_ends_with_its_seal() -> None:
 
 
 def test_parts_of_a_thought_are_one_block() -> None:
-    found = frames(ReasoningGrew("a"), SummaryGrew("b"), STOP)
+    texts = [{"type": "summary_text", "text": text} for text in ("a", "b")]
+    found = frames(ItemPassed({"type": "reasoning", "summary": texts}), STOP)
     thoughts = [f["delta"]["thinking"] for f in found if "thinking" in f.get("delta", {})]
     assert "".join(thoughts) == "a\n\nb"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "meant"),
+    [
+        (["[1", ",2]"], {"arguments": [1, 2]}),
+        (['"te', 'xt"'], {"arguments": "text"}),
+        (["look", " here"], {"arguments": "look here"}),
+        ([" ", "\n{", '"a":1}'], {"a": 1}),
+        (["null"], {"arguments": None}),
+        ([" "], {}),
+        (["{}"], {}),
+    ],
+)
+def test_the_input_of_a_call_is_always_an_object(pieces: list[str], meant: Any) -> None:
+    deltas: list[Delta] = [
+        CallOpened(0, "look", "c"),
+        *(CallGrew(0, piece) for piece in pieces),
+        STOP,
+    ]
+    events = build(deltas, seal=seal)
+    (use,) = read_stream([encode(events, SHOWN)])["content"]
+    end = events[-1]
+    assert isinstance(end, ResponseCompleted)
+    (whole,) = whole_message(end.response, SHOWN)["content"]
+    assert use["input"] == whole["input"] == meant
 
 
 def test_nobody_gets_thinking_who_cannot_send_it_back() -> None:

@@ -212,4 +212,6 @@ def test_a_document_of_blocks_is_its_blocks() -> None:
 
 def test_a_search_result_is_its_text_with_its_source() -> None:
     block = {"type": "search_result", "title": "T", "source": "S", "content": [text("one")]}
-    assert read_parts(block, "x") == [{"type": "input_text", "text": "T (S)\none"}]
+    found = {"source": "S", "title": "T", "content": [text("one")]}
+    part = {"type": "input_text", "text": "T (S)\none", "search_result": found}
+    assert read_parts(block, "x") == [part]

@@ -109,6 +109,13 @@ def test_effort(model: str, effort: str | None, thinking: Any, level: str | None
     assert body.get("output_config", {}).get("effort") == level
 
 
+def test_who_wants_the_thinking_and_states_no_effort_lets_the_model_choose() -> None:
+    wanted: dict[str, Any] = {"include": ("reasoning.encrypted_content",)}
+
+    assert write(NEW, **wanted).body["thinking"] == {"type": "adaptive"}
+    assert "thinking" not in write(OLD, **wanted).body
+
+
 def test_a_budget_stays_below_the_length() -> None:
     body = write(OLD, reasoning_effort="high", max_output_tokens=2000).body
     short = write(OLD, reasoning_effort="high", max_output_tokens=1000)
@@ -309,7 +316,7 @@ def test_any_other_format_is_an_instruction(model: str, form: Any, order: str) -
     written = write(model, format=form)
 
     assert order in written.body["system"][-1]["text"]
-    assert "only told" in written.report[-1]
+    assert "instruction only" in written.report[-1]
 
 
 # Labels and what is not of the protocol.

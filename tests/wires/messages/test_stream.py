@@ -409,6 +409,32 @@ def test_what_is_no_message_is_a_fault_and_no_crash(data: bytes) -> None:
     assert reader.fault is not None and reader.fault.code == "upstream_invalid_response"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"nonsense",
+        b"{}",
+        b'{"content":5}',
+        b'{"content":[5],"stop_reason":"end_turn"}',
+        b'{"content":[],"stop_reason":7}',
+        b'{"content":[],"stop_reason":null}',
+    ],
+)
+def test_a_whole_answer_that_is_no_message_is_a_fault(body: bytes) -> None:
+    reader = MessagesStream()
+    reader.whole(body)
+
+    assert reader.fault is not None and reader.fault.code == "upstream_invalid_response"
+
+
+def test_a_whole_answer_may_be_an_error() -> None:
+    reader = MessagesStream()
+    reader.whole(b'{"type":"error","error":{"type":"overloaded_error","message":"Busy"}}')
+
+    assert reader.fault is not None and reader.fault.code == "upstream_overloaded"
+
+
 def test_unknown_events_are_skipped() -> None:
     data = stream(TWINS["text"])
     odd = event("something_new", index=0, delta={"type": "x"})

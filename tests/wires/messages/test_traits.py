@@ -82,6 +82,6 @@ def test_an_entry_that_states_nothing_changes_nothing() -> None:
 
 
 def test_an_answer_leaves_room_in_the_window_of_an_open_server() -> None:
-    traits = traits_of("qwen", read_traits({"max_model_len": 8192}))
+    traits = traits_of("qwen", read_traits({"id": "qwen"}, 8192))
 
     assert (traits.max_tokens, traits.limit) == (4096, None)

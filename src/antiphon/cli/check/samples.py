@@ -18,6 +18,7 @@ __all__ = [
     "TOOL_ABOUT",
     "TOOL_NAME",
     "TWO_CITIES",
+    "WEATHER",
 ]
 
 HELLO: Final = "Say hello."
@@ -36,6 +37,7 @@ CITY_SCHEMA: Final[Json] = {
     "additionalProperties": False,
 }
 CITY_JSON: Final = '{"city": "Paris"}'
+WEATHER: Final = "How is the weather in Paris?"
 TWO_CITIES: Final = "How is the weather in Paris and in Oslo? Ask for both at once."
 
 BIRD_SCHEMA: Final[Json] = {

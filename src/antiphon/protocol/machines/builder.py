@@ -64,7 +64,7 @@ from antiphon.protocol.deltas import (
     TierUsed,
     UsageKnown,
 )
-from antiphon.protocol.errors import BackendError, ErrorObject
+from antiphon.protocol.errors import BackendError, ErrorObject, failure_type
 from antiphon.protocol.events import (
     ErrorEvent,
     Event,
@@ -301,7 +301,8 @@ class ResponseBuilder:
         """End as this response did, which is stored: the terminal event has it as it is."""
         end = _ENDS[ended.status]
         if end is ResponseFailed and self._has_error_event:
-            self._out.emit_error(ended, "server_error", is_kept=True)
+            kind = failure_type(ended.error.code if ended.error else None)
+            self._out.emit_error(ended, kind, is_kept=True)
         response = msgspec.structs.replace(ended, output=copy_json(ended.output))
         self._out.emit(end(sequence_number=self._out.sequence, response=response))
         return self._out.take()

@@ -1,7 +1,8 @@
 """Messages and reasoning items: one item at a time, one part at a time.
 
 A text goes on in the part that is open if it is of the same kind. Otherwise that part closes, and
-with it the item if the text belongs to another kind of item.
+with it the item if the text belongs to another kind of item. A reasoning item has parts of one
+kind: raw text and summaries are different fields, so one item could not tell which came first.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ProseWriter:
     def ensure_part(self, kind: str, phase: str | None = None) -> OpenPart:
         """Return an open part of this kind, in the item that it belongs to."""
         prose, item = self.open, PART_FORMS[kind].item
-        if prose is None or prose.kind != item:
+        if prose is None or prose.kind != item or _is_mixed(prose, kind):
             self.close()
             prose = self._open_item(item, phase)
         part = prose.part
@@ -140,3 +141,9 @@ class ProseWriter:
         if sealed and state is not None:
             self.states[item["id"]] = KeptState(sealed, state.attach)
         return {"encrypted_content": sealed} if sealed and self._seal is not None else {}
+
+
+def _is_mixed(prose: OpenProse, kind: str) -> bool:
+    """Return whether a part of this kind would make a reasoning item hold two kinds."""
+    part = prose.part
+    return prose.kind == "reasoning" and part is not None and part.kind != kind

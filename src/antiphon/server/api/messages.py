@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from antiphon.engine.prepare.count import count_tokens
-from antiphon.protocol.errors import AntiphonError, ContextOverflow
+from antiphon.protocol.errors import AntiphonError, ContextOverflow, InvalidRequest
 from antiphon.server.api.body import read_data
 from antiphon.server.api.turns import answer_turn
 from antiphon.server.app import Call, Route, note_degraded
@@ -43,15 +43,18 @@ async def count(call: Call) -> web.StreamResponse:
     No model runs for it. A header states whether the number is exact or an estimate.
     """
     try:
-        return await _count(call)
+        asked = await _read(call)
+        try:
+            return await _count(call, asked)
+        except InvalidRequest as error:
+            raise _door(call).rename(await read_data(call), call.request.headers, error) from error
     except AntiphonError as error:
         error.status = status_of(error.status)
         raise
 
 
-async def _count(call: Call) -> web.StreamResponse:
-    engine, asked = call.app.engine, await _read(call)
-    request = asked.request
+async def _count(call: Call, asked: MessagesAsked) -> web.StreamResponse:
+    engine, request = call.app.engine, asked.request
     request.stream = request.generate = None
     request.store = False
     with call.app.room_for_turn():

@@ -17,6 +17,7 @@ from aiohttp import web
 from antiphon.engine.keep.recovery import keep_request
 from antiphon.engine.run.sinks import show_all
 from antiphon.engine.run.turn import Turn
+from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.response import Response
 from antiphon.server.api.body import read_data
@@ -37,7 +38,15 @@ async def answer_turn(call: Call, door: Door) -> web.StreamResponse:
     data = await read_data(call)
     is_large = len(data) > app.limits.parse_on_loop_bytes
     asked = await aside_if(is_large, door.read, data, headers)
-    request = asked.request
+    try:
+        return await _answer(call, door, asked)
+    except InvalidRequest as error:
+        raise await aside_if(is_large, door.rename, data, headers, error) from error
+
+
+async def _answer(call: Call, door: Door, asked: Asked) -> web.StreamResponse:
+    app, headers, request = call.app, call.request.headers, asked.request
+    data = await read_data(call)
     guard = partial(app.keys.guarding, call.key_id)
     admitted = app.idempotency.admit(call.owner, headers, data, request, guard, call.entry.route)
     async with await admitted as admission:

@@ -9,7 +9,6 @@ as the caller wrote it.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import msgspec
@@ -18,10 +17,11 @@ from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Tool
+from antiphon.wires.caller_names import CallerNames
 from antiphon.wires.chat.ask_messages import ItemReader
 from antiphon.wires.chat.flat import flat_choice, flat_tool
 
-__all__ = ["CallerNames", "ChatAsk", "read_chat"]
+__all__ = ["ChatAsk", "read_chat"]
 
 Json = dict[str, Any]  # a JSON object: Any is what JSON holds
 
@@ -67,50 +67,13 @@ _NOT_IN_CHAT: Final = frozenset(
 _LOGPROBS: Final = "message.output_text.logprobs"
 _SEALED: Final = "reasoning.encrypted_content"
 # What a field of ours is called in the body of the caller.
-_THERE: Final = {
-    "text.format.type": "response_format.type",
-    "text.format.": "response_format.json_schema.",
-    "text.format": "response_format",
-    "text.verbosity": "verbosity",
-}
-_INPUT: Final = re.compile(r"input\[(\d+)\]")
-
-
-class CallerNames(msgspec.Struct, frozen=True):
-    """What fields of ours are called in the body of the caller.
-
-    `origins` has the message of each item; `limit` and `effort` are the names of the limit of
-    the answer and of the effort, which have two each.
-    """
-
-    origins: list[int]
-    limit: str
-    effort: str
-    is_old: bool
-
-    def rename(self, error: InvalidRequest) -> InvalidRequest:
-        """Return the error with the names that the caller used."""
-        renamed = InvalidRequest(
-            self._name_there(error.message),
-            code=error.code,
-            param=None if error.param is None else self._name_there(error.param),
-        )
-        renamed.status = error.status
-        return renamed
-
-    def _name_there(self, text: str) -> str:
-        text = _INPUT.sub(self._message, text)
-        text = text.replace("max_output_tokens", self.limit)
-        text = text.replace("reasoning.effort", self.effort)
-        if self.is_old:
-            text = text.replace("tools[", "functions[").replace("tool_choice", "function_call")
-        for here, there in _THERE.items():
-            text = text.replace(here, there)
-        return text
-
-    def _message(self, found: re.Match[str]) -> str:
-        index = int(found[1])
-        return f"messages[{self.origins[index]}]" if index < len(self.origins) else found[0]
+_THERE: Final = (
+    ("text.format.type", "response_format.type"),
+    ("text.format.", "response_format.json_schema."),
+    ("text.format", "response_format"),
+    ("text.verbosity", "verbosity"),
+)
+_OLD: Final = (("tools[", "functions["), ("tool_choice", "function_call"))
 
 
 class ChatAsk(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +122,8 @@ def read_chat(body: object, size: int = 0, *, store: bool = False, seals: bool =
     if options:
         given["stream_options"] = options
     effort = "reasoning.effort" if body.get("reasoning_effort") is None else "reasoning_effort"
-    names = CallerNames(reader.origins, limit, effort, is_old)
+    words = (("max_output_tokens", limit), ("reasoning.effort", effort), *_OLD[: 2 * is_old])
+    names = CallerNames([f"messages[{n}]" for n in reader.origins], (*words, *_THERE))
     try:
         request = read_request(given, size)
     except InvalidRequest as error:

@@ -19,6 +19,7 @@ import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item, Part
+from antiphon.wires.chat.flat import flat_part
 
 __all__ = ["SEAL_FORMAT", "ItemReader"]
 
@@ -46,6 +47,7 @@ _ASSISTANT: Final = frozenset(
 )
 _RESULT: Final = frozenset({"role", "content", "tool_call_id", "name", "id"})
 _SEALED: Final = "reasoning.encrypted"
+_TEXTS: Final = ("text", "input_text", "output_text")
 
 
 class ItemReader:
@@ -280,22 +282,13 @@ def _read_part(part: object, where: str, text: Callable[[str], Part]) -> Part:
     if not isinstance(part, dict):
         raise _wrong_type(where, "an object")
     rest = {key: value for key, value in part.items() if value is not None}
-    match part.get("type"):
-        case "text" | "input_text" | "output_text":
-            return {**rest, **text(_string(part, "text", where))}
-        case "image_url":
-            image = part.get("image_url")
-            fields = {"url": image} if isinstance(image, str) else _object(image, where)
-            given = {key: value for key, value in fields.items() if key != "url" and value}
-            return {**rest, **given, "type": "input_image", "image_url": fields.get("url")}
-        case "file":
-            given = _object(rest.pop("file", None), f"{where}.file")
-            return {**rest, **given, "type": "input_file"}
-        case "video_url":
-            video = part.get("video_url")
-            url = video.get("url") if isinstance(video, dict) else video
-            return {**rest, "type": "input_video", "video_url": url}
-    return rest
+    if part.get("type") in _TEXTS:
+        return {**rest, **text(_string(part, "text", where))}
+    flat = flat_part(rest)
+    if flat is None:
+        inner = f"{where}.{part['type']}"
+        raise _missing(inner) if part.get(part["type"]) is None else _wrong_type(inner, "an object")
+    return {key: value for key, value in flat.items() if value or key in rest}
 
 
 def _string(value: Json, field: str, where: str) -> str:

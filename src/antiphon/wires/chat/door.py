@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from antiphon.protocol.body import decode_body
+from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 from antiphon.wires.chat.ask import ChatAsk, read_chat
@@ -63,3 +64,9 @@ class ChatDoor:
         body = decode_body(data)
         ask = read_chat(body, len(data), store=self._store, seals=self._seals)
         return ChatAsked(ask, reasoning_fields(headers.get("x-antiphon-reasoning")))
+
+    def rename(
+        self, data: bytes, headers: Mapping[str, str], error: InvalidRequest
+    ) -> InvalidRequest:
+        """Return a fault of a request that was read, with the names that its body has."""
+        return self.read(data, headers).ask.names.rename(error)

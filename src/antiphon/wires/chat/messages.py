@@ -212,8 +212,8 @@ class _MessageWriter:
         if calls:
             message["content"] = text or None
             message["tool_calls"] = [_chat_call(call, self._report) for call in calls]
-        self._add_reasoning(turn, message)
-        if not turn.messages and not calls:
+        has_thought = self._add_reasoning(turn, message)
+        if not turn.messages and not calls and not has_thought:
             return
         self.messages.append(message)
         self._add_results(calls)
@@ -230,7 +230,8 @@ class _MessageWriter:
     def _add_user(self, parts: list[ChatPart]) -> None:
         self.messages.append({"role": "user", "content": together(parts)})
 
-    def _add_reasoning(self, turn: Turn, message: ChatMessage) -> None:
+    def _add_reasoning(self, turn: Turn, message: ChatMessage) -> bool:
+        """Add the reasoning of a turn where the server takes it; return whether there is any."""
         field = self._profile.reasoning_replay
         thoughts = []
         for index, item in turn.reasoning:
@@ -239,12 +240,13 @@ class _MessageWriter:
                 self._dropped_states.append(index)
             if not thought and item.get("encrypted_content"):
                 self._sealed_reasoning.append(index)
-            elif thought and (field == "none" or not (turn.messages or turn.calls)):
+            elif thought and field == "none":
                 self._unused_reasoning.append(index)
             elif thought:
                 thoughts.append(thought)
         if thoughts:
             message[field] = "\n\n".join(thoughts)
+        return bool(thoughts)
 
     def _add_results(self, calls: list[Call]) -> None:
         """Add the results right behind the calls, and their images in a user message after."""

@@ -27,12 +27,13 @@ _TEXTS: Final = {
     "refusal": "refusal",
 }
 
-# What we read of a part; annotations and logprobs mean nothing to a model, and a server that
-# caches prompts needs no `cache_control` to do so.
+# What we read of a part; annotations and logprobs mean nothing to a model, a server that caches
+# prompts needs no `cache_control` to do so, and a search result is in the text too.
 _FIELDS: Final = frozenset(
     {
         "type",
         "cache_control",
+        "search_result",
         "text",
         "refusal",
         "annotations",

@@ -25,6 +25,7 @@ __all__ = [
     "THOUGHT_GAP",
     "citation_of",
     "first_message",
+    "input_of",
     "notes_of",
     "opaque_block",
     "stop_reason_of",
@@ -152,16 +153,22 @@ def _tool_use(item: Item) -> dict[str, Any]:
         "type": "tool_use",
         "id": tool_use_id_of(str(item["call_id"])),
         "name": item["name"],
-        "input": _input(str(item.get("arguments") or "")),
+        "input": input_of(str(item.get("arguments") or "")),
     }
 
 
-def _input(arguments: str) -> Any:
-    """Return the arguments as JSON; of a call that was cut short, what there is of them."""
+def input_of(arguments: str) -> dict[str, Any]:
+    """Return the arguments as an object; of a call that was cut short, what there is of them.
+
+    What is no object is a field of one: the API and its clients know no other input.
+    """
+    value: Any = None
     try:
-        return msgspec.json.decode(arguments or "{}")
-    except (msgspec.MsgspecError, RecursionError):
-        return read_partial(arguments)
+        value = msgspec.json.decode(arguments)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        text = arguments.strip()
+        value = read_partial(arguments) if not text or text.startswith("{") else arguments
+    return value if isinstance(value, dict) else {"arguments": value}
 
 
 def _thought(item: Item, is_omitted: bool) -> Iterator[dict[str, Any]]:

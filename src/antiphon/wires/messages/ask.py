@@ -16,11 +16,12 @@ import msgspec
 
 from antiphon.protocol.errors import InvalidRequest, NotFound
 from antiphon.protocol.request import CreateResponse, read_request
+from antiphon.wires.caller_names import CallerNames
 from antiphon.wires.messages.errors import THREAD_LOST
-from antiphon.wires.messages.history import read_messages, read_system
+from antiphon.wires.messages.history import read_messages, read_system, system_blocks
 from antiphon.wires.messages.tools import read_choice, read_tools, split_tools
 
-__all__ = ["Thinking", "read_ask", "read_thinking"]
+__all__ = ["Thinking", "names_of", "read_ask", "read_thinking"]
 
 _SEALED: Final = "reasoning.encrypted_content"
 # The fields that are read; what they are called in `extra`, if they go there.
@@ -38,6 +39,13 @@ _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 _BUDGETS: Final = ((32768, "xhigh"), (16384, "high"), (10000, "medium"), (2048, "low"))
 _THINKING: Final = ("enabled", "adaptive", "disabled")
 _TIERS: Final = {"auto": "auto", "standard_only": "default"}
+# What a field of ours is called in the body of the caller.
+_THERE: Final = (
+    ("max_output_tokens", "max_tokens"),
+    ("text.format", "output_config.format"),
+    ("reasoning.effort", "output_config.effort"),
+    ("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
+)
 _MAX_KEY: Final = 64
 _MAX_METADATA: Final = 512
 
@@ -87,19 +95,19 @@ def read_ask(body: dict[str, Any], size: int = 0, *, store: bool = False) -> Cre
     try:
         request = read_request(asked, size)
     except InvalidRequest as error:
-        raise _renamed(error) from None
+        raise names_of(body).rename(error) from None
     request.extra = _extra(body, config)
     return request
 
 
-def _renamed(error: InvalidRequest) -> InvalidRequest:
-    """Return the error with the name that the caller used for the limit of the answer."""
-
-    def name_there(text: str) -> str:
-        return text.replace("max_output_tokens", "max_tokens")
-
-    param = None if error.param is None else name_there(error.param)
-    return InvalidRequest(name_there(error.message), code=error.code, param=param)
+def names_of(body: dict[str, Any]) -> CallerNames:
+    """Return what our fields are called in a body that was read. It is read again for it."""
+    _, carried = split_tools(read_tools(body.get("tools")))
+    places = ["tools" for _ in carried]
+    places += [f"system[{index}]" for index, _ in system_blocks(body.get("system"))]
+    for index, message in enumerate(body.get("messages") or ()):
+        places += [f"messages[{index}]" for _ in read_messages([message])]
+    return CallerNames(places, _THERE)
 
 
 def _refuse_thread(thread: dict[str, Any]) -> None:

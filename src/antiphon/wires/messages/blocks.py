@@ -59,15 +59,15 @@ class OpenBlock(Protocol):
     """A block that has started and not stopped."""
 
     def opened(self) -> Sequence[Delta]:
-        """Return what its start tells."""
+        """Return the deltas of its start."""
         ...
 
     def grow(self, growth: Growth, data: bytes) -> Sequence[Delta]:
-        """Return what a delta tells; `data` is its whole event."""
+        """Return the deltas of one of its events; `data` is all of it."""
         ...
 
     def close(self) -> Sequence[Delta]:
-        """Return what its stop tells."""
+        """Return the deltas of its end."""
         ...
 
     def whole(self) -> Body | msgspec.Raw:

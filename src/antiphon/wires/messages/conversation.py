@@ -73,7 +73,7 @@ def write_conversation(
 def lacks_thinking(messages: Sequence[Message]) -> bool:
     """Return whether the calls that are being answered came without the thinking before them.
 
-    A model that is told to think with a budget refuses to go on then.
+    A model that has a budget to think refuses such a request.
     """
     users = [n for n, one in enumerate(messages) if one["role"] == "user" and not _has_result(one)]
     begin = users[-1] + 1 if users else 0
@@ -254,7 +254,7 @@ def _with_cache(item: Item, block: Block) -> Block:
 
 
 def _without_prefix(content: str | list[Block]) -> str | list[Block]:
-    """Return the output of a failed call without the word that says so: the API has a field."""
+    """Return the output of a failed call without its prefix: the API has a field for that."""
     if isinstance(content, str):
         return content.removeprefix(ERROR_PREFIX)
     if not content or content[0]["type"] != "text":

@@ -18,7 +18,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.tool_list import ToolList
 from antiphon.wires.door import failure_of
 from antiphon.wires.messages.answer import whole_message
-from antiphon.wires.messages.ask import Thinking, read_ask, read_thinking
+from antiphon.wires.messages.ask import Thinking, names_of, read_ask, read_thinking
 from antiphon.wires.messages.encode import MessagesEncoder
 from antiphon.wires.messages.errors import (
     OVERFLOW_CODES,
@@ -75,6 +75,13 @@ class MessagesDoor:
             raise InvalidRequest("the body must be a JSON object", code="invalid_type")
         thinking = read_thinking(body) if self._can_seal else Thinking()
         return MessagesAsked(read_ask(body, len(data), store=self._store), thinking)
+
+    def rename(
+        self, data: bytes, headers: Mapping[str, str], error: InvalidRequest
+    ) -> InvalidRequest:
+        """Return a fault of a request that was read, with the names that its body has."""
+        body = decode_body(data)
+        return names_of(body).rename(error) if isinstance(body, dict) else error
 
 
 def write_error(error: AntiphonError, request_id: str) -> bytes:

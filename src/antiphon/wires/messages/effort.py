@@ -46,7 +46,7 @@ class Effort(NamedTuple):
 
     @property
     def thinks(self) -> bool:
-        """Whether the model is told to think: then it takes fewer other parameters."""
+        """Whether the model is asked to think: then it takes fewer other parameters."""
         return self.thinking is not None and self.thinking["type"] in ("enabled", "adaptive")
 
 

@@ -53,6 +53,7 @@ from antiphon.wires.messages.answer import (
     THOUGHT_GAP,
     citation_of,
     first_message,
+    input_of,
     notes_of,
     opaque_block,
     stop_reason_of,
@@ -113,6 +114,10 @@ class MessagesEncoder:
         self._has_thought = False
         self._waiting: dict[int, list[_ItemEvent]] = {}
         """The events of items that opened while another was open, by their output_index."""
+        self._begins_object: bool | None = None
+        """Whether the input of the call that is open begins an object, once it has begun."""
+        self._input: list[str] = []
+        """The input so far, if it is not written yet."""
         self._error: ErrorEvent | None = None
 
     def encode(self, events: Sequence[Event]) -> bytes:
@@ -191,7 +196,7 @@ class MessagesEncoder:
                 self._open_text()
                 self._put_delta(event.delta)
             case ArgumentsDelta():
-                self._put_delta(event.delta)
+                self._grow_input(event.delta)
             case ReasoningTextDelta() | SummaryTextDelta():
                 self._think(event.delta)
             case ContentPartAdded() | SummaryPartAdded():
@@ -209,10 +214,31 @@ class MessagesEncoder:
             call_id = tool_use_id_of(str(item["call_id"]))
             block = {"type": "tool_use", "id": call_id, "name": item["name"], "input": {}}
             self._start(block, "input_json_delta", "partial_json")
+            self._begins_object = None
+
+    def _grow_input(self, text: str) -> None:
+        """Write a piece of the input of a call; one that does not begin an object waits."""
+        if self._begins_object:
+            self._put_delta(text)
+            return
+        self._input.append(text)
+        if self._begins_object is None and (begun := text.lstrip()):
+            self._begins_object = begun.startswith("{")
+            if self._begins_object:
+                self._put_delta("".join(self._input))
+                self._input = []
+
+    def _end_input(self) -> None:
+        """Write an input that was no object as one."""
+        text, self._input = "".join(self._input), []
+        if text.strip():
+            self._put_delta(_encode(input_of(text)).decode())
 
     def _close_item(self, item: Item) -> None:
         if item.get("status") == "incomplete" and self._out is self._ready:
             self._out = []
+        if self._input:
+            self._end_input()
         sealed = item.get("encrypted_content") if item_type(item) == "reasoning" else None
         if sealed and self._thinking.is_shown:
             self._sign(sealed)

@@ -13,7 +13,15 @@ import msgspec
 
 from antiphon.protocol.errors import BackendError
 
-__all__ = ["Body", "Growth", "MessageEvent", "invalid_answer", "read_block", "read_event"]
+__all__ = [
+    "Body",
+    "Growth",
+    "MessageEvent",
+    "invalid_answer",
+    "read_block",
+    "read_event",
+    "read_growth",
+]
 
 # A JSON object of a peer: Any is what it may put there.
 Body = dict[str, Any]
@@ -57,6 +65,14 @@ def read_event(data: bytes) -> MessageEvent:
         return _decode_event(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid_answer(f"an event is not readable: {str(error)[:_SHOWN]}") from None
+
+
+def read_growth(fields: Body) -> Growth:
+    """Return the fields of a delta. Raise BackendError if one has another type."""
+    try:
+        return msgspec.convert(fields, Growth)
+    except msgspec.ValidationError as error:
+        raise invalid_answer(str(error)[:_SHOWN]) from None
 
 
 def read_block(raw: bytes | msgspec.Raw) -> Body:

@@ -21,7 +21,7 @@ from antiphon.protocol.items import Item, Part
 from antiphon.wires.messages.ids import call_id_of
 from antiphon.wires.messages.parts import Block, keep_hints, read_blocks, read_parts, text_in
 
-__all__ = ["ERROR_PREFIX", "OPAQUE", "read_messages", "read_system"]
+__all__ = ["ERROR_PREFIX", "OPAQUE", "read_messages", "read_system", "system_blocks"]
 
 OPAQUE: Final = "anthropic:"
 """What the type of an item begins with that is a block of Anthropic's own servers."""
@@ -37,14 +37,16 @@ _BILLING: Final = "x-anthropic-billing-header:"
 
 def read_system(system: object) -> list[Item]:
     """Return the system prompt as items, one for each block."""
-    if system is None:
-        return []
-    blocks = read_blocks(system, "system")
     return [
         _message("system", read_parts(block, f"system[{index}]"))
-        for index, block in enumerate(blocks)
-        if not _is_billing(block)
+        for index, block in system_blocks(system)
     ]
+
+
+def system_blocks(system: object) -> list[tuple[int, Block]]:
+    """Return the blocks of the system prompt that are sent on, with their places."""
+    blocks = [] if system is None else read_blocks(system, "system")
+    return [(index, block) for index, block in enumerate(blocks) if not _is_billing(block)]
 
 
 def read_messages(messages: object) -> list[Item]:

@@ -37,7 +37,11 @@ def read_page(body: bytes) -> Listed:
     has_more = fields.get("has_more") is True and isinstance(last, str)
     return Listed(
         [_complete(model, entries.get(model.id) or {}) for model in models],
-        {name: read_traits(entry) for name, entry in entries.items()},
+        {
+            model.id: read_traits(entries[model.id], model.context_length)
+            for model in models
+            if model.id in entries
+        },
         str(last) if has_more else None,
     )
 

@@ -3,7 +3,7 @@
 Text, images and documents become the parts of the Responses API. A block that has no such part
 becomes text: a search result as its text with title and source, any other as its JSON, so that a
 model sees it and nothing is dropped. `cache_control`, `citations` and `context` stay on the part
-as they are: a wire that knows them can use them.
+as they are, and so does a search result beside its text: a wire that knows them can use them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_parts(block: Block, param: str) -> list[Part]:
         case "document":
             return _document(block, param)
         case "search_result":
-            return [keep_hints(block, {"type": "input_text", "text": _search_result(block, param)})]
+            return [keep_hints(block, _search_part(block, param))]
         case _:
             return [{"type": "input_text", "text": msgspec.json.encode(block).decode()}]
 
@@ -132,6 +132,12 @@ def _nested(name: str | None, source: Block, where: str) -> list[Part]:
     for index, block in enumerate(blocks):
         parts += read_parts(block, f"{where}.content[{index}]")
     return parts
+
+
+def _search_part(block: Block, param: str) -> Part:
+    text = _search_result(block, param)
+    found = {name: block.get(name) for name in ("source", "title", "content")}
+    return {"type": "input_text", "text": text, "search_result": found}
 
 
 def _search_result(block: Block, param: str) -> str:

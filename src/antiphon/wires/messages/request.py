@@ -29,6 +29,7 @@ __all__ = ["ASSUMED_LENGTH", "Terms", "Written", "count_body", "encode_body", "w
 ASSUMED_LENGTH: Final = 32_000
 """How long an answer may be if nothing is known: the API demands a number."""
 
+_SEALED: Final = "reasoning.encrypted_content"
 _SCHEMA_ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 _OBJECT_ORDER: Final = "Answer only with a JSON object."
 _CANNOT: Final = "this backend cannot send it"
@@ -39,7 +40,7 @@ _COUNTED: Final = (
     *("model", "system", "messages", "tools", "tool_choice", "thinking", "output_config"),
     *("mcp_servers", "context_management"),
 )
-# What every answer does anyway, or what says nothing about it.
+# What every answer does anyway.
 _DONE_ANYWAY: Final = {"n": 1, "stream_options.include_usage": True}
 
 Body = dict[str, Any]
@@ -54,7 +55,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     is_cached: bool = False
     """Whether breakpoints are set where the caller sets none."""
     max_tokens: int | None = None
-    """How long an answer may be if neither the caller nor the server says so."""
+    """How long an answer may be if neither the caller nor the server states it."""
     betas: tuple[str, ...] = ()
 
 
@@ -130,6 +131,8 @@ def _effort(plan: Plan, traits: Traits, length: int, lacks: bool, report: list[s
     is_shown = plan.reasoning_summary is not None
     effort = choose_effort(plan.reasoning_effort, traits, length, is_shown=is_shown)
     report += effort.notes
+    if plan.reasoning_effort is None and traits.adaptive and _SEALED in plan.include:
+        return Effort({"type": "adaptive"})  # the caller wants the thinking, and states no effort
     if lacks and effort.thinking is not None and effort.thinking["type"] == "enabled":
         report.append("reasoning.effort: the thinking before the last calls is not known here")
         return effort._replace(thinking={"type": "disabled"} if traits.disabled else None)
@@ -149,7 +152,7 @@ def _output_config(
             report.append(f"text.format: {', '.join(left_out)} cannot be sent; checked here")
         return {**config, "format": {"type": "json_schema", "schema": schema}}
     system.append(text_block(_order(form)))
-    report.append("text.format: the model is only told of it; the answer is checked here")
+    report.append("text.format: it is sent as an instruction only; the answer is checked here")
     return config
 
 
@@ -229,7 +232,7 @@ def _put_labels(plan: Plan, profile: Profile, body: Body, report: list[str]) -> 
         elif tier is None:
             report.append(f"service_tier: '{plan.service_tier[:50]}' is not one of this API")
     if plan.end_user and profile.metadata:
-        # A hash: the API wants to tell users apart, and must not learn who they are.
+        # A hash: the API has to distinguish users, and must not learn who they are.
         user = hashlib.sha256(plan.end_user.encode()).hexdigest()[:32]
         body["metadata"] = {"user_id": user}
 

@@ -1,8 +1,9 @@
 """JSON Schemas as the Messages API takes them.
 
-The input of a tool must be an object, and says nothing of the dialect it is written in. What binds
-the model (a strict tool, the format of an answer) must close every object, and knows only part of
-the keywords: the others are left out here, and the answer is checked against all of them later.
+The input of a tool must be an object, and must not name the dialect that it is written in. What
+binds the model (a strict tool, the format of an answer) must close every object, and knows only
+part of the keywords: the others are left out here, and the answer is checked against all of them
+later.
 """
 
 from __future__ import annotations

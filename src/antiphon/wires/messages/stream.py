@@ -60,6 +60,7 @@ from antiphon.wires.messages.events import (
     invalid_answer,
     read_block,
     read_event,
+    read_growth,
 )
 from antiphon.wires.messages.runs import DeltaRun
 from antiphon.wires.messages.usage import SpentReader
@@ -130,7 +131,7 @@ class MessagesStream:
         return self._stop is not None
 
     def feed(self, data: bytes) -> Sequence[Delta]:
-        """Return what these bytes of a streamed answer tell."""
+        """Return the deltas of these bytes of a streamed answer."""
         if self.fault is not None:
             return ()
         try:
@@ -145,7 +146,7 @@ class MessagesStream:
         return self._give()
 
     def end(self, error: BackendError | None = None) -> Sequence[Delta]:
-        """Return what the end of the stream tells; `error` is how it broke, if it did."""
+        """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
         if self.fault is not None or self.is_done:
             return self._give()
         try:
@@ -158,7 +159,7 @@ class MessagesStream:
         return self._give()
 
     def whole(self, body: bytes) -> Sequence[Delta]:
-        """Return what an answer that was not streamed tells."""
+        """Return the deltas of an answer that was not streamed."""
         try:
             message = read_block(body)
             if message.get("type") == "error" or message.get("error"):
@@ -209,13 +210,14 @@ class MessagesStream:
         for index, block in enumerate(message["content"]):
             self._open_block(index, msgspec.Raw(_encode(block)))
             self._close_block(index)
-        self._note_stop(msgspec.convert(message, Growth, strict=False), None)
+        names = ("stop_reason", "stop_sequence", "stop_details")
+        self._note_stop(read_growth({name: message.get(name) for name in names}), None)
         self._finish()
 
     # The message.
 
     def _start(self, message: Body) -> None:
-        """Take the start. Broken proxies repeat it, or put another answer behind the first."""
+        """Take the start. Broken proxies repeat it, or append another answer to the first."""
         if self._is_started:
             if message.get("id") != self._id:
                 raise invalid_answer("a second message begins in it")
@@ -227,12 +229,12 @@ class MessagesStream:
         if delta is not None and delta.stop_reason:
             self._stop = delta
         if self._spend(usage) and self.has_begun:
-            self._tell_usage()
+            self._emit_usage()
 
     def _spend(self, usage: object) -> bool:
         return isinstance(usage, dict) and self._spent.take(usage)
 
-    def _tell_usage(self) -> None:
+    def _emit_usage(self) -> None:
         usage = self._spent.usage()
         if usage is not None:
             self._out.append(UsageKnown(usage))
@@ -242,7 +244,7 @@ class MessagesStream:
     def _open_block(self, index: int, raw: msgspec.Raw) -> None:
         if not self.has_begun:
             self.has_begun = True
-            self._tell_usage()
+            self._emit_usage()
         self._count += 1
         if index in self._blocks or self._count > _MAX_BLOCKS:
             raise invalid_answer(f"block {index} starts twice, or there is no end of them")
@@ -318,7 +320,7 @@ class MessagesStream:
             raise invalid_answer("it ends in the middle of a block")
         if not self.has_begun:
             self.has_begun = True
-            self._tell_usage()
+            self._emit_usage()
         self._out.append(self._stopped(self._stop))
         self.is_done = True
 
@@ -340,7 +342,7 @@ class MessagesStream:
         return Stopped(_STOPS.get(stop.stop_reason or "", "stop"))
 
     def _refused(self, details: dict[str, Any]) -> Stopped:
-        """Return how a refusal ends: in words of its own if the model has not said anything."""
+        """Return how a refusal ends: with a reason if the model has produced nothing else."""
         if self._has_said:
             return Stopped("content_filter")
         why = details.get("explanation") or details.get("category")
@@ -366,11 +368,11 @@ _BESIDE: Final = (AnnotationAdded, Reported, UsageKnown)
 
 def _index(event: MessageEvent) -> int:
     if event.index is None:
-        raise invalid_answer("an event does not say which block it is about")
+        raise invalid_answer("an event has no index")
     return event.index
 
 
 def _closed() -> BackendError:
     return BackendError(
-        "the upstream ended its answer without saying that it is complete", code="upstream_closed"
+        "the upstream ended its answer before it was complete", code="upstream_closed"
     )

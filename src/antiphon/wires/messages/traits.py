@@ -110,14 +110,16 @@ def traits_of(model: str, stated: Stated | None = None) -> Traits:
     )
 
 
-def read_traits(entry: Mapping[str, Any]) -> Stated:
-    """Return what an entry of `GET /v1/models` states."""
+def read_traits(entry: Mapping[str, Any], window: int | None = None) -> Stated:
+    """Return what an entry of `GET /v1/models` states.
+
+    `window` is how long prompt and answer may be together, if the entry states it.
+    """
     found = _object(entry, "capabilities")
     thinking = _object(found, "thinking")
     types, effort = _object(thinking, "types"), _object(found, "effort")
     levels = tuple(level for level in EFFORTS if _is_supported(effort, level))
     most = _count(entry, "max_tokens")
-    window = _count(entry, "max_model_len")
     return Stated(
         max_tokens=most or (window and min(window // 2, _MOST_ASSUMED)),
         limit=most,

@@ -49,7 +49,7 @@ def first_usage(prompt_tokens: int) -> dict[str, Any]:
 
 
 class SpentReader:
-    """Reads what an answer costs. Each report of the server replaces what it said before.
+    """Reads what an answer costs. Each report of the server replaces the one before.
 
     Its numbers are totals so far, never additions. A field that is absent or null is as before.
     """

@@ -55,8 +55,6 @@ _HOLDS: Final[dict[Channel, str]] = {
     "reasoning": "reasoning",
     "summary": "reasoning",
 }
-_NOWHERE: Final = (-2, -2)
-
 _Logprobs = tuple[dict[str, Any], ...]
 
 
@@ -79,14 +77,14 @@ class ProseReader:
         self._out = out
         self._speaking: tuple[Place, SeenPart] | None = None
         """The part that the last text went to, while it can go on."""
-        self.at = _NOWHERE
+        self.at: tuple[int, int] | None = None
         """The indexes that events of that part have, if it is a text."""
         self.pieces: list[str] = []
         """What was reported of that part."""
 
     def stop(self) -> None:
         """Take note that something else was reported: a text after it begins an item."""
-        self._speaking, self.at = None, _NOWHERE
+        self._speaking, self.at = None, None
 
     def grow(
         self, event: _InItem, channel: Channel, index: int, text: str, logprobs: _Logprobs = ()
@@ -149,7 +147,7 @@ class ProseReader:
     def _begin(self, place: Place, part: SeenPart) -> Begins | None:
         """Make this the part that goes on; return what the text begins, if it begins something."""
         before = self._speaking
-        self._speaking, self.at = (place, part), _NOWHERE
+        self._speaking, self.at = (place, part), None
         if before is None or before[0] is not place:
             return "item"
         return None if before[1] is part else "part"

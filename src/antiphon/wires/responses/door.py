@@ -14,6 +14,7 @@ import msgspec
 
 from antiphon.protocol.body import decode_body
 from antiphon.protocol.codec import DONE, Dialect, encode_all_sse, encode_response
+from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Response
@@ -63,6 +64,12 @@ class ResponsesDoor:
         """Return the request. Raise InvalidRequest if it is not one."""
         request = read_request(decode_body(data), len(data))
         return _Asked(request, self._dialect, headers.get("User-Agent", ""))
+
+    def rename(
+        self, data: bytes, headers: Mapping[str, str], error: InvalidRequest
+    ) -> InvalidRequest:
+        """Return the fault as it is: the names are those of this API."""
+        return error
 
 
 def _counts_only_events(agent: str, dialect: Dialect) -> bool:

@@ -12,8 +12,10 @@ upstream go no further. An answer has ended with a terminal event, never without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
 
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.codec import decode_events, decode_json, decode_response
@@ -71,6 +73,22 @@ _USUAL_TIER: Final = "default"
 _LENGTH: Final = "max_output_tokens"
 _FILTER: Final = "content_filter"
 _CLOSED: Final = "the upstream's stream ended before its response did"
+
+
+_NAMED: Final = b"event: response.output_text.delta\ndata: "
+_UNNAMED: Final = b"data: "
+
+
+class _Piece(msgspec.Struct, tag="response.output_text.delta", gc=False):
+    """A piece of text, and what an event of it must state to be one more of the same text."""
+
+    delta: str
+    output_index: int = -1
+    content_index: int = -1
+    logprobs: list[Any] | None = None
+
+
+_decode_piece: Final = msgspec.json.Decoder(_Piece).decode
 
 
 class ResponsesStream:
@@ -135,27 +153,34 @@ class ResponsesStream:
         return self._give()
 
     def _take_lines(self, lines: bytes) -> None:
-        if not lines:
+        if not lines or self._go_on(lines):
             return
         events: list[Event] = []
         try:
             decode_events(lines, events)
         finally:
-            self._take_all(events)
+            for event in events:
+                if not self.is_done:  # nothing comes after the terminal event
+                    _HANDLERS.get(type(event), ResponsesStream._progress)(self, event)
 
-    def _take_all(self, events: Sequence[Event]) -> None:
-        out, prose = self._out, self._prose
-        for event in events:
-            # Most of an answer is the same text, which goes on.
-            if (
-                type(event) is OutputTextDelta
-                and (event.output_index, event.content_index) == prose.at
-                and not event.logprobs
-            ):
-                prose.pieces.append(event.delta)
-                out.append(TextGrew(event.delta))
-            elif not self.is_done:  # nothing comes after the terminal event
-                _HANDLERS.get(type(event), ResponsesStream._progress)(self, event)
+    def _go_on(self, lines: bytes) -> bool:
+        """Take lines that only go on with the text that is open, as most do; else return False."""
+        head = _NAMED if lines.startswith(_NAMED) else _UNNAMED
+        prose = self._prose
+        if prose.at is None or not lines.startswith(head):
+            return False
+        try:
+            # Anything else between two data lines, such as a comment, is not JSON.
+            pieces = list(map(_decode_piece, lines[len(head) :].split(b"\n\n" + head)))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        for piece in pieces:
+            if (piece.output_index, piece.content_index) != prose.at or piece.logprobs:
+                return False
+        texts = [piece.delta for piece in pieces if piece.delta]
+        prose.pieces += texts
+        self._out += [TextGrew(text) for text in texts]
+        return True
 
     def _give(self) -> list[Delta]:
         given = self._out.copy()

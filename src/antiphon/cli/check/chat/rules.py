@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import jsonschema_rs
-
-from antiphon.cli.check.case import Answer, Finding, Json, Skip, brief, json_of
+from antiphon.cli.check.case import Answer, Finding, Json, brief, json_of
+from antiphon.cli.check.judges import (
+    Called,
+    Ending,
+    compare_stream,
+    judge_calls,
+    judge_ending,
+    judge_error,
+    judge_schema,
+    require_calls,
+    require_two_calls,
+)
 
 __all__ = [
     "PREVIOUS",
@@ -150,25 +159,13 @@ def equals_the_whole(answer: Answer) -> Iterator[Finding]:
     if same_text:
         pairs["finish_reason"] = (_reason(whole), _reason(streamed))
         pairs["completion_tokens"] = (_count(whole, "completion"), _count(streamed, "completion"))
-    for name, (first, second) in pairs.items():
-        if first != second:
-            detail = (
-                f"{name} is {brief(first)} in the whole answer and {brief(second)} in the stream"
-            )
-            yield Finding("stream_equal", detail)
-    if not same_text:
-        raise Skip("the model gave two different answers to one question")
+    yield from compare_stream(pairs, is_same_text=same_text)
 
 
 def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
     """An answer that reached max_tokens ends with `length`."""
-    limit, used = answer.asked["max_tokens"], _count(answer, "completion")
-    reason = _reason(answer)
-    if reason == "stop" and isinstance(used, int) and used <= limit:
-        raise Skip(f"the model stopped by itself within {limit} tokens")
-    if reason != "length":
-        spent = f"{used} tokens were spent, {limit} allowed"
-        yield Finding("limit", f"finish_reason is {reason!r}, not 'length'; {spent}")
+    ending = Ending(_reason(answer), _count(answer, "completion"), answer.asked["max_tokens"])
+    yield from judge_ending(ending, "finish_reason", own="stop", cut="length")
 
 
 # Tools and formats.
@@ -177,46 +174,30 @@ def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
 def calls_are_sound(answer: Answer) -> Iterator[Finding]:
     """Every call is to a tool that was offered, has its own id, and its arguments are JSON."""
     offered = [tool["function"]["name"] for tool in answer.asked.get("tools", ())]
-    seen: list[object] = []
-    for call in _calls(answer):
-        name, call_id = call["function"].get("name"), call.get("id")
-        if name not in offered:
-            yield Finding("tool_name", f"{name!r} was called, which is not among the tools")
-        if not isinstance(call_id, str) or not call_id:
-            yield Finding("call_id", f"the call of {name!r} has no id")
-        elif call_id in seen:
-            yield Finding("call_id", f"two calls have the id {call_id!r}")
-        seen.append(call_id)
-        arguments = call["function"].get("arguments")
-        if not isinstance(json_of(arguments), dict):
-            shown = brief(arguments)
-            yield Finding("arguments", f"the arguments of {name!r} are not a JSON object: {shown}")
+    yield from judge_calls(map(_called, _calls(answer)), offered, "arguments")
+
+
+def _called(call: Json) -> Called:
+    arguments = call["function"].get("arguments")
+    return Called(call["function"].get("name"), call.get("id"), json_of(arguments), arguments)
 
 
 def calls_listed_tool(answer: Answer) -> Iterator[Finding]:
     """With tool_choice required there is at least one call."""
-    if not _calls(answer):
-        yield Finding("tool_required", "tool_choice was required, and no tool was called")
+    yield from require_calls(_calls(answer), "required")
     yield from calls_are_sound(answer)
 
 
 def calls_twice(answer: Answer) -> Iterator[Finding]:
     """Calls that are made at once are told apart."""
     yield from calls_listed_tool(answer)
-    if len(_calls(answer)) == 1:
-        raise Skip("the model made one call where two were asked for")
+    require_two_calls(_calls(answer))
 
 
 def fits_schema(answer: Answer) -> Iterator[Finding]:
     """With a strict json_schema, the text is JSON that fits it."""
-    value = json_of(_text(answer))
-    if value is None:
-        yield Finding("json_schema", f"the text is not JSON: {brief(_text(answer))}")
-        return
-    try:
-        jsonschema_rs.validate(answer.asked["response_format"]["json_schema"]["schema"], value)
-    except jsonschema_rs.ValidationError as error:
-        yield Finding("json_schema", f"the text does not fit the schema: {error.message}")
+    schema = answer.asked["response_format"]["json_schema"]["schema"]
+    yield from judge_schema(_text(answer), schema)
 
 
 # Errors and lists.
@@ -224,15 +205,7 @@ def fits_schema(answer: Answer) -> Iterator[Finding]:
 
 def has_error_shape(answer: Answer) -> Iterator[Finding]:
     """An error is `{"error": {message, type, param, code}}`."""
-    error = answer.body.get("error") if isinstance(answer.body, dict) else None
-    if not isinstance(error, dict):
-        yield Finding("error_shape", "the body has no error object")
-        return
-    missing = [name for name in ("message", "type", "param", "code") if name not in error]
-    if missing:
-        yield Finding("error_shape", f"the error lacks {', '.join(missing)}")
-    if not isinstance(error.get("message"), str) or not error["message"]:
-        yield Finding("error_shape", "the error has no message")
+    yield from judge_error(answer.body)
 
 
 def lists_models(answer: Answer) -> Iterator[Finding]:

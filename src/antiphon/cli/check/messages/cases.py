@@ -14,7 +14,6 @@ from antiphon.cli.check.messages import rules
 from antiphon.cli.check.messages.rules import PREVIOUS, RESULTS
 from antiphon.cli.check.messages.stream import judge_frames
 from antiphon.cli.check.samples import (
-    CITY_JSON,
     CITY_SCHEMA,
     HELLO,
     NO_MODEL,
@@ -22,8 +21,9 @@ from antiphon.cli.check.samples import (
     RED_SQUARE,
     TOOL_ABOUT,
     TOOL_NAME,
-    TWO_CITIES,
+    WEATHER,
 )
+from antiphon.cli.check.tool_cases import ToolSteps, tool_cases
 
 __all__ = ["MESSAGES"]
 
@@ -104,38 +104,17 @@ MESSAGES: Final = Api(
                 )
             ],
         ),
-        Case(
-            "tool-auto",
-            "a tool that may be called",
-            [
-                _stream(
-                    *_RESULT,
-                    messages=[_says("user", "How is the weather in Paris?")],
-                    tools=[_TOOL],
-                )
-            ],
-            optional=True,
-        ),
-        Case(
-            "tool-required",
-            "a tool that must be called, as a stream, and its result",
-            [_stream(*_CALLS, **_asked(CITY_JSON)), _post(*_RESULT, **_answered(CITY_JSON))],
-            optional=True,
-        ),
-        Case(
-            "tool-whole",
-            "a tool that must be called, as JSON, and its result",
-            [_post(*_CALLS, **_asked(CITY_JSON)), _stream(*_RESULT, **_answered(CITY_JSON))],
-            optional=True,
-        ),
-        Case(
-            "parallel-calls",
-            "two calls at once, and their results",
-            [
-                _stream(rules.is_finished, rules.calls_twice, **_asked(TWO_CITIES)),
-                _post(*_RESULT, **_answered(TWO_CITIES)),
-            ],
-            optional=True,
+        *tool_cases(
+            ToolSteps(
+                post=_post,
+                stream=_stream,
+                offered={"messages": [_says("user", WEATHER)], "tools": [_TOOL]},
+                asked=_asked,
+                answered=_answered,
+                calls=_CALLS,
+                two_calls=(rules.is_finished, rules.calls_twice),
+                result=_RESULT,
+            )
         ),
         Case(
             "image",

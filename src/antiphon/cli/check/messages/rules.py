@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from antiphon.cli.check.case import Answer, Finding, Json, Skip, brief
+from antiphon.cli.check.case import Answer, Finding, Json, brief
+from antiphon.cli.check.judges import (
+    Called,
+    Ending,
+    compare_stream,
+    judge_calls,
+    judge_ending,
+    require_calls,
+    require_two_calls,
+)
 
 __all__ = [
     "PREVIOUS",
@@ -139,26 +148,15 @@ def equals_the_whole(answer: Answer) -> Iterator[Finding]:
         for name in ("content", "stop_reason", "stop_sequence"):
             pairs[name] = (whole.result.get(name), streamed.result.get(name))
         pairs["output_tokens"] = (_written(whole), _written(streamed))
-    for name, (first, second) in pairs.items():
-        if first != second:
-            detail = (
-                f"{name} is {brief(first)} in the whole answer and {brief(second)} in the stream"
-            )
-            yield Finding("stream_equal", detail)
-    if not same_text:
-        raise Skip("the model gave two different answers to one question")
+    yield from compare_stream(pairs, is_same_text=same_text)
 
 
 def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
     """An answer that reached max_tokens ends with `max_tokens`."""
     yield from is_sound(answer)
-    limit, used = answer.asked["max_tokens"], _written(answer)
     reason = answer.result.get("stop_reason")
-    if reason == "end_turn" and isinstance(used, int) and used <= limit:
-        raise Skip(f"the model stopped by itself within {limit} tokens")
-    if reason != "max_tokens":
-        spent = f"{used} tokens were spent, {limit} allowed"
-        yield Finding("limit", f"stop_reason is {reason!r}, not 'max_tokens'; {spent}")
+    ending = Ending(reason, _written(answer), answer.asked["max_tokens"])
+    yield from judge_ending(ending, "stop_reason", own="end_turn", cut="max_tokens")
 
 
 # Tools.
@@ -167,33 +165,23 @@ def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
 def calls_are_sound(answer: Answer) -> Iterator[Finding]:
     """Every call is to a tool that was offered, has its own id, and its input is an object."""
     offered = [tool["name"] for tool in answer.asked.get("tools", ())]
-    seen: list[object] = []
-    for call in _calls(answer):
-        name, call_id = call.get("name"), call.get("id")
-        if name not in offered:
-            yield Finding("tool_name", f"{name!r} was called, which is not among the tools")
-        if not isinstance(call_id, str) or not call_id:
-            yield Finding("call_id", f"the call of {name!r} has no id")
-        elif call_id in seen:
-            yield Finding("call_id", f"two calls have the id {call_id!r}")
-        seen.append(call_id)
-        if not isinstance(call.get("input"), dict):
-            shown = brief(call.get("input"))
-            yield Finding("arguments", f"the input of {name!r} is not a JSON object: {shown}")
+    yield from judge_calls(map(_called, _calls(answer)), offered, "input")
+
+
+def _called(call: Json) -> Called:
+    return Called(call.get("name"), call.get("id"), call.get("input"), call.get("input"))
 
 
 def calls_listed_tool(answer: Answer) -> Iterator[Finding]:
     """With tool_choice any there is at least one call."""
-    if not _calls(answer):
-        yield Finding("tool_required", "tool_choice was any, and no tool was called")
+    yield from require_calls(_calls(answer), "any")
     yield from calls_are_sound(answer)
 
 
 def calls_twice(answer: Answer) -> Iterator[Finding]:
     """Calls that are made at once are told apart."""
     yield from calls_listed_tool(answer)
-    if len(_calls(answer)) == 1:
-        raise Skip("the model made one call where two were asked for")
+    require_two_calls(_calls(answer))
 
 
 # Counts, lists and errors.

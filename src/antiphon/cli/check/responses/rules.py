@@ -11,9 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import jsonschema_rs
-
 from antiphon.cli.check.case import Answer, Finding, Json, Skip, brief, json_of, shown
+from antiphon.cli.check.judges import (
+    Called,
+    judge_calls,
+    judge_error,
+    judge_schema,
+    require_calls,
+)
 from antiphon.protocol.codec import decode_event_strictly, decode_response_strictly
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
@@ -218,37 +223,26 @@ def is_cut_at_limit(answer: Answer) -> Iterator[Finding]:
 
 
 def calls_are_sound(answer: Answer) -> Iterator[Finding]:
-    """Every call is to a tool that was offered, has a call_id, and its arguments are JSON."""
-    offered = {tool["name"] for tool in answer.asked.get("tools", ())}
-    for item in _calls(_response(answer)):
-        name = item.get("name")
-        if name not in offered:
-            yield Finding("tool_name", f"{name!r} was called, which is not among the tools")
-        if not item.get("call_id"):
-            yield Finding("call_id", f"the call of {name!r} has no call_id")
-        if not isinstance(json_of(item.get("arguments")), dict):
-            shown = brief(item.get("arguments"))
-            yield Finding("arguments", f"the arguments of {name!r} are not a JSON object: {shown}")
+    """Every call is to a tool that was offered, has its own call_id, and its arguments are JSON."""
+    offered = [tool["name"] for tool in answer.asked.get("tools", ())]
+    yield from judge_calls(map(_called, _calls(_response(answer))), offered, "arguments")
+
+
+def _called(item: Json) -> Called:
+    arguments = item.get("arguments")
+    return Called(item.get("name"), item.get("call_id"), json_of(arguments), arguments)
 
 
 def calls_listed_tool(answer: Answer) -> Iterator[Finding]:
     """With tool_choice required there is at least one call."""
-    if not _calls(_response(answer)):
-        yield Finding("tool_required", "tool_choice was required, and no tool was called")
+    yield from require_calls(_calls(_response(answer)), "required")
     yield from calls_are_sound(answer)
 
 
 def fits_schema(answer: Answer) -> Iterator[Finding]:
     """With a strict json_schema, the text is JSON that fits it."""
-    text = _response(answer).output_text
-    value = json_of(text)
-    if value is None:
-        yield Finding("json_schema", f"the text is not JSON: {brief(text)}")
-        return
-    try:
-        jsonschema_rs.validate(answer.asked["text"]["format"]["schema"], value)
-    except jsonschema_rs.ValidationError as error:
-        yield Finding("json_schema", f"the text does not fit the schema: {error.message}")
+    schema = answer.asked["text"]["format"]["schema"]
+    yield from judge_schema(_response(answer).output_text, schema)
 
 
 def took_the_image(answer: Answer) -> Iterator[Finding]:
@@ -265,15 +259,7 @@ def took_the_image(answer: Answer) -> Iterator[Finding]:
 
 def has_error_shape(answer: Answer) -> Iterator[Finding]:
     """An error is `{"error": {message, type, param, code}}`."""
-    error = answer.body.get("error") if isinstance(answer.body, dict) else None
-    if not isinstance(error, dict):
-        yield Finding("error_shape", "the body has no error object")
-        return
-    missing = [name for name in ("message", "type", "param", "code") if name not in error]
-    if missing:
-        yield Finding("error_shape", f"the error lacks {', '.join(missing)}")
-    if not isinstance(error.get("message"), str) or not error.get("message"):
-        yield Finding("error_shape", "the error has no message")
+    yield from judge_error(answer.body)
 
 
 def says_previous_is_unknown(answer: Answer) -> Iterator[Finding]:
