@@ -131,11 +131,8 @@ BUILDER_BUGS: Final[dict[str, tuple[str, str]]] = {
         "self.close(state=state)\n",
         "pass\n",
     ),
-    "state is lost": (
-        "sealed = self._seal(copy_json(item), state)\n            item",
-        "sealed = self._seal(copy_json(item), None)\n            item",
-    ),
-    "state alone is lost": ("if sealed:", "if False:"),
+    "state is lost": ("self._seal_item(item, state)", "self._seal_item(item, None)"),
+    "state alone is lost": ("if item.id in self.states:", "if False:"),
 }
 ACCUMULATOR_BUGS: Final[dict[str, tuple[str, str]]] = {
     "stages are not known": ("get_args(StageEvent)", "()"),

@@ -64,13 +64,13 @@ class ResponsesExchange:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether only the end mark can follow. The terminal event is the last that matters."""
-        return self._stream.is_done
+        """Whether only the end can follow: the terminal event, or an error, has come."""
+        return self._stream.is_done or self._stream.error is not None
 
     @property
     def is_about_to_end(self) -> bool:
-        """Whether nothing more is to be expected."""
-        return self._stream.is_done or self._stream.fault is not None
+        """Whether nothing more, or only the end of a failed answer, is to be expected."""
+        return self.has_stopped or self._stream.fault is not None
 
     def feed(self, data: bytes) -> Sequence[Delta]:
         """Return the deltas of these bytes of a streamed answer."""

@@ -117,19 +117,27 @@ class Places:
         return None
 
     def match(self, output: Sequence[Item]) -> list[tuple[Place | None, Item]]:
-        """Return the items of a whole answer, each with its place if it was seen before."""
-        free = list(self.all)
-        matched: list[tuple[Place | None, Item]] = []
-        for index, item in enumerate(output):
-            place = _match(free, item, index)
-            if place is not None:
-                free.remove(place)
-            matched.append((place, item))
-        return matched
+        """Return the items of a whole answer, each with its place if it was seen before.
+
+        Those at the right index come first, then those with the right id, then those in order.
+        """
+        free, found = list(self.all), dict[int, Place]()
+        for is_same in (_is_at, _has_id, _is_alike):
+            for index, item in enumerate(output):
+                place = next((one for one in free if is_same(one, item, index)), None)
+                if index not in found and place is not None:
+                    found[index] = place
+                    free.remove(place)
+        return [(found.get(index), item) for index, item in enumerate(output)]
 
 
-def _match(free: Sequence[Place], item: Item, index: int) -> Place | None:
-    alike = [place for place in free if place.kind == item_type(item)]
-    at_index = (place for place in alike if place.index == index)
-    by_id = (place for place in alike if item.get("id") in place.ids)
-    return next(at_index, None) or next(by_id, None) or next(iter(alike), None)
+def _is_alike(place: Place, item: Item, _: int) -> bool:
+    return place.kind == item_type(item)
+
+
+def _is_at(place: Place, item: Item, index: int) -> bool:
+    return place.index == index and _is_alike(place, item, index)
+
+
+def _has_id(place: Place, item: Item, index: int) -> bool:
+    return item.get("id") in place.ids and _is_alike(place, item, index)

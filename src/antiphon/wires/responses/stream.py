@@ -110,6 +110,8 @@ class ResponsesStream:
         self._out: list[Delta] = []
         self._items = ItemReader(toolbox, self._out)
         self._prose = ProseReader(self._places, profile, account, self._out)
+        self.error: BackendError | None = None
+        """An error that was reported. A failed response usually follows, with what it cost."""
         self.fault: BackendError | None = None
         self.is_done = False
         self.has_begun = False
@@ -133,7 +135,7 @@ class ResponsesStream:
         except BrokenStream:
             pass  # half an event, which the end cut off
         if not self.is_done and self.fault is None:
-            self._break(error or BackendError(_CLOSED, code="upstream_closed"))
+            self._break(self.error or error or BackendError(_CLOSED, code="upstream_closed"))
         return self._give()
 
     def whole(self, body: bytes) -> list[Delta]:
@@ -160,7 +162,7 @@ class ResponsesStream:
             decode_events(lines, events)
         finally:
             for event in events:
-                if not self.is_done:  # nothing comes after the terminal event
+                if not self.is_done and self.fault is None:  # nothing comes after the end
                     _HANDLERS.get(type(event), ResponsesStream._progress)(self, event)
 
     def _go_on(self, lines: bytes) -> bool:
@@ -197,6 +199,8 @@ class ResponsesStream:
 
     def _add(self, event: OutputItemAdded) -> None:
         self.has_begun = True
+        if not self._has_type(event.item):
+            return
         before = self._places.find_any(event.output_index, "")
         item_id = _id_of(event.item)
         if before is not None and item_id in before.ids:
@@ -206,8 +210,16 @@ class ResponsesStream:
             self._prose.stop()
             self._items.begin(place)
 
+    def _has_type(self, item: Item) -> bool:
+        if isinstance(item.get("type"), str):
+            return True
+        self._report("an item without a type: it cannot be passed on")
+        return False
+
     def _finish_item(self, event: OutputItemDone) -> None:
         self.has_begun = True
+        if not self._has_type(event.item):
+            return
         kind, item_id = event.item.get("type"), _id_of(event.item)
         place = self._places.find(event.output_index, item_id, (str(kind),))
         if place is None and self._is_known(item_id):
@@ -297,7 +309,7 @@ class ResponsesStream:
     def _fail(self, event: ErrorEvent) -> None:
         kind = event.kind if isinstance(event.kind, str) else None
         said = {"message": event.message, "code": event.code, "param": event.param, "type": kind}
-        self._break(fault_from_json({"error": said}))
+        self.error = self.error or fault_from_json({"error": said})
 
     def _complete(self, event: ResponseCompleted | ResponseFailed | ResponseIncomplete) -> None:
         response = event.response
@@ -314,14 +326,17 @@ class ResponsesStream:
 
     def _end_with(self, response: Response) -> None:
         """Report what only the terminal response has, and how the answer ended."""
-        for place, item in self._places.match(response.output):
+        output = [item for item in response.output if self._has_type(item)]
+        for place, item in self._places.match(output):
             if place is None:
                 place = self._places.add(item, -1, _id_of(item))
             if not place.is_done:
                 self._finish(place, item)
         self._note_totals(response)
         if response.error is not None or response.status in ("failed", "cancelled"):
-            self._break(_failure(response))
+            self.error = self.error or _failure(response)
+        if self.error is not None:
+            self._break(self.error)
             return
         reason = self._stop_reason(response)
         if reason is None:
