@@ -131,7 +131,10 @@ BUILDER_BUGS: Final[dict[str, tuple[str, str]]] = {
         "self.close(state=state)\n",
         "pass\n",
     ),
-    "state is lost": ("self._seal_item(item, state)", "self._seal_item(item, None)"),
+    "state is lost": (
+        "item |= self._seal_item(item, state)",
+        "item |= self._seal_item(item, None)",
+    ),
     "state alone is lost": ("if item.id in self.states:", "if False:"),
 }
 ACCUMULATOR_BUGS: Final[dict[str, tuple[str, str]]] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.backends.scripted import Step
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.native_state import NATIVE
 from antiphon.store.base import Store
@@ -21,8 +22,8 @@ LONG = "word " * 8_000
 
 
 @asynccontextmanager
-async def served(store: Store) -> AsyncIterator[tuple[Gateway, Model]]:
-    model = Model((CALLING, DONE, DONE))
+async def served(store: Store, *before: list[Step]) -> AsyncIterator[tuple[Gateway, Model]]:
+    model = Model((*before, CALLING, DONE, DONE))
     async with asyncio.timeout(PATIENCE), serve_gateway(model, store=store) as gateway:
         yield gateway, model
 
@@ -62,14 +63,14 @@ async def newest(store: Store) -> str:
 
 
 async def test_a_long_history_from_memory_has_its_native_state(store: Store) -> None:
-    async with served(store) as (gateway, model):
+    async with served(store, DONE) as (gateway, model):
         first = await ask(gateway, input=LONG, tools=[LOOK])
         name = first.json["id"]
-        second = await ask(gateway, previous_response_id=name, input=[RESULT], tools=[LOOK])
+        second = await ask(gateway, previous_response_id=name, input="more", tools=[LOOK])
         name = second.json["id"]
-        third = await ask(gateway, previous_response_id=name, input="more", tools=[LOOK])
+        assert gateway.app.engine.threads.find("local", name) is not None
+        third = await ask(gateway, previous_response_id=name, input=[RESULT], tools=[LOOK])
 
-    assert gateway.app.engine.threads.find("local", third.json["id"]) is not None
     assert model.states == [SIGNED, ALONE]
     check_hidden(first, second, third)
 

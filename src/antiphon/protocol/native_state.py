@@ -41,7 +41,7 @@ _DROPPED: Final = "the state of another provider or account is not sent"
 
 
 def state_of(item: Item) -> NativeState | None:
-    """Return the native state that the item carries, whoever made it."""
+    """Return the native state that the item carries, of any wire and account."""
     state = item.get(NATIVE)
     return state if isinstance(state, NativeState) else None
 

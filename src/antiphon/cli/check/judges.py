@@ -69,7 +69,7 @@ def require_calls(calls: Sequence[object], choice: str) -> Iterator[Finding]:
 
 
 def require_two_calls(calls: Sequence[object]) -> None:
-    """Raise Skip if there is nothing to tell apart."""
+    """Raise Skip if there are no two calls to compare."""
     if len(calls) == 1:
         raise Skip("the model made one call where two were asked for")
 

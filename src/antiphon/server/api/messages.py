@@ -47,7 +47,7 @@ async def count(call: Call) -> web.StreamResponse:
         try:
             return await _count(call, asked)
         except InvalidRequest as error:
-            raise _door(call).rename(await read_data(call), call.request.headers, error) from error
+            raise _door(call).rename(await read_data(call), call.request.headers, error) from None
     except AntiphonError as error:
         error.status = status_of(error.status)
         raise

@@ -41,7 +41,7 @@ async def answer_turn(call: Call, door: Door) -> web.StreamResponse:
     try:
         return await _answer(call, door, asked)
     except InvalidRequest as error:
-        raise await aside_if(is_large, door.rename, data, headers, error) from error
+        raise await aside_if(is_large, door.rename, data, headers, error) from None
 
 
 async def _answer(call: Call, door: Door, asked: Asked) -> web.StreamResponse:
