@@ -184,10 +184,16 @@ def _chat_wire(source: Source) -> Wire:
 
 
 def _gemini_wire(source: Source) -> Wire:
-    from antiphon.wires.gemini.profiles import profile_for
+    from antiphon.wires.gemini.profiles import HOSTED, profile_for
     from antiphon.wires.gemini.wire import GeminiWire
 
     provider = source.provider
+    unknown = [kind for kind in provider.hosted or () if kind not in HOSTED]
+    if unknown:
+        raise BadSettings(
+            f"[providers.{source.name}] hosted: Gemini does not run {unknown[0]!r}; "
+            f"it runs {', '.join(sorted(HOSTED))}"
+        )
     profile = profile_for(provider.profile or source.base_url, provider.hosted)
     return GeminiWire(profile, provider.account or source.name)
 
