@@ -29,6 +29,8 @@ from antiphon.protocol.response import Response
 from antiphon.wires.chat.encode import ChatEncoder
 from antiphon.wires.chat.stream import ChatStream
 from antiphon.wires.door import EventEncoder
+from antiphon.wires.gemini.exchange import GeminiExchange
+from antiphon.wires.gemini.profiles import PROFILES
 from antiphon.wires.messages.ask import Thinking
 from antiphon.wires.messages.door import MessagesDoor
 from antiphon.wires.messages.encode import MessagesEncoder
@@ -159,6 +161,19 @@ def _event(text: str) -> bytes:
     return f"event: content_block_delta\ndata: {data}\n\n".encode()
 
 
+def _gemini_chunk(text: str) -> bytes:
+    """Return a chunk of Gemini with one token; its own have twenty to sixty."""
+    content = {"parts": [{"text": text}], "role": "model"}
+    counts = {"promptTokenCount": 9, "candidatesTokenCount": 7, "totalTokenCount": 16}
+    chunk = {
+        "candidates": [{"content": content, "index": 0}],
+        "usageMetadata": counts | {"promptTokensDetails": [{"modality": "TEXT", "tokenCount": 9}]},
+        "modelVersion": "gemini-3-flash-preview",
+        "responseId": "REVVabaiCdq4qtsPnZu96Qo",
+    }
+    return b"data: %b\r\n\r\n" % json.dumps(chunk).encode()
+
+
 def _read_chat() -> tuple[bytes, Callable[[str], bytes], _Feed]:
     return b"", _chunk, ChatStream().feed
 
@@ -168,6 +183,11 @@ def _read_messages() -> tuple[bytes, Callable[[str], bytes], _Feed]:
     block = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
     begin = f"event: content_block_start\ndata: {block}\n\n".encode()
     return begin, _event, MessagesWire().exchange(plan).feed
+
+
+def _read_gemini() -> tuple[bytes, Callable[[str], bytes], _Feed]:
+    plan = Plan(model="m", items=[{"type": "message", "role": "user", "content": "hi"}])
+    return b"", _gemini_chunk, GeminiExchange(plan, PROFILES["gemini"]).feed
 
 
 def _read_responses(
@@ -187,6 +207,7 @@ def _read_responses(
 _WIRES: Final[dict[str, _Read]] = {
     "chat": _read_chat,
     "messages": _read_messages,
+    "gemini": _read_gemini,
     "responses": _read_responses,
     "llama.cpp": lambda: _read_responses('"item_id":"msg_1",'),
 }

@@ -15,6 +15,8 @@ from antiphon.gateway.config import ProviderSettings, Settings, TokenCommand
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import build, read_sources
 from tests.building import plan_with
+from tests.gemini_upstream import serve_gemini
+from tests.gemini_upstream import text as gemini_text
 from tests.messages_upstream import serve_messages, text
 from tests.playing import said
 from tests.transport.raw import Connection, Request, raw_server, reply
@@ -103,6 +105,12 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
             "there is no profile 'vllm'; the profiles are anthropic, generic",
         ),
         (
+            Settings(
+                providers={"a": ProviderSettings(wire_api="gemini", base_url=_URL, hosted=("mcp",))}
+            ),
+            "Gemini does not run 'mcp'",
+        ),
+        (
             Settings(upstream=_URL, providers={"upstream": ProviderSettings(base_url=_URL)}),
             "both set",
         ),
@@ -160,6 +168,27 @@ async def test_a_messages_server_is_reached_with_or_without_v1(path: str) -> Non
     assert upstream.requests[0].path == "/v1/messages"
     assert upstream.requests[0].headers["anthropic-beta"] == "one-1"
     assert [model.id for model in models] == ["claude-opus-4-8", "claude-x"]
+
+
+async def test_a_gemini_server_gets_its_key_in_its_own_header_and_a_token_as_a_bearer() -> None:
+    async with serve_gemini() as upstream:
+        auth = TokenCommand(command=(sys.executable, "-c", "print('token-of-today')"))
+        given = {"wire_api": "gemini", "base_url": upstream.base_url, "hosted": ("web_search",)}
+        google = ProviderSettings(**given, key_env="GEMINI_API_KEY")  # type: ignore[arg-type]  # as in a file
+        vertex = ProviderSettings(**given, auth=auth)  # type: ignore[arg-type]  # as in a file
+        settings = Settings(providers={"google": google, "vertex": vertex})
+        for source in read_sources(settings, {"GEMINI_API_KEY": "AIza-1"}):
+            backend = build(source, settings, Breaker(time.monotonic))
+            upstream.play(gemini_text("Hello."))
+            await said(backend, plan_with(items=[{"role": "user", "content": "hi"}]))
+            assert backend.capabilities.tool_kinds == {"web_search"}
+            await backend.close()
+    first, second = (request.headers for request in upstream.requests)
+    assert (first["x-goog-api-key"], first.get("authorization")) == ("AIza-1", None)
+    assert (second.get("x-goog-api-key"), second["authorization"]) == (
+        None,
+        "Bearer token-of-today",
+    )
 
 
 async def test_a_key_that_expires_is_printed_by_a_command() -> None:

@@ -132,8 +132,18 @@ def plain_streams() -> st.SearchStrategy[bytes]:
 @given(st.one_of(split_streams(), plain_streams().map(lambda stream: (stream, [stream]))))
 def test_the_data_alone_is_the_data_of_the_frames(case: tuple[bytes, list[bytes]]) -> None:
     _, chunks = case
-    whole, alone = SseDecoder(), SseDecoder()
+    whole, alone, at_once = SseDecoder(), SseDecoder(), SseDecoder()
     for chunk in chunks:
-        frames = whole.feed(chunk)
-        assert read_data(alone.feed_lines(chunk)) == [frame.data for frame in frames if frame.data]
-    assert alone.end() == whole.end()
+        data = [frame.data for frame in whole.feed(chunk) if frame.data]
+        assert read_data(alone.feed_lines(chunk)) == data
+        assert at_once.feed_data(chunk) == data
+    assert alone.end() == at_once.end() == whole.end()
+
+
+@given(st.lists(plain_streams(), max_size=4), st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_line_ends_and_reads_change_nothing(reads: list[bytes], line_end: bytes) -> None:
+    plain, other = SseDecoder(), SseDecoder()
+    frames = [frame for data in reads for frame in plain.feed(data)] + plain.end()
+    data = [one for piece in reads for one in other.feed_data(piece.replace(b"\n", line_end))]
+    rest = [frame.data for frame in other.end()]
+    assert [one for one in [*data, *rest] if one] == [frame.data for frame in frames if frame.data]

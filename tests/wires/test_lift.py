@@ -150,6 +150,19 @@ def test_any_other_call_is_told_whole(name: str, text: str, expected: CallMade, 
     assert raised(STOP, lifter=lifter) == [expected, STOP]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("c", '{"input":"ls"}', made("c", "ls", 0, "custom")),
+        ("shell", '{"commands":"ls"}', made("shell", '{"commands":["ls"]}', 0, "shell")),
+        ("f", json.dumps('{"a":1}'), made("f", '{"a":1}', 0, "function")),
+        ("nobody", "{}", CallMade("nobody", "{}", "call_0")),
+    ],
+)
+def test_a_call_that_came_whole_is_lifted(name: str, text: str, expected: CallMade) -> None:
+    assert raised(CallMade(name, text, "call_0")) == [expected]
+
+
 def test_a_held_call_is_told_when_it_is_closed() -> None:
     lifter = CallLifter(BOX)
     told = raised(*call(0, "c", '{"input":"a"}'), CallClosed(0), lifter=lifter)

@@ -12,6 +12,7 @@ columns `breaker` and `continues` are about failures in mid-stream too.
     | quota      | never         | yes             | yes       | opens          |
     | refused    | never         | yes             | yes       | opens          |
     | nonsense   | never         | yes             | yes       | counts         |
+    | slip       | once if alone | yes             | yes       | counts         |
     | overflow   | never         | larger ones     | no        | learns nothing |
     | no_model   | never         | yes             | yes       | opens          |
     | caller     | never         | no              | no        | learns nothing |
@@ -38,6 +39,7 @@ FaultName = Literal[
     "quota",
     "refused",
     "nonsense",
+    "slip",
     "overflow",
     "no_model",
     "caller",
@@ -105,6 +107,8 @@ CLASSES: Final[dict[FaultName, FaultClass]] = {
             longest_seconds=60.0,
         ),
         FaultClass(name="nonsense", moves="yes", falls_back=True, breaker="counts"),
+        # A call that the model wrote wrongly, and may write rightly the next time.
+        FaultClass(name="slip", again="if_alone", moves="yes", falls_back=True, breaker="counts"),
         FaultClass(name="overflow", moves="if_larger"),
         FaultClass(
             name="no_model",
@@ -150,6 +154,8 @@ def classify(error: BackendError) -> FaultClass:
 def _name_of(error: BackendError) -> FaultName:
     if isinstance(error, ContextOverflow):
         return "overflow"
+    if error.is_slip:
+        return "slip"
     if error.code == "upstream_closed" and error.ended_in_order:
         return "nonsense"
     named = _BY_CODE.get(error.code or "")

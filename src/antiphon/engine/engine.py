@@ -374,7 +374,8 @@ class Engine:
         found: list[Policy] = [] if compaction is None else [compaction]
         if checks is not None:
             found.append(Repair(checks))
-        return [*found, Resume()] if _may_pause(request, assessment) else found
+        pauses = admitted.route.capabilities.pauses
+        return [*found, Resume()] if pauses or _may_pause(request, assessment) else found
 
     def _seal(self, admitted: _Admitted) -> Seal | None:
         wants = "reasoning.encrypted_content" in (admitted.request.include or ())

@@ -37,7 +37,7 @@ _LOCAL_ONLY: Final = ("path", "threads", "context")
 _SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
 # Keys that mean something to some wires alone.
 _KEYS_OF_WIRES: Final[Mapping[str, tuple[str, ...]]] = {
-    "hosted": ("responses", "messages"),
+    "hosted": ("responses", "messages", "gemini"),
     "cache": ("messages",),
     "betas": ("messages",),
     "max_output_tokens": ("messages",),
@@ -200,6 +200,21 @@ def _chat_wire(source: Source) -> Wire:
     return ChatWire(profile_for(source.provider.profile or source.base_url))
 
 
+def _gemini_wire(source: Source) -> Wire:
+    from antiphon.wires.gemini.profiles import HOSTED, profile_for
+    from antiphon.wires.gemini.wire import GeminiWire
+
+    provider = source.provider
+    unknown = [kind for kind in provider.hosted or () if kind not in HOSTED]
+    if unknown:
+        raise BadSettings(
+            f"[providers.{source.name}] hosted: Gemini does not run {unknown[0]!r}; "
+            f"it runs {', '.join(sorted(HOSTED))}"
+        )
+    profile = profile_for(provider.profile or source.base_url, provider.hosted)
+    return GeminiWire(profile, provider.account or source.name)
+
+
 def _messages_wire(source: Source) -> Wire:
     from antiphon.wires.messages.profiles import profile_for
     from antiphon.wires.messages.wire import MessagesWire
@@ -231,6 +246,7 @@ def _responses_wire(source: Source) -> Wire:
 
 _WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
     "chat": _chat_wire,
+    "gemini": _gemini_wire,
     "messages": _messages_wire,
     "responses": _responses_wire,
 }

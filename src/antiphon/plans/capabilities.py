@@ -27,6 +27,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it continues an answer that was begun elsewhere."""
     strips_prefix: bool = False
     """Whether the beginning of such an answer must not end with white space."""
+    pauses: bool = False
+    """Whether it may pause any answer, and not only one in which it runs tools itself."""
 
 
 def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
@@ -42,4 +44,5 @@ def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
         counts=all(one.counts for one in all_of),
         continues=all(one.continues for one in all_of),
         strips_prefix=any(one.strips_prefix for one in all_of),
+        pauses=any(one.pauses for one in all_of),
     )

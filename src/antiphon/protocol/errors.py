@@ -212,6 +212,8 @@ class BackendError(PeerFault):
     code = "upstream_error"
     upstream_status: int | None = None
     """The HTTP status that the upstream answered with, if it refused by one."""
+    is_slip: bool = False
+    """Whether the model only slipped: asked again, once, it may do better."""
     reported: ErrorObject | None = None
     """The error object in the stream or under the 200 that this error comes from, if any."""
     ended_in_order: bool

@@ -21,6 +21,9 @@ __all__ = ["MAX_LINE", "Frame", "SseDecoder", "read_data", "read_frames"]
 MAX_LINE: Final = 8 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 _BLANK: Final = b"\n\n"
+_DATA: Final = b"data: "
+_CRLF: Final = b"\r\n"
+_CRLF_BLANK: Final = b"\r\n\r\n"
 _UNNAMED: Final = "message"
 
 
@@ -52,9 +55,13 @@ class SseDecoder:
 
     def feed_lines(self, data: bytes) -> bytes:
         """Return the lines of all events that these bytes complete, with LF for every line end."""
-        is_whole = self._is_between and data.endswith(_BLANK) and len(data) <= self._max_line
-        if is_whole and b"\r" not in data:
-            return _as_utf8(data[: -len(_BLANK)])
+        if self._is_between and len(data) <= self._max_line:
+            if data.endswith(_BLANK) and b"\r" not in data:
+                return _as_utf8(data[: -len(_BLANK)])
+            if data.endswith(_CRLF_BLANK):
+                events = data[: -len(_CRLF_BLANK)]
+                if b"\r" not in events or b"\r" not in (events := events.replace(_CRLF, b"\n")):
+                    return _as_utf8(events)
         searched = max(len(self._pending) - 1, 0)
         self._pending += self._with_plain_ends(data)
         end = self._pending.rfind(_BLANK, searched)
@@ -62,6 +69,18 @@ class SseDecoder:
         self._check_size(self._pending)
         self._is_between = not (self._pending or self._bom or self._ended_in_cr)
         return lines
+
+    def feed_data(self, data: bytes) -> list[bytes]:
+        """Return the data of all events that these bytes complete, unless it is empty.
+
+        One event of one line to a read is the usual case.
+        """
+        is_one = self._is_between and data[:6] == _DATA and data.endswith(_CRLF_BLANK)
+        if is_one and len(data) <= self._max_line:
+            event = data[6:-4]
+            if event.isascii() and b"\n" not in event and b"\r" not in event:
+                return [event] if event else []
+        return read_data(self.feed_lines(data))
 
     def end(self) -> list[Frame]:
         """Return the last frame, if the stream ended without the blank line after it."""
@@ -109,8 +128,14 @@ def read_frames(text: bytes) -> list[Frame]:
 def read_data(text: bytes) -> list[bytes]:
     """Return the data of whole events, unless it is empty.
 
-    Nearly all events are a line with their name and one with their data.
+    Nearly all events are a line with their name and one with their data, or the latter alone.
     """
+    if text[:6] == b"data: ":
+        if b"\n" not in text:
+            return [text[6:]] if len(text) > 6 else []
+        blocks = text[6:].split(b"\n\ndata: ")
+        if text.count(b"\n") == 2 * (len(blocks) - 1):
+            return [data for data in blocks if data]
     lines = text.split(b"\n")
     names, data, blanks = lines[0::3], lines[1::3], lines[2::3]
     is_plain = (

@@ -15,21 +15,26 @@ string in a string are taken out of it. Nothing is checked or decided here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from antiphon.plans.held_calls import HeldCall, HeldCalls, grown
 from antiphon.plans.toolbox import Offer, Toolbox
-from antiphon.protocol.deltas import CallClosed, CallGrew, CallOpened, Delta, Stopped
+from antiphon.protocol.deltas import CallClosed, CallGrew, CallMade, CallOpened, Delta, Stopped
 from antiphon.protocol.families import arguments_of, payload_of
 from antiphon.protocol.unwrap import unwrap_arguments, unwrap_input
 
 __all__ = ["CallLifter"]
+
+# The key of a call that came whole, which no call of a wire has.
+_WHOLE: Final = -1
 
 
 class CallLifter(HeldCalls):
     """Lifts the calls of one answer."""
 
     def __init__(self, toolbox: Toolbox) -> None:
-        super().__init__((CallOpened, CallGrew, CallClosed, Stopped) if toolbox.offers else ())
+        taken = (CallOpened, CallGrew, CallClosed, CallMade, Stopped)
+        super().__init__(taken if toolbox.offers else ())
         self._toolbox = toolbox
         # The arguments of open functions, while they may be a string that holds them.
         self._quoted: dict[int, list[str]] = {}
@@ -51,6 +56,8 @@ class CallLifter(HeldCalls):
                 return self._grow(delta)
             case CallClosed():
                 return [*self._end_quoted(delta.key), delta]
+            case CallMade():
+                return self._lift_whole(delta)
         return [*(grew for key in list(self._quoted) for grew in self._end_quoted(key)), delta]
 
     def settle(self, held: HeldCall, *, is_cut: bool) -> Sequence[Delta]:
@@ -71,6 +78,17 @@ class CallLifter(HeldCalls):
                 opened.key, offer.name, opened.call_id, offer.kind, offer.namespace, offer.alias
             )
         ]
+
+    def _lift_whole(self, made: CallMade) -> Sequence[Delta]:
+        """Return a call that came whole as a call of the caller's tool."""
+        offer = self._toolbox.called(made.name) if made.alias is None else None
+        if offer is None:
+            return [made]
+        held = HeldCall(CallOpened(_WHOLE, made.name, made.call_id), offer)
+        held.add(made.said)
+        if offer.kind == "function":
+            return [held.made(unwrap_arguments(made.said))]
+        return self.settle(held, is_cut=False)
 
     def _grow(self, delta: CallGrew) -> Sequence[Delta]:
         """Return how a function's arguments grow.

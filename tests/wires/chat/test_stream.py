@@ -27,8 +27,8 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
-from antiphon.wires.chat.media import MediaReader
 from antiphon.wires.chat.stream import ChatStream
+from antiphon.wires.media import MediaReader
 
 NO_REASON = Reported("finish_reason: the upstream gave none; taken for 'stop'")
 

@@ -56,10 +56,10 @@ from antiphon.wires.chat.chunks import (
     read_usage,
 )
 from antiphon.wires.chat.details import DetailReader
-from antiphon.wires.chat.media import MediaReader
 from antiphon.wires.chat.runs import ChunkRun
 from antiphon.wires.chat.text import AnswerText
 from antiphon.wires.faults import fault_from_json
+from antiphon.wires.media import MediaReader
 
 __all__ = ["MAX_OUTPUT", "ChatStream"]
 

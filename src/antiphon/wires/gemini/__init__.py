@@ -1,0 +1,1 @@
+"""The Gemini API (`generateContent`) as an upstream: plans to requests, answers to deltas."""
