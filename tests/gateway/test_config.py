@@ -273,11 +273,11 @@ def test_a_file_with_every_key_set_can_be_used(
     monkeypatch.chdir(tmp_path)
     Path("model.gguf").touch()
     _file(tmp_path, _uncommented())
-    keys = ("UPSTREAM_KEY", "VENDOR_API_KEY", "ANTHROPIC_API_KEY")
+    keys = ("UPSTREAM_KEY", "VENDOR_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
     environ = {**dict.fromkeys(keys, "k"), "WEBHOOK_SECRET": f"whsec_{'A' * 32}"}
     settings = load({}, environ, tmp_path).settings
     names = [source.name for source in read_sources(settings, environ)]
-    assert names == ["upstream", "local", "vendor", "expiring", "claude", "small"]
+    assert names == ["upstream", "local", "vendor", "expiring", "claude", "gemini", "small"]
     assert len(read_endpoints(settings, environ)) == 1
 
 

@@ -138,8 +138,9 @@ class Breaker:
 
     def note_success(self, deployment: str) -> None:
         """Count an answer that is complete, and close the breaker."""
-        self.note_answer(deployment)
-        state = self._state(deployment)
+        state = self._states.get(deployment) or self._state(deployment)
+        if state.until is not None:
+            self.note_answer(deployment)
         if state.until is None:
             state.opened = 0
         state.note(self._clock(), is_failure=False)

@@ -37,8 +37,10 @@ async def ask_route(
         last.insert(0, Continuation(failover, is_strict=is_strict))
     try:
         first = failover.start(plan)
-        plan = msgspec.structs.replace(plan, model=first.model)
-        found = [Overflow(failover), *policies, *last]
+        if plan.model != first.model:
+            plan = msgspec.structs.replace(plan, model=first.model)
+        larger = [Overflow(failover)] if route.on_overflow else []
+        found = [*larger, *policies, *last]
         await Rounds(first.backend, plan, found, sink).run()
     finally:
         failover.leave()

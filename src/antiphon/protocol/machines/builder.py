@@ -381,9 +381,10 @@ class ResponseBuilder:
     def _write_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
         out, prose, text = self._out, self._prose.open, delta.text
-        part = prose.part if prose is not None else None
-        is_same = part is not None and part.kind == "output_text" and delta.begins is None
-        if not (text and is_same) or prose is None or part is None:
+        if delta.begins is not None or not text or prose is None or (part := prose.part) is None:
+            self._write_prose(delta)
+            return
+        if part.kind != "output_text":
             self._write_prose(delta)
             return
         part.growing.add(text)
