@@ -156,7 +156,7 @@ async def test_reasoning_without_a_text_is_abandoned_and_the_plan_run_again() ->
     assert [bool(item.get("encrypted_content")) for item in response.output] == [False, True, False]
     assert response.output_text == TEXT
     assert response.antiphon
-    assert "reasoning was begun anew on b/m" in response.antiphon.degraded
+    assert "reasoning was started again on b/m" in response.antiphon.degraded
 
 
 async def test_reasoning_before_a_text_stays_and_the_text_is_continued() -> None:

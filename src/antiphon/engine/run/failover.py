@@ -1,7 +1,7 @@
 """Ask again after a fault: the same deployment, another one, or another model.
 
-The class of the error decides (`backends.fault_classes`), the route says who else there is and how
-often may be asked. All of it happens before the model has produced anything in a round: after
+The class of the error decides what follows (`backends.fault_classes`); the route limits who is
+asked, and how often. All of it happens before the model has produced anything in a round: after
 that, what was forwarded must not be produced twice. Every attempt is reported to the breaker of
 its own deployment. When nothing is left, the last error of a deployment is raised as it is.
 
@@ -53,7 +53,7 @@ class Listener(Protocol):
         ...
 
     def abandon_reasoning(self) -> None:
-        """End reasoning that no text has followed: it is begun anew."""
+        """End reasoning that no text has followed: it is started again."""
         ...
 
 
@@ -167,7 +167,7 @@ class Failover(Policy):
         self._record(Attempt(now.provider, now.model, outcome, characters, usage, is_estimated))
 
     def abandon(self) -> None:
-        """End reasoning that no text has followed: it is begun anew."""
+        """End reasoning that no text has followed: it is started again."""
         if self._listener is not None:
             self._listener.abandon_reasoning()
 
