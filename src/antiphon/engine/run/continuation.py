@@ -179,8 +179,8 @@ class Continuation(Policy):
         text, usage = "".join(self._text), rounds.usage
         spent = usage or self._estimate(end.plan, text)
         rounds.amend_usage(spent)
-        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None)
         to = choice.candidate
+        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None, to=to)
         if not text:
             self._failover.abandon()
             await rounds.emit([Reported(f"reasoning was started again on {to.name}")])

@@ -160,10 +160,17 @@ class Failover(Policy):
             self._note_attempt(error.code or "upstream_error")
 
     def note_leg(
-        self, error: BackendError, characters: int, usage: Usage, *, is_estimated: bool
+        self,
+        error: BackendError,
+        characters: int,
+        usage: Usage,
+        *,
+        is_estimated: bool,
+        to: Candidate,
     ) -> None:
         """Note how an answer broke off that is continued elsewhere, and what it has cost."""
         now, outcome = self.now, error.code or "upstream_error"
+        _log.warning("the answer of upstream %s is continued by %s", now.name, to.name)
         self._record(Attempt(now.provider, now.model, outcome, characters, usage, is_estimated))
 
     def abandon(self) -> None:
@@ -258,7 +265,9 @@ class Failover(Policy):
     ) -> None:
         when = "after the answer had begun" if end.has_spoken else f"at attempt {self._attempt}"
         then = "giving up"
-        if isinstance(step, Choice):
+        if end.has_spoken and self._is_watched:
+            then = "another deployment may continue it"
+        elif isinstance(step, Choice):
             then = f"asking {step.candidate.name}"
         elif step is not None:
             then = f"next attempt in {step:.1f} s"
