@@ -135,6 +135,18 @@ async def test_a_provider_without_a_list_is_assumed_to_have_the_model() -> None:
     assert silent.asked == 1
 
 
+async def test_a_prefix_names_one_of_several_providers_without_a_list() -> None:
+    first, second = Listing(), Listing()
+    first.names = second.names = None
+    settings = {"m": ModelSettings(context_length=1000)}
+    catalog = Catalog({"first": first, "second": second}, Clock(), models=settings)
+
+    chosen = await choose(catalog, "second/m")
+    assert (chosen.backend, chosen.model) == (second, "m")
+    assert (chosen.context_length, chosen.account) == (1000, "second")
+    assert (await choose(catalog, "vendor/m")).backend is first
+
+
 async def test_the_last_good_list_outlives_a_failure() -> None:
     clock, backend = Clock(), Listing("m")
     catalog = Catalog({"one": backend}, clock)

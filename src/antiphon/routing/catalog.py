@@ -306,15 +306,20 @@ class Catalog:
         return next((model.id for model in models if model.is_chat), models[0].id)
 
     async def _find(self, model: str, *, max_age: float | None = None) -> Candidate | None:
-        """Return the first provider that lists the model, else the first without a list."""
+        """Return the first provider that lists the model, else the first without a list.
+
+        A name that begins with a provider without a list is meant for that one.
+        """
         silent: Candidate | None = None
+        named = split_name(model, self._by_name)
         for provider in self._providers:
             name = model.removeprefix(provider.prefix)
             try:
                 limit = max_age or provider.age_limit()
                 found = await provider.find(name, self._clock, limit)
             except BackendError:
-                silent = silent or Candidate(provider.backend, name, provider.name)
+                if silent is None or (named is not None and provider.name == named[0]):
+                    silent = provider.deployment(name)
                 continue
             if found is not None:
                 return found
