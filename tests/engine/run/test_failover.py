@@ -392,6 +392,14 @@ async def test_the_model_for_long_contexts_is_asked() -> None:
     assert answer.headers["x-antiphon-served-by"] == "c/m"
 
 
+async def test_a_model_for_long_contexts_that_is_down_is_the_error_that_is_told() -> None:
+    rules = on("a", "b", on_overflow="c/m")
+    async with open_house(rules, TOO_LONG, TOO_LONG, Status(503)) as house:
+        answer = await ask(house.gateway, model="route")
+    assert (answer.status, answer.error["code"]) == (503, "upstream_overloaded")
+    assert house.asked == {"a": 1, "c": 1}
+
+
 async def test_truncation_is_tried_before_the_model_for_long_contexts() -> None:
     history = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
     async with open_house(on("a", on_overflow="c/m"), TOO_LONG) as house:

@@ -23,7 +23,7 @@ from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.response import Attempt, Usage
-from antiphon.routing.candidates import Candidate, Route
+from antiphon.routing.candidates import Candidate, Reason, Route
 from antiphon.routing.choice import (
     Choice,
     Session,
@@ -67,7 +67,7 @@ class Failover(Policy):
         self._session = session
         self._listener = listener
         self._now: Candidate | None = None
-        self._was_open = False
+        self._reason: Reason = "only"
         self._failed: list[Attempt] = []
         self._reset()
 
@@ -98,7 +98,7 @@ class Failover(Policy):
     def _go_to(self, choice: Choice) -> None:
         self.leave()
         self._now = choice.candidate
-        self._was_open = choice.reason == "all_open"
+        self._reason = choice.reason
         self._board.enter(choice.candidate, choice.reason)
         if self._listener is not None:
             self._listener.note_served(choice.candidate)
@@ -171,7 +171,7 @@ class Failover(Policy):
         if self._listener is not None:
             self._listener.abandon_reasoning()
 
-    def continuing(self, *, needs_prefix: bool) -> Choice | None:
+    def continuing(self, plan: Plan, *, needs_prefix: bool) -> Choice | None:
         """Return another deployment that continues an answer, if one is ready.
 
         Without a text to go on with, any deployment of the model will do.
@@ -185,18 +185,23 @@ class Failover(Policy):
             if (one.model == same or self._rules.across_models)
             and (one.backend.capabilities.continues or not needs_prefix)
         ]
-        return choose_other(left, self._board, "next", (), tried)
+        return choose_other(left, self._board, "next", _kinds_of(plan), tried)
 
     def larger(self, plan: Plan) -> Choice | None:
-        """Return the model of the route for a context that is too long, if it was not asked."""
+        """Return a model of the route for a context that is too long, if one was not asked."""
         kinds = _kinds_of(plan)
-        tried = {self.now.name}
-        return choose_other(self._route.on_overflow, self._board, "overflow", kinds, tried)
+        return choose_other(self._route.on_overflow, self._board, "overflow", kinds, self._tried)
 
     def _elsewhere(self, fault: FaultClass, plan: Plan) -> Choice | None:
-        """Return who else may answer: another deployment of the model, else another model."""
+        """Return who else may answer: another deployment of the model, else another model.
+
+        A context that was too long for the deployments is too long for them also if the model
+        with the larger window fails.
+        """
         if self._rules.failover == "off":
             return None
+        if self._reason == "overflow":
+            return self.larger(plan) if fault.moves == "yes" else None
         if fault.moves != "no":
             tried = self._tried if fault.moves == "yes" else self._tried | self._not_larger()
             found = choose(self._route, self._session, tried)
@@ -224,7 +229,7 @@ class Failover(Policy):
         is_alone = len(self._route.deployments) + len(self._route.fallbacks) == 1
         if fault.again == "if_alone":
             off = self._rules.failover == "off"
-            may = (is_alone or off) and not self._has_waited and not self._was_open
+            may = (is_alone or off) and not self._has_waited and self._reason != "all_open"
         else:
             may = fault.again == "after_wait" and (is_alone or not self._has_waited)
         if not may:
@@ -244,6 +249,8 @@ class Failover(Policy):
     def _empty_answer(self, end: RoundEnd) -> BackendError | None:
         """Return the fault of a model that stopped without a word, once in a request."""
         is_empty = end.stop is not None and end.stop.reason == "stop" and not end.has_spoken
+        if end.plan.prefix is not None:
+            return None  # the text may have been whole
         if not is_empty or any(one.outcome == "empty" for one in self._failed):
             return None
         return BackendError("the model gave an empty answer", code="upstream_invalid_response")
@@ -276,6 +283,8 @@ class Failover(Policy):
     def _advise(self, error: BackendError, fault: FaultClass) -> None:
         """Tell the caller when to come again: when the first breaker of the route may be tried."""
         asked = [*self._route.deployments, *self._route.fallbacks]
+        if self._reason == "overflow":
+            asked = [*self._route.on_overflow]
         if fault.breaker == "none" or (len(asked) == 1 and error.retry_after is not None):
             return
         earliest = min(self._board.breaker.seconds_left(one.name) for one in asked)
