@@ -29,6 +29,7 @@ from antiphon.routing.choice import (
     Session,
     choose,
     choose_first,
+    choose_open,
     choose_other,
 )
 
@@ -139,7 +140,7 @@ class Failover(Policy):
         if choice is not None and choice.reason != "fallback":
             return choice
         wait = self._wait_for_same(fault, error)
-        return choice if wait is None else wait
+        return (choice or self._last_resort(fault, plan)) if wait is None else wait
 
     def move(self, choice: Choice, fault: FaultClass, plan: Plan, rounds: Rounds) -> Next:
         """Return the same request for another deployment, which is asked from here on."""
@@ -211,6 +212,17 @@ class Failover(Policy):
             return None
         kinds = _kinds_of(plan)
         return choose_other(self._route.fallbacks, self._board, "fallback", kinds, self._tried)
+
+    def _last_resort(self, fault: FaultClass, plan: Plan) -> Choice | None:
+        """Return a deployment to ask although its breaker is open, once in a request.
+
+        It may have recovered since, and the request would fail otherwise.
+        """
+        may_move = self._rules.failover != "off" and fault.moves == "yes"
+        if not may_move or self._reason in ("all_open", "overflow"):
+            return None
+        others = [*self._route.deployments, *(self._route.fallbacks if fault.falls_back else ())]
+        return choose_open(others, self._board, _kinds_of(plan), self._tried)
 
     def _not_larger(self) -> set[str]:
         """Return the deployments whose window is not known to be larger than that of this one."""
