@@ -159,6 +159,22 @@ async def test_reasoning_without_a_text_is_abandoned_and_the_plan_run_again() ->
     assert "reasoning was begun anew on b/m" in response.antiphon.degraded
 
 
+async def test_reasoning_that_was_abandoned_is_shown_but_no_model_gets_it_back() -> None:
+    anew: list[Step] = [ReasoningGrew("new"), TextGrew(TEXT), STOP]
+    first, second = model([ReasoningGrew("old"), CUT], anew), model(anew, anew)
+    async with serve_gateway(
+        {"a": first, "b": second}, routes={"route": streaming("a", "b")}
+    ) as gateway:
+        response = terminal(await ask_stream(gateway, model="route"))
+        stored = await request(gateway, "GET", f"/responses/{response.id}")
+        await ask(gateway, model="route", previous_response_id=response.id, input="go on")
+    assert [item["type"] for item in stored.json["output"]] == ["reasoning", "reasoning", "message"]
+    assert b"antiphon.native" not in stored.body
+    again = [*first.plans[1:], *second.plans[1:]][-1]
+    thoughts = [item["content"] for item in again.items if item.get("type") == "reasoning"]
+    assert thoughts == [[{"type": "reasoning_text", "text": "new"}]]
+
+
 async def test_reasoning_before_a_text_stays_and_the_text_is_continued() -> None:
     events, second = await told([ReasoningGrew("hm"), *texts(3), CUT])
     response = terminal(events)
