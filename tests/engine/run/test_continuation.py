@@ -503,6 +503,20 @@ async def test_a_call_that_is_cut_in_mid_arguments_is_not_shown() -> None:
     assert [item["type"] for item in response.output] == ["message"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['Look. <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>', "<think>hm</think>So"],
+    ids=["call", "tag"],
+)
+async def test_a_text_that_is_cut_inside_a_call_or_a_tag_is_not_continued(text: str) -> None:
+    begun = text.index("<") + 4
+    pieces = [text[:begun], text[begun:]]
+    async with two_servers(Cut(2), "vllm", text=pieces) as (gateway, two):
+        response = terminal(await ask_stream(gateway, model="route", tools=[TOOL]))
+    assert (response.status, two.requests) == ("failed", [])
+    assert response.output_text == pieces[0]
+
+
 async def test_background_turns_websockets_and_doors_are_continued_too() -> None:
     async def in_background(gateway: Gateway) -> str:
         queued = await ask(gateway, model="route", background=True)

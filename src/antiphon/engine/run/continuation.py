@@ -5,6 +5,7 @@ Only on routes with `failover = "stream"`, and only if nothing can be lost or sa
 - the connection failed, the server fell silent or was overloaded; not nonsense, not a refusal;
 - the caller has seen reasoning and at most one text that is still open. Calls are held back until
   they are whole, so a cut in mid-arguments has shown nothing of the call;
+- the text does not end inside a tag or a call that the model writes as text;
 - no format, grammar or log probabilities, which would not line up; and the request is not strict;
 - another deployment of the same model name continues a text that it is given the beginning of.
 
@@ -180,7 +181,7 @@ class Continuation(Policy):
         assert end.error is not None
         may = self._may_continue and self._cause is None and is_free
         has_shown = bool(self._text) or self._has_reasoned
-        if not may or not has_shown or not classify(end.error).continues:
+        if not may or not has_shown or end.error.is_torn or not classify(end.error).continues:
             return None
         limit = plan.max_output_tokens
         if limit is not None and len(self._text) >= limit:
