@@ -68,7 +68,8 @@ def settings_of(text: str, tmp_path: Path) -> Settings:
     path = tmp_path / "antiphon.toml"
     path.write_text(text)
     settings = load({"config": str(path)}, {}, tmp_path).settings
-    read_sources(settings, {"OPENAI_API_KEY": "k", "DATABASE_URL": "x"})
+    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DATABASE_URL")
+    read_sources(settings, dict.fromkeys(keys, "x"))
     return settings
 
 
@@ -137,6 +138,62 @@ def test_an_entry_that_cannot_be_read_is_listed(entry: object) -> None:
     found = import_litellm({"model_list": [entry]})
     assert found.unmapped == ["model_list[0]: it has no model_name or no litellm_params.model"]
     assert tomllib.loads(found.toml) == {}
+
+
+def entry(name: str, model: str, **params: Any) -> dict[str, Any]:
+    return {"model_name": name, "litellm_params": {"model": model, **params}}
+
+
+def test_a_key_goes_only_to_the_vendor_that_it_belongs_to(tmp_path: Path) -> None:
+    key = "os.environ/ANTHROPIC_API_KEY"
+    found = import_litellm({"model_list": [entry("c", "claude-3-5-sonnet", api_key=key)]})
+    settings = settings_of(found.toml, tmp_path)
+    (one,) = settings.routes["c"].deployments
+    provider = settings.providers[one.provider]
+    assert (provider.wire_api, provider.base_url) == ("messages", "https://api.anthropic.com")
+    assert (one.model, provider.key_env) == ("claude-3-5-sonnet", "ANTHROPIC_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("one", "what"),
+    [
+        (entry("x", "openai/m", api_base="os.environ/BASE"), "api_base os.environ/BASE is no URL"),
+        (entry("x", "openai/m", api_base="host:8000"), "api_base host:8000 is no URL"),
+        (entry("x", "gemini-1.5-pro"), "there is no way to reach it here"),
+        (entry("x", "openai/m", weight=0), "litellm_params.weight"),
+        (entry("x", "openai/m", weight=-2), "litellm_params.weight"),
+        (entry("x", "openai/m", weight=True), "litellm_params.weight"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_listed_and_left_out(
+    tmp_path: Path, one: dict[str, Any], what: str
+) -> None:
+    found = import_litellm({"model_list": [one, entry("good", "openai/m")]})
+    assert what in found.unmapped[0]
+    assert "good" in settings_of(found.toml, tmp_path).routes
+
+
+def test_names_and_rules_that_contradict_each_other_are_listed(tmp_path: Path) -> None:
+    table = {
+        "model_list": [entry("a", "openai/a"), entry("b\U0001f600\x7f", "openai/b")],
+        "router_settings": {
+            "fallbacks": [{"a": ["a"]}],
+            "model_group_alias": {
+                "a": "b\U0001f600\x7f",
+                "loop": "loop",
+                "ghost": "none",
+                "c": "a",
+            },
+        },
+    }
+    found = import_litellm(table)
+    settings = settings_of(found.toml, tmp_path)
+    assert set(settings.routes) == {"a", "b\U0001f600\x7f", "c"}
+    assert settings.routes["a"].deployments
+    assert found.unmapped == [
+        "fallbacks of a: ['a']",
+        *(f"model_group_alias.{name}" for name in ("a", "loop", "ghost")),
+    ]
 
 
 def test_without_yaml_the_command_says_how_to_install_it(

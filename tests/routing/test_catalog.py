@@ -156,6 +156,18 @@ async def test_a_catalog_knows_why_a_provider_has_no_list() -> None:
     assert catalog.list_failure("listed") is None
 
 
+async def test_a_prefix_names_one_of_several_providers_without_a_list() -> None:
+    first, second = Listing(), Listing()
+    first.names = second.names = None
+    settings = {"m": ModelSettings(context_length=1000)}
+    catalog = Catalog({"first": first, "second": second}, Clock(), models=settings)
+
+    chosen = await choose(catalog, "second/m")
+    assert (chosen.backend, chosen.model) == (second, "m")
+    assert (chosen.context_length, chosen.account) == (1000, "second")
+    assert (await choose(catalog, "vendor/m")).backend is first
+
+
 async def test_the_last_good_list_outlives_a_failure() -> None:
     clock, backend = Clock(), Listing("m")
     catalog = Catalog({"one": backend}, clock)

@@ -78,6 +78,16 @@ def test_a_route_is_read_with_every_key(tmp_path: Path) -> None:
             '[routes.x]\ndeployments = [{ provider = "a", model = "m" }]\nfallbacks = ["x"]',
             "'x' is the route itself",
         ),
+        (
+            '[routes.x]\ndeployments = [{ provider = "a", model = "m" }]\nfallbacks = ["y"]\n'
+            '[routes.y]\nto = "x"',
+            "'y' is the route itself",
+        ),
+        (
+            '[routes.x]\ndeployments = [{ provider = "a", model = "m" }]\nfallbacks = ["y"]\n'
+            '[routes.y]\nto = "listed"',
+            "there is no route 'listed'; name a route, or a model as provider/model",
+        ),
         ('[routes.x]\nto = "y"\nfailover = "off"', "nothing else may be set"),
         ('[routes.x]\nto = "x"', "it leads back to itself: x -> x"),
         ('[routes.x]\nto = "y"\n[routes.y]\nto = "x"', "x -> y -> x"),

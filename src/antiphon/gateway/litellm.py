@@ -63,6 +63,8 @@ _KEYS: Final = {
     "gemini": "GEMINI_API_KEY",
 }
 """The variable that LiteLLM reads for a vendor where the entry names none."""
+_VENDORS: Final = {"claude": "anthropic", "gemini": "vertex_ai", "command": "cohere"}
+"""Whose models begin with these words, if they have no prefix."""
 
 _BY_HAND: Final = {
     "azure": (
@@ -118,9 +120,7 @@ class _Reading:
             self.unmapped.append(f"{where}: it has no model_name or no litellm_params.model")
             return
         where = f"{where} ({name})"
-        prefix, _, model = params["model"].partition("/")
-        if not model:
-            prefix, model = "openai", params["model"]
+        prefix, model = _split(params["model"])
         provider = self._provider(prefix, params, where)
         if provider is None:
             return
@@ -128,8 +128,10 @@ class _Reading:
             self.unmapped.append(f"{where}: patterns; the models of a provider are served by name")
             return
         deployment: dict[str, Any] = {"provider": provider, "model": model}
-        if isinstance(params.get("weight"), int | float):
+        if _is_weight(params.get("weight")):
             deployment["weight"] = params["weight"]
+        elif "weight" in params:
+            self.unmapped.append(f"{where}: litellm_params.weight")
         route = self._routes.setdefault(name, {"deployments": []})
         if deployment in route["deployments"]:
             self.unmapped.append(f"{where}: the same deployment is listed twice")
@@ -147,6 +149,9 @@ class _Reading:
         if kind is None or kind.wire_api not in wires or not isinstance(base, str):
             hint = _BY_HAND.get(prefix, "there is no way to reach it here")
             self.unmapped.append(f"{where}: {params['model']}: {hint}")
+            return None
+        if not base.startswith(("http://", "https://")):
+            self.unmapped.append(f"{where}: api_base {base} is no URL; write it as a base_url")
             return None
         key = self._key(prefix, params, where)
         found = self._providers.get((prefix, base, key))
@@ -198,7 +203,8 @@ class _Reading:
         return True
 
     def _put_fallback(self, name: str, others: object, key: str) -> None:
-        known = [one for one in others if one in self._routes] if isinstance(others, list) else []
+        wanted = others if isinstance(others, list) else []
+        known = [one for one in wanted if one in self._routes and one != name]
         route = self._routes.get(name)
         if route is None or not known or route.get(key):
             self.unmapped.append(f"{key} of {name}: {others}")
@@ -209,7 +215,7 @@ class _Reading:
 
     def _read_model_group_alias(self, value: object) -> bool:
         for alias, name in _as_table(value).items():
-            if isinstance(name, str):
+            if isinstance(name, str) and name in self._routes and alias not in self._routes:
                 self._routes[str(alias)] = {"to": name}
             else:
                 self.unmapped.append(f"model_group_alias.{alias}")
@@ -278,6 +284,19 @@ def _type_of(struct: type[msgspec.Struct], field: str) -> Any:  # any type
     return next(one.type for one in msgspec.structs.fields(struct) if one.name == field)
 
 
+def _split(model: str) -> tuple[str, str]:
+    """Return the prefix and the name of a model; LiteLLM knows some vendors by their names."""
+    prefix, slash, name = model.partition("/")
+    if slash:
+        return prefix, name
+    found = next((vendor for begin, vendor in _VENDORS.items() if model.startswith(begin)), None)
+    return found or "openai", model
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1000
+
+
 def _with_version(base: str, kind: _Kind) -> str:
     """Return the base URL as our settings want it: LiteLLM adds /v1 for Ollama by itself."""
     base = base.rstrip("/")
@@ -296,7 +315,12 @@ def _lines(table: Table) -> list[str]:
 
 
 def _key_of(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(value: object) -> str:
+    """Return a string or a number for TOML, which has no pairs of surrogates."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:  # Any: what TOML holds
@@ -306,4 +330,4 @@ def _value(value: Any) -> str:  # Any: what TOML holds
         return f"{{ {', '.join(_lines(value))} }}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + "".join(f"  {_value(one)},\n" for one in value) + "]"
-    return json.dumps(value)
+    return _text(value)

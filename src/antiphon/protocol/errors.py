@@ -214,6 +214,11 @@ class BackendError(PeerFault):
     """The HTTP status that the upstream answered with, if it refused by one."""
     is_slip: bool = False
     """Whether the model only slipped: asked again, once, it may do better."""
+    is_torn: bool = False
+    """Whether an answer broke off inside a character, a tag or a call that is written as text.
+
+    What was received of that is reported as text, and nothing can go on with it.
+    """
     reported: ErrorObject | None = None
     """The error object in the stream or under the 200 that this error comes from, if any."""
     ended_in_order: bool

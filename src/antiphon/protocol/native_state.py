@@ -17,6 +17,7 @@ from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item
 
 __all__ = [
+    "ABANDONED",
     "NATIVE",
     "PAUSED",
     "native_of",
@@ -30,6 +31,12 @@ __all__ = [
 
 NATIVE: Final = "antiphon.native"
 """The private key of an item under which its native state is, sealed while it is stored."""
+
+ABANDONED: Final = "abandoned"
+"""What a stored reasoning item has under `NATIVE`, instead of a seal, if it came to nothing.
+
+Its model broke off, and another one began anew: no model gets it back.
+"""
 
 PAUSED: Final = "antiphon.paused"
 """The type of an item that is an answer which its provider paused, as far as it came.

@@ -8,7 +8,8 @@
   move, and they come back with it.
 - Without a key, the least busy one is asked, by weight; among equals they take turns.
 - If none is ready, the fallbacks are next. If their breakers are open too, the deployment that
-  failed least recently is asked: a request is never refused because of an open breaker.
+  failed least recently is asked: a request is never refused because of an open breaker. The same
+  holds for one that has just failed where it was sent first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from typing import Final, NamedTuple
 from antiphon.protocol.errors import Overloaded
 from antiphon.routing.candidates import Board, Candidate, Reason, Route
 
-__all__ = ["NO_SESSION", "Choice", "Session", "choose", "choose_first", "choose_other"]
+__all__ = [
+    "NO_SESSION",
+    "Choice",
+    "Session",
+    "choose",
+    "choose_first",
+    "choose_open",
+    "choose_other",
+]
 
 _SPREAD: Final = 1.25
 """How much more than its share a deployment may have before a key goes elsewhere."""
@@ -58,14 +67,12 @@ def choose_first(
     found = choose(route, session) or choose_other(route.fallbacks, route.board, "fallback", tools)
     if found is not None:
         return found
-    board = route.board
-    left = [one for one in (*route.deployments, *route.fallbacks) if board.has_room(one.provider)]
-    if not left:
+    found = choose_open((*route.deployments, *route.fallbacks), route.board, tools)
+    if found is None:
         raise Overloaded(
             f"all providers of {route.name!r} have as many requests as they may have; try again"
         )
-    oldest = min(left, key=lambda one: board.breaker.failed_at(one.name))
-    return Choice(oldest, "all_open")
+    return found
 
 
 def choose(
@@ -101,10 +108,30 @@ def choose_other(
     One that does not run a tool of the plan is no substitute.
     """
     for one in others:
-        runs_all = one.backend.capabilities.tool_kinds.issuperset(tools)
-        if runs_all and one.name not in tried and board.is_ready(one):
+        if _runs(one, tools) and one.name not in tried and board.is_ready(one):
             return Choice(one, reason)
     return None
+
+
+def choose_open(
+    others: Sequence[Candidate],
+    board: Board,
+    tools: Collection[str] = (),
+    tried: Collection[str] = (),
+) -> Choice | None:
+    """Return the one that failed least recently, also if it is open; None if all are full."""
+    left = [
+        one
+        for one in others
+        if _runs(one, tools) and one.name not in tried and board.has_room(one.provider)
+    ]
+    if not left:
+        return None
+    return Choice(min(left, key=lambda one: board.breaker.failed_at(one.name)), "all_open")
+
+
+def _runs(one: Candidate, tools: Collection[str]) -> bool:
+    return one.backend.capabilities.tool_kinds.issuperset(tools)
 
 
 def _pick(ready: Sequence[Candidate], key: str | None, board: Board) -> Candidate:

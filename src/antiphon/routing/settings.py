@@ -129,12 +129,14 @@ def _check_loops(name: str, routes: Mapping[str, RouteSettings]) -> None:
 def _check_other(
     name: str, other: str, routes: Mapping[str, RouteSettings], providers: Collection[str]
 ) -> None:
-    found = find_route(routes, other)
+    final, found = other, find_route(routes, other)
+    while found is not None and found != name and (target := routes[found].to) is not None:
+        final, found = target, find_route(routes, target)
     if found == name:
         raise BadRoute(name, f"{other!r} is the route itself")
-    if found is None and split_name(other, providers) is None:
+    if found is None and split_name(final, providers) is None:
         raise BadRoute(
-            name, f"there is no route {other!r}; name a route, or a model as provider/model"
+            name, f"there is no route {final!r}; name a route, or a model as provider/model"
         )
 
 

@@ -166,6 +166,22 @@ async def test_reasoning_without_a_text_is_abandoned_and_the_plan_run_again() ->
     assert "reasoning was started again on b/m" in response.antiphon.degraded
 
 
+async def test_reasoning_that_was_abandoned_is_shown_but_no_model_gets_it_back() -> None:
+    anew: list[Step] = [ReasoningGrew("new"), TextGrew(TEXT), STOP]
+    first, second = model([ReasoningGrew("old"), CUT], anew), model(anew, anew)
+    async with serve_gateway(
+        {"a": first, "b": second}, routes={"route": streaming("a", "b")}
+    ) as gateway:
+        response = terminal(await ask_stream(gateway, model="route"))
+        stored = await request(gateway, "GET", f"/responses/{response.id}")
+        await ask(gateway, model="route", previous_response_id=response.id, input="go on")
+    assert [item["type"] for item in stored.json["output"]] == ["reasoning", "reasoning", "message"]
+    assert b"antiphon.native" not in stored.body
+    again = [*first.plans[1:], *second.plans[1:]][-1]
+    thoughts = [item["content"] for item in again.items if item.get("type") == "reasoning"]
+    assert thoughts == [[{"type": "reasoning_text", "text": "new"}]]
+
+
 async def test_reasoning_before_a_text_stays_and_the_text_is_continued() -> None:
     events, second = await told([ReasoningGrew("hm"), *texts(3), CUT])
     response = terminal(events)
@@ -235,6 +251,71 @@ async def test_what_cannot_be_continued_fails_truthfully(
     assert response.output_text == shown
     if steps[:2] == CALL:  # what was held is delivered with the failure
         assert response.output[0]["arguments"] == '{"a'
+
+
+async def test_an_answer_that_was_cut_at_its_very_end_is_whole() -> None:
+    events, _ = await told([*texts(10), CUT], lambda plan: [[used(7, 1), STOP]])
+    response = terminal(events)
+    assert (response.status, response.output_text) == ("completed", TEXT)
+    assert response.antiphon
+    assert [one.outcome for one in response.antiphon.attempts] == ["upstream_closed", "answered"]
+
+
+async def test_a_second_leg_that_breaks_off_is_paid_and_reported_too() -> None:
+    events, _ = await told([*texts(4), used(10, 4), CUT], lambda plan: [TextGrew("xyz"), CUT])
+    response = terminal(events)
+    assert (response.status, response.output_text) == ("failed", "".join(PIECES[:4]) + "xyz")
+    assert response.antiphon
+    first, second = response.antiphon.attempts
+    assert (first.provider, first.estimated) == ("a", False)
+    assert (second.provider, second.told_characters, second.estimated) == ("b", 3, True)
+    assert second.usage is not None
+    assert response.usage is not None
+    assert response.usage.input_tokens == 10 + second.usage.input_tokens
+    assert response.usage.output_tokens == 4 + second.usage.output_tokens
+
+
+async def test_a_second_leg_that_never_began_leaves_the_cost_of_the_first() -> None:
+    down = BackendError("it is down", code="upstream_unreachable")
+    events, _ = await told([*texts(4), used(10, 4), CUT], lambda plan: [down])
+    response = terminal(events)
+    assert response.status == "failed"
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (10, 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (BackendError("bad", status=400, code="invalid_value"), 400),
+        (BackendError("slow", status=429, code="rate_limit_exceeded", retry_after=7), 429),
+        (BackendError("it is down", code="upstream_unreachable"), 502),
+    ],
+    ids=["caller", "busy", "transport"],
+)
+async def test_an_error_before_the_first_output_has_its_status(
+    error: BackendError, status: int
+) -> None:
+    backends = {name: ScriptedBackend(lambda _: [error], models=("m",)) for name in ("a", "b")}
+    async with serve_gateway(backends, routes={"route": streaming("a", "b")}) as gateway:
+        answer = await ask(gateway, model="route", stream=True)
+    assert answer.status == status
+    assert answer.error["code"] == error.code
+
+
+async def test_a_model_that_does_not_run_the_tools_of_the_plan_does_not_continue() -> None:
+    search = {"type": "web_search"}
+    backends = {
+        "a": ScriptedBackend(
+            [[*texts(4), CUT]], models=("m",), tool_kinds=frozenset({"web_search"})
+        ),
+        "b": ScriptedBackend(writes_on, models=("n",), continues=True),
+    }
+    rules = streaming("a", fallbacks=("b/n",), across_models=True)
+    async with serve_gateway(backends, routes={"route": rules}) as gateway:
+        events = await ask_stream(gateway, model="route", tools=[search])
+    assert terminal(events).status == "failed"
+    assert backends["b"].plans == []
 
 
 async def test_another_model_continues_only_if_the_route_says_so() -> None:
@@ -427,6 +508,20 @@ async def test_a_call_that_is_cut_in_mid_arguments_is_not_shown() -> None:
         response = terminal(await ask_stream(gateway, model="route", tools=[TOOL]))
     assert (response.status, response.output_text) == ("completed", TEXT)
     assert [item["type"] for item in response.output] == ["message"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['Look. <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>', "<think>hm</think>So"],
+    ids=["call", "tag"],
+)
+async def test_a_text_that_is_cut_inside_a_call_or_a_tag_is_not_continued(text: str) -> None:
+    begun = text.index("<") + 4
+    pieces = [text[:begun], text[begun:]]
+    async with two_servers(Cut(2), "vllm", text=pieces) as (gateway, two):
+        response = terminal(await ask_stream(gateway, model="route", tools=[TOOL]))
+    assert (response.status, two.requests) == ("failed", [])
+    assert response.output_text == pieces[0]
 
 
 async def test_background_turns_websockets_and_doors_are_continued_too() -> None:

@@ -276,6 +276,26 @@ async def test_a_request_that_finds_all_breakers_open_is_sent_once() -> None:
 # Doors, background, WebSocket.
 
 
+async def test_a_deployment_that_has_recovered_is_asked_although_its_breaker_is_open() -> None:
+    async with open_house(on("a", "b"), Status(500)) as house:
+        breaker = house.gateway.app.engine.catalog.board.breaker
+        for _ in range(3):
+            breaker.note_failure("b/m", CLASSES["transport"])
+        assert house.open_seconds("b") > 0
+        answer = await ask(house.gateway, model="route")
+        assert house.open_seconds("b") == 0
+    assert (answer.status, house.asked) == (200, {"a": 1, "b": 1})
+
+
+async def test_of_many_open_deployments_one_is_asked_after_a_failure() -> None:
+    async with open_house(on("a", "b", "c"), Status(500), Status(500), Status(500)) as house:
+        breaker = house.gateway.app.engine.catalog.board.breaker
+        for name in ("b/m", "c/m"):
+            breaker.note_failure(name, CLASSES["quota"])
+        answer = await ask(house.gateway, model="route")
+    assert (answer.status, house.asked) == (502, {"a": 1, "b": 1})
+
+
 async def test_a_background_turn_is_answered_by_another_deployment() -> None:
     async with open_house(on("a", "b"), Reset()) as house:
         queued = await ask(house.gateway, model="route", background=True)
@@ -390,6 +410,14 @@ async def test_the_model_for_long_contexts_is_asked() -> None:
         answer = await ask(house.gateway, model="route")
     assert (answer.status, house.asked) == (200, {"a": 1, "c": 1})
     assert answer.headers["x-antiphon-served-by"] == "c/m"
+
+
+async def test_a_model_for_long_contexts_that_is_down_is_the_error_that_is_told() -> None:
+    rules = on("a", "b", on_overflow="c/m")
+    async with open_house(rules, TOO_LONG, TOO_LONG, Status(503)) as house:
+        answer = await ask(house.gateway, model="route")
+    assert (answer.status, answer.error["code"]) == (503, "upstream_overloaded")
+    assert house.asked == {"a": 1, "c": 1}
 
 
 async def test_truncation_is_tried_before_the_model_for_long_contexts() -> None:

@@ -25,7 +25,7 @@ import msgspec
 from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.machines.builder import KeptState
-from antiphon.protocol.native_state import NATIVE, seal_of
+from antiphon.protocol.native_state import ABANDONED, NATIVE, seal_of
 
 __all__ = ["carried_by", "keep_states", "lonely_calls", "put_back"]
 
@@ -90,7 +90,7 @@ class _OutputReader:
     def _think(self, item: Item) -> None:
         state = self._states.get(item.get("id", ""))
         seal = state.seal if state is not None else seal_of(item)
-        if seal is None:
+        if seal is None or seal == ABANDONED:
             return
         if state is not None and state.attach == "previous" and self._last_call is not None:
             self.found.setdefault(self._last_call, _Carried()).after.append(seal)

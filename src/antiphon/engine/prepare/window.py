@@ -24,7 +24,7 @@ import msgspec
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.native_state import NATIVE, seal_of, state_of, without_state
+from antiphon.protocol.native_state import ABANDONED, NATIVE, seal_of, state_of, without_state
 from antiphon.protocol.thread import Thread
 
 __all__ = [
@@ -193,10 +193,12 @@ class _Opener:
         return found
 
     def _think(self, index: int, item: Item) -> list[Item]:
-        """Return the reasoning item as it can be read, or nothing if it cannot.
+        """Return the reasoning item as it can be read, or nothing if it cannot or must not.
 
         It is opened also if its text is there: native state is only in the seal.
         """
+        if item.get(NATIVE) == ABANDONED:
+            return []
         readable = {key: item[key] for key in item if key not in ("encrypted_content", NATIVE)}
         thought = self._open(seal_of(item), "reasoning", _Thought)
         if thought is not None and thought.native is not None:

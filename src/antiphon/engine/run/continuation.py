@@ -5,6 +5,7 @@ Only on routes with `failover = "stream"`, and only if nothing can be lost or re
 - the connection failed, the server fell silent or was overloaded; not nonsense, not a refusal;
 - the caller has seen reasoning and at most one text that is still open. Calls are held back until
   they are whole, so a cut in mid-arguments has shown nothing of the call;
+- the text does not end inside a tag or a call that the model writes as text;
 - no format, grammar or log probabilities, which would not line up; and the request is not strict;
 - another deployment of the same model name continues a text that it is given the beginning of.
 
@@ -53,6 +54,9 @@ _SURE: Final = 24
 _LONG: Final = 200
 """An answer that is shorter may well repeat its beginning."""
 _MOST_HELD: Final = 1024 * 1024
+_RESTARTED: Final = BackendError(
+    "the model started again instead of going on", code="upstream_invalid_response"
+)
 _NO_PRODUCT: Final = (UsageKnown, TierUsed, Degraded, Reported)
 
 
@@ -71,6 +75,7 @@ class Continuation(Policy):
         self._held: list[Delta] = []
         self._prefix: _PrefixGuard | None = None  # while the beginning of a second leg is checked
         self._cause: BackendError | None = None  # why there is a second leg
+        self._told = 0  # characters of the first leg
 
     @property
     def note_text(self) -> Callable[[str], object] | None:
@@ -102,6 +107,7 @@ class Continuation(Policy):
         found = guard.feed(batch)
         if guard.has_failed:
             assert self._cause is not None
+            self._failover.note_break(_RESTARTED)
             raise DeltaRefused(self._cause)
         if guard.is_decided:
             self._prefix = None
@@ -150,11 +156,23 @@ class Continuation(Policy):
             rounds.blame(self._cause)  # the first error is the reason, whatever the second was
         choice = self._choose(end) if end.has_spoken else None
         if choice is None:
-            self._failover.note_break(end.error)
+            self._note_break(end, end.error, rounds)
             self._calls.clear()
             await rounds.emit(self._release())
             return None
         return await self._go_on(end, end.error, choice, rounds)
+
+    def _note_break(self, end: RoundEnd, error: BackendError, rounds: Rounds) -> None:
+        """Note that the answer broke off for good, and what a second leg has cost."""
+        if self._cause is None or not end.has_spoken:
+            self._failover.note_break(error)
+            if self._cause is not None and rounds.usage is None:
+                rounds.amend_usage(Usage())  # it has cost nothing
+            return
+        text, usage = "".join(self._text)[self._told :], rounds.usage
+        spent = usage or self._estimate(end.plan, text)
+        rounds.amend_usage(spent)
+        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None)
 
     def _choose(self, end: RoundEnd) -> Choice | None:
         """Return who continues, if all conditions hold."""
@@ -163,12 +181,12 @@ class Continuation(Policy):
         assert end.error is not None
         may = self._may_continue and self._cause is None and is_free
         has_shown = bool(self._text) or self._has_reasoned
-        if not may or not has_shown or not classify(end.error).continues:
+        if not may or not has_shown or end.error.is_torn or not classify(end.error).continues:
             return None
         limit = plan.max_output_tokens
         if limit is not None and len(self._text) >= limit:
             return None
-        return self._failover.continuing(needs_prefix=bool(self._text))
+        return self._failover.continuing(plan, needs_prefix=bool(self._text))
 
     async def _go_on(
         self, end: RoundEnd, error: BackendError, choice: Choice, rounds: Rounds
@@ -177,6 +195,7 @@ class Continuation(Policy):
         self._calls.clear()
         self._release()  # of a call that was not whole nothing was shown
         text, usage = "".join(self._text), rounds.usage
+        self._told = len(text)
         spent = usage or self._estimate(end.plan, text)
         rounds.amend_usage(spent)
         to = choice.candidate

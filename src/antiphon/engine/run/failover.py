@@ -23,12 +23,13 @@ from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.response import Attempt, Usage
-from antiphon.routing.candidates import Candidate, Route
+from antiphon.routing.candidates import Candidate, Reason, Route
 from antiphon.routing.choice import (
     Choice,
     Session,
     choose,
     choose_first,
+    choose_open,
     choose_other,
 )
 
@@ -67,7 +68,7 @@ class Failover(Policy):
         self._session = session
         self._listener = listener
         self._now: Candidate | None = None
-        self._was_open = False
+        self._reason: Reason = "only"
         self._failed: list[Attempt] = []
         self._reset()
 
@@ -98,7 +99,7 @@ class Failover(Policy):
     def _go_to(self, choice: Choice) -> None:
         self.leave()
         self._now = choice.candidate
-        self._was_open = choice.reason == "all_open"
+        self._reason = choice.reason
         self._board.enter(choice.candidate, choice.reason)
         if self._listener is not None:
             self._listener.note_served(choice.candidate)
@@ -139,7 +140,7 @@ class Failover(Policy):
         if choice is not None and choice.reason != "fallback":
             return choice
         wait = self._wait_for_same(fault, error)
-        return choice if wait is None else wait
+        return (choice or self._last_resort(fault, plan)) if wait is None else wait
 
     def move(self, choice: Choice, fault: FaultClass, plan: Plan, rounds: Rounds) -> Next:
         """Return the same request for another deployment, which is asked from here on."""
@@ -178,7 +179,7 @@ class Failover(Policy):
         if self._listener is not None:
             self._listener.abandon_reasoning()
 
-    def continuing(self, *, needs_prefix: bool) -> Choice | None:
+    def continuing(self, plan: Plan, *, needs_prefix: bool) -> Choice | None:
         """Return another deployment that continues an answer, if one is ready.
 
         Without a text to go on with, any deployment of the model will do.
@@ -192,18 +193,23 @@ class Failover(Policy):
             if (one.model == same or self._rules.across_models)
             and (one.backend.capabilities.continues or not needs_prefix)
         ]
-        return choose_other(left, self._board, "next", (), tried)
+        return choose_other(left, self._board, "next", _kinds_of(plan), tried)
 
     def larger(self, plan: Plan) -> Choice | None:
-        """Return the model of the route for a context that is too long, if it was not asked."""
+        """Return a model of the route for a context that is too long, if one was not asked."""
         kinds = _kinds_of(plan)
-        tried = {self.now.name}
-        return choose_other(self._route.on_overflow, self._board, "overflow", kinds, tried)
+        return choose_other(self._route.on_overflow, self._board, "overflow", kinds, self._tried)
 
     def _elsewhere(self, fault: FaultClass, plan: Plan) -> Choice | None:
-        """Return who else may answer: another deployment of the model, else another model."""
+        """Return who else may answer: another deployment of the model, else another model.
+
+        A context that was too long for the deployments is too long for them also if the model
+        with the larger window fails.
+        """
         if self._rules.failover == "off":
             return None
+        if self._reason == "overflow":
+            return self.larger(plan) if fault.moves == "yes" else None
         if fault.moves != "no":
             tried = self._tried if fault.moves == "yes" else self._tried | self._not_larger()
             found = choose(self._route, self._session, tried)
@@ -213,6 +219,17 @@ class Failover(Policy):
             return None
         kinds = _kinds_of(plan)
         return choose_other(self._route.fallbacks, self._board, "fallback", kinds, self._tried)
+
+    def _last_resort(self, fault: FaultClass, plan: Plan) -> Choice | None:
+        """Return a deployment to ask although its breaker is open, once in a request.
+
+        It may have recovered since, and the request would fail otherwise.
+        """
+        may_move = self._rules.failover != "off" and fault.moves == "yes"
+        if not may_move or self._reason in ("all_open", "overflow"):
+            return None
+        others = [*self._route.deployments, *(self._route.fallbacks if fault.falls_back else ())]
+        return choose_open(others, self._board, _kinds_of(plan), self._tried)
 
     def _not_larger(self) -> set[str]:
         """Return the deployments whose window is not known to be larger than that of this one."""
@@ -231,7 +248,7 @@ class Failover(Policy):
         is_alone = len(self._route.deployments) + len(self._route.fallbacks) == 1
         if fault.again == "if_alone":
             off = self._rules.failover == "off"
-            may = (is_alone or off) and not self._has_waited and not self._was_open
+            may = (is_alone or off) and not self._has_waited and self._reason != "all_open"
         else:
             may = fault.again == "after_wait" and (is_alone or not self._has_waited)
         if not may:
@@ -251,6 +268,8 @@ class Failover(Policy):
     def _empty_answer(self, end: RoundEnd) -> BackendError | None:
         """Return the fault of a model that stopped without a word, once in a request."""
         is_empty = end.stop is not None and end.stop.reason == "stop" and not end.has_spoken
+        if end.plan.prefix is not None:
+            return None  # the text may have been whole
         if not is_empty or any(one.outcome == "empty" for one in self._failed):
             return None
         return BackendError("the model gave an empty answer", code="upstream_invalid_response")
@@ -285,6 +304,8 @@ class Failover(Policy):
     def _advise(self, error: BackendError, fault: FaultClass) -> None:
         """Tell the caller when to come again: when the first breaker of the route may be tried."""
         asked = [*self._route.deployments, *self._route.fallbacks]
+        if self._reason == "overflow":
+            asked = [*self._route.on_overflow]
         if fault.breaker == "none" or (len(asked) == 1 and error.retry_after is not None):
             return
         earliest = min(self._board.breaker.seconds_left(one.name) for one in asked)

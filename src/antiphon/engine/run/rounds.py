@@ -190,8 +190,10 @@ class Rounds:
         await self._finish()
 
     async def emit(self, batch: Sequence[Delta]) -> None:
-        """Forward deltas of a policy."""
+        """Forward deltas of a policy. None of them is no sign that the model has begun."""
         finished, self._last = self._last, []
+        if not finished and not batch:
+            return
         forwarded = self._sort_out([*finished, *batch])
         if forwarded is not None and not self._forward(forwarded):
             await self._sink.drained()

@@ -20,6 +20,7 @@ from antiphon.protocol.machines.open_items import (
     OpenProse,
     copy_json,
 )
+from antiphon.protocol.native_state import ABANDONED
 
 __all__ = ["KeptState", "Mint", "ProseWriter", "Seal"]
 
@@ -113,15 +114,18 @@ class ProseWriter:
         *,
         seals: bool = True,
     ) -> None:
-        """Close the item that is open, if there is one. `state` is sealed with it."""
+        """Close the item that is open, if there is one. `state` is sealed with it.
+
+        Reasoning that is not sealed is abandoned.
+        """
         prose = self.open
         if prose is None:
             return
         self._close_part(prose)
         self.open = None
         item = prose.item(self._out.after_cut(status))
-        if seals and prose.kind == "reasoning":
-            item |= self._seal_item(item, state)
+        if prose.kind == "reasoning":
+            item |= self._seal_item(item, state) if seals else self._abandon(item)
         self._out.end_item(prose.index, item)
 
     def keep_state(self, state: NativeState) -> None:
@@ -139,6 +143,11 @@ class ProseWriter:
             index = self._out.next_index()
             self._out.add_item(index, item.item("in_progress"))
             self._out.end_item(index, item.item(self._out.after_cut("completed")) | sealed)
+
+    def _abandon(self, item: Item) -> Item:
+        """Return what the item has for a seal: nothing. It is kept that it came to nothing."""
+        self.states[item["id"]] = KeptState(ABANDONED, None)
+        return {}
 
     def _seal_item(self, item: Item, state: NativeState | None) -> Item:
         """Return what the item has for its seal; keep the seal of native state."""

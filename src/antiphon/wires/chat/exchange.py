@@ -125,6 +125,7 @@ class ChatExchange:
         deltas = self._lifter.feed(deltas)
         if self.fault is not None:
             held = self._emulation.release() if self._emulation is not None else []
+            self.fault.is_torn = self.fault.is_torn or bool(held)
             return [*deltas, *self._lifter.feed(held), *self._lifter.release()]
         return deltas
 

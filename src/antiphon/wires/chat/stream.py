@@ -446,11 +446,13 @@ class ChatStream:
         self._release_text()
 
     def _break(self, error: BackendError | BrokenStream) -> None:
+        is_torn = bool(self._halves) or self._text.is_deciding
         self._flush()
         if self._has_spoken:
             self._note_choices()
         if isinstance(error, BrokenStream):
             error = invalid_answer(error.message)
+        error.is_torn = is_torn
         self.fault = error
 
     def _raise_fault(self) -> None:

@@ -28,6 +28,12 @@ class AnswerText:
         self._finder = CallFinder(names) if names else None
         self._tokens: list[dict[str, Any]] = []
 
+    @property
+    def is_deciding(self) -> bool:
+        """Return whether what was read last may be the beginning of a tag or a call."""
+        is_tag = self._think is not None and self._think.is_deciding
+        return is_tag or (self._finder is not None and self._finder.is_deciding)
+
     def pass_on(self, texts: list[str]) -> list[Delta] | None:
         """Return pieces in which nothing but text can be, or None if they are to be fed."""
         if self._think is not None or self._tokens:

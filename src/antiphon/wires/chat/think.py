@@ -39,6 +39,11 @@ class ThinkSplitter:
         """Return whether all that follows is plain text, so that the caller need not ask again."""
         return self._state == "answering" and not self._after_tag
 
+    @property
+    def is_deciding(self) -> bool:
+        """Return whether what was read so far may be the beginning of a tag."""
+        return self._state == "undecided" and bool(self._held.strip())
+
     def feed(self, text: str) -> list[TextGrew | ReasoningGrew]:
         """Return what is certain after this piece; a piece of a tag is held back."""
         out: list[TextGrew | ReasoningGrew] = []

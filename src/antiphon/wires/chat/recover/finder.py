@@ -68,6 +68,11 @@ class CallFinder:
         self._is_after_call = False
 
     @property
+    def is_deciding(self) -> bool:
+        """Return whether what was read last may be the beginning of a call."""
+        return self._held is not None
+
+    @property
     def is_holding(self) -> bool:
         """Return whether some of the text waits to be decided."""
         return self._held is not None or bool(self._space)
