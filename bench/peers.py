@@ -10,8 +10,7 @@ answer is checked to be whole, and one stream of each of our tests is judged by 
 
 nginx is found on the PATH or, unpacked from its package, in DIR/debs/root; LiteLLM, OGX and
 open-responses-server in DIR/venv-litellm, DIR/venv-ogx and DIR/venv-ors, agentic-api in
-DIR/venv-agentic. Who is missing is left
-out, and a line says how to install it. Needs Linux.
+DIR/venv-agentic. Who is missing is left out, and a line says how to install it. Needs Linux.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A model server that costs next to nothing: every answer is encoded beforehand.
 
-Streams are in the API that the path asks for (`apis.py`), all else is chat completions.
+Streams are in the API that the path asks for (`apis.py`), whole answers in chat completions or
+Responses.
 
 The name of the model says what comes back, so there is nothing to configure:
 
@@ -147,7 +148,7 @@ class _Connection(asyncio.Protocol):
         api, model = read_request(head, body[:400])
         writes = _STREAMS.get((api, model))
         if writes is None:
-            self._transport.write(whole_answer(len(body)))
+            self._transport.write(whole_answer(len(body), api))
             return
         self._writes, self._pace = iter(writes), _PACES[model]
         self._go_on()
