@@ -7,7 +7,10 @@ Figures are CPU of the gateway's process per token, and the ratio to the plain r
 come one to a read, 25 a second. With `--before`, doors that the other tree does not have are left
 out of its rows.
 
-    python bench/modes.py [--streams 40] [--repeats 5] [--before TREE]
+With `--wires` the rows are plain SSE streams from an upstream of each API, and the ratio is that
+to the upstream with chat completions.
+
+    python bench/modes.py [--wires] [--streams 40] [--repeats 5] [--before TREE]
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from apis import APIS
 from processes import Process, Trouble, gateway, machine, run_loop, scratch, script
 from toolbox import make_tool
 from upstream import PACED_TOKENS
@@ -31,13 +35,16 @@ from upstream import PACED_TOKENS
 __all__ = ["main"]
 
 _BODY: Final = {
-    "model": "paced",
+    "model": "chat/paced",
     "instructions": "You are brief.",
     "input": "Tell me of the lighthouse and its keeper.",
 }
 _ENDS: Final = ("response.completed", "response.failed", "response.incomplete")
 _POLL_SECONDS: Final = 0.5
 _PATIENCE: Final = 120.0
+
+_PATHS: Final = {"gemini": "/v1beta"}
+"""Where the APIs of an upstream begin that do not begin at /v1."""
 
 _Ask = Callable[[aiohttp.ClientSession, str], Awaitable[None]]
 
@@ -46,23 +53,25 @@ class _NoSuchDoor(Trouble):
     """The gateway does not serve this API."""
 
 
-def main(streams: int, repeats: int, *, before: Path | None) -> None:
-    """Measure and print the table."""
+def main(streams: int, repeats: int, *, is_wires: bool, before: Path | None) -> None:
+    """Measure and print the table; the ratio is that to the first row."""
+    modes = _WIRES if is_wires else _MODES
+    apis = list(APIS) if is_wires else ["chat"]
     print(f"CPU us of the gateway per token, {streams} streams at a time ({machine()})")
     print(f"medians of {repeats}, lowest and highest in brackets\n")
     trees = {"before": before.resolve()} if before else {}
     with ExitStack() as stack:
         upstream = stack.enter_context(script("upstream.py"))
         processes = {
-            name: stack.enter_context(_serving(upstream, tree))
+            name: stack.enter_context(_serving(upstream, tree, apis))
             for name, tree in (*trees.items(), ("now", None))
         }
         costs: dict[tuple[str, str], list[float]] = {}
         for repeat in range(repeats + 1):  # the first requests of a process pay for its imports
-            for mode in _MODES:
+            for mode, ask in modes.items():
                 for name, process in processes.items():
                     try:
-                        cost = _measure(process, mode, streams)
+                        cost = _measure(process, ask, streams)
                     except _NoSuchDoor:
                         if name == "now":
                             raise
@@ -70,23 +79,30 @@ def main(streams: int, repeats: int, *, before: Path | None) -> None:
                     if repeat:
                         costs.setdefault((name, mode), []).append(cost)
     for name in processes:
-        _print(name, {mode: costs[name, mode] for mode in _MODES if (name, mode) in costs})
+        _print(name, {mode: costs[name, mode] for mode in modes if (name, mode) in costs})
 
 
 @contextmanager
-def _serving(upstream: Process, tree: Path | None) -> Iterator[Process]:
-    """Run a gateway of this tree or of another."""
-    url = f"http://127.0.0.1:{upstream.port}/v1"
+def _serving(upstream: Process, tree: Path | None, apis: Sequence[str]) -> Iterator[Process]:
+    """Run a gateway of this tree or of another, with a provider for each of the APIs."""
     if tree is not None:
         os.environ["PYTHONPATH"] = str(tree / "src")
-    with scratch() as directory, gateway("--upstream", url, store=directory / "m.db") as process:
-        os.environ.pop("PYTHONPATH", None)
-        yield process
+    with scratch() as directory:
+        settings = directory / "antiphon.toml"
+        settings.write_text("".join(_provider(api, upstream.port) for api in apis))
+        with gateway("--config", str(settings), store=directory / "m.db") as process:
+            os.environ.pop("PYTHONPATH", None)
+            yield process
 
 
-def _measure(process: Process, mode: str, streams: int) -> float:
+def _provider(api: str, port: int) -> str:
+    url = f"http://127.0.0.1:{port}{_PATHS.get(api, '/v1')}"
+    return f'[providers.{api}]\nwire_api = "{api}"\nbase_url = "{url}"\n'
+
+
+def _measure(process: Process, ask: _Ask, streams: int) -> float:
     before = process.cpu
-    run_loop(_run(f"http://127.0.0.1:{process.port}/v1/responses", _MODES[mode], streams))
+    run_loop(_run(f"http://127.0.0.1:{process.port}/v1/responses", ask, streams))
     return (process.cpu - before) / (streams * PACED_TOKENS) * 1e6
 
 
@@ -96,8 +112,8 @@ async def _run(url: str, ask: _Ask, streams: int) -> None:
         await asyncio.gather(*(ask(session, url) for _ in range(streams)))
 
 
-def _sse(tools: int) -> _Ask:
-    body: dict[str, Any] = _BODY | {"stream": True}
+def _sse(tools: int = 0, wire: str = "chat") -> _Ask:
+    body: dict[str, Any] = _BODY | {"model": f"{wire}/paced", "stream": True}
     if tools:
         body["tools"] = [make_tool(index) for index in range(tools)]
 
@@ -149,7 +165,7 @@ async def _background(session: aiohttp.ClientSession, url: str) -> None:
 
 
 _MODES: Final[dict[str, _Ask]] = {
-    "SSE": _sse(0),
+    "SSE": _sse(),
     "SSE, 1 tool": _sse(1),
     "SSE, 24 tools": _sse(24),
     "WebSocket": _websocket,
@@ -157,23 +173,25 @@ _MODES: Final[dict[str, _Ask]] = {
     "chat door": _door("chat/completions", b"data: [DONE]\n\n"),
     "Messages door": _door("messages", b'{"type":"message_stop"}\n\n', max_tokens=1000),
 }
+_WIRES: Final[dict[str, _Ask]] = {f"{api} upstream": _sse(wire=api) for api in APIS}
 
 
 def _print(name: str, costs: dict[str, list[float]]) -> None:
-    plain = statistics.median(costs["SSE"])
+    plain = statistics.median(next(iter(costs.values())))
     for mode, found in costs.items():
         middle = statistics.median(found)
         spread = f"({min(found):.1f}-{max(found):.1f})"
-        print(f"{name:8} {mode:16} {middle:8.1f} {spread:>16} {middle / plain:8.2f}")
+        print(f"{name:8} {mode:18} {middle:8.1f} {spread:>16} {middle / plain:8.2f}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--wires", action="store_true", help="an upstream of each API")
     parser.add_argument("--before", type=Path, help="another tree to compare with")
     given = parser.parse_args()
     try:
-        main(given.streams, given.repeats, before=given.before)
+        main(given.streams, given.repeats, is_wires=given.wires, before=given.before)
     except Trouble as trouble:
         sys.exit(f"modes.py: {trouble}")

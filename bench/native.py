@@ -17,16 +17,26 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final, cast
 
-__all__ = ["DELTAS", "EVENTS", "serve", "whole_response"]
+__all__ = [
+    "DELTAS",
+    "EVENTS",
+    "MESSAGE_ID",
+    "serve",
+    "stream_frames",
+    "whole_message",
+    "whole_response",
+]
 
 DELTAS: Final = 10_000
 EVENTS: Final = DELTAS + 8
+MESSAGE_ID: Final = "msg_bench00000000"
 _WORDS: Final = 150
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n"
-_PLACE: Final = {"item_id": "msg_bench", "output_index": 0, "content_index": 0}
+_PLACE: Final = {"item_id": MESSAGE_ID, "output_index": 0, "content_index": 0}
 _TOOLS: Final = [
     {
         "type": "function",
@@ -89,7 +99,7 @@ def _response(status: str, output: list[Json], tokens: int) -> Json:
 
 def _message(status: str, parts: list[Json]) -> Json:
     return {
-        "id": "msg_bench",
+        "id": MESSAGE_ID,
         "type": "message",
         "status": status,
         "content": parts,
@@ -105,9 +115,8 @@ def _words(count: int) -> list[str]:
     return [f" w{number:04}" for number in range(count)]
 
 
-def _events() -> Iterator[Json]:
-    """Yield the events of the stream, as api.openai.com writes them."""
-    words = _words(DELTAS)
+def _events(words: Sequence[str]) -> Iterator[Json]:
+    """Yield the events of a stream, as api.openai.com writes them."""
     text = "".join(words)
     message = _message("completed", [_part(text)])
     yield {"type": "response.created", "response": _response("in_progress", [], 0)}
@@ -121,7 +130,7 @@ def _events() -> Iterator[Json]:
     yield {"type": "response.output_text.done", **_PLACE, "text": text, "logprobs": []}
     yield {"type": "response.content_part.done", **_PLACE, "part": _part(text)}
     yield {"type": "response.output_item.done", "output_index": 0, "item": message}
-    yield {"type": "response.completed", "response": _response("completed", [message], DELTAS)}
+    yield {"type": "response.completed", "response": _response("completed", [message], len(words))}
 
 
 def _encode(value: object) -> bytes:
@@ -132,15 +141,24 @@ def _chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
-def _stream() -> list[bytes]:
-    """Return the head and the chunks of the stream, one for each event."""
-    frames = [
+def stream_frames(words: Sequence[str]) -> list[bytes]:
+    """Return the SSE events of a stream of these words."""
+    return [
         b"event: %b\ndata: %b\n\n"
         % (event["type"].encode(), _encode({**event, "sequence_number": number}))
-        for number, event in enumerate(_events())
+        for number, event in enumerate(_events(words))
     ]
+
+
+def _stream() -> list[bytes]:
+    """Return the head and the chunks of the stream, one for each event."""
     head = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked\r\n")
-    return [head, *map(_chunk, frames), _chunk(b"")]
+    return [head, *map(_chunk, stream_frames(_words(DELTAS))), _chunk(b"")]
+
+
+def whole_message(words: Sequence[str]) -> Json:
+    """Return a response of these words alone."""
+    return _response("completed", [_message("completed", [_part("".join(words))])], len(words))
 
 
 def whole_response() -> bytes:
@@ -163,20 +181,19 @@ def whole_response() -> bytes:
     return _encode(_response("completed", [thought, message, call], _WORDS) | {"tools": _TOOLS})
 
 
-_STREAM: Final = _stream()
-_FAST: Final = [b"".join(_STREAM)]
-
-
 def _whole() -> bytes:
     data = whole_response()
     return _HEAD % (b"application/json", b"Content-Length: %d\r\n" % len(data)) + data
 
 
-_ANSWERS: Final = {
-    b'"model":"fast"': _FAST,
-    b'"model":"single"': _STREAM,
-    b'"model":"whole"': [_whole()],
-}
+@cache
+def _answers() -> dict[bytes, list[bytes]]:
+    stream = _stream()
+    return {
+        b'"model":"fast"': [b"".join(stream)],
+        b'"model":"single"': stream,
+        b'"model":"whole"': [_whole()],
+    }
 
 
 class _Connection(asyncio.Protocol):
@@ -201,7 +218,7 @@ class _Connection(asyncio.Protocol):
             self._answer(bytes(rest[:length]).replace(b": ", b":"))
 
     def _answer(self, body: bytes) -> None:
-        self._writes = iter(next(writes for name, writes in _ANSWERS.items() if name in body))
+        self._writes = iter(next(writes for name, writes in _answers().items() if name in body))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -225,6 +242,7 @@ class _Connection(asyncio.Protocol):
 
 async def serve() -> None:
     """Listen on a free port of this machine until the process is ended."""
+    _answers()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(_Connection, "127.0.0.1", 0, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")

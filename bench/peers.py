@@ -9,8 +9,8 @@ answer is checked to be whole, and one stream of each of our tests is judged by 
                            [--doors]
 
 nginx is found on the PATH or, unpacked from its package, in DIR/debs/root; LiteLLM, OGX and
-open-responses-server in DIR/venv-litellm, DIR/venv-ogx and DIR/venv-ors. Who is missing is left
-out, and a line says how to install it. Needs Linux.
+open-responses-server in DIR/venv-litellm, DIR/venv-ogx and DIR/venv-ors, agentic-api in
+DIR/venv-agentic. Who is missing is left out, and a line says how to install it. Needs Linux.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A target is found or it is not: programs are looked for on the PATH and in the directory of
 peers, and who is missing says how to install it. Nobody is tuned, neither are we: each runs as
 its manual says for one worker, with its telemetry off. nginx and the direct road pass chat
-completions on as they are; the others speak the Responses API and translate.
+completions on as they are; the others speak the Responses API and translate, but for those in
+front of a native upstream: `agentic` and `antiphon-native` ask it in the Responses API.
 """
 
 from __future__ import annotations
@@ -83,14 +84,19 @@ class Target(NamedTuple):
         return body | {"messages": [system, {"role": "user", "content": prompt}]}
 
 
-def antiphon(workers: int, source: Path = HERE.parent / "src") -> Callable[[Place], Launch]:
-    """Return how to start a gateway of ours, from this source tree."""
+def antiphon(
+    workers: int, source: Path = HERE.parent / "src", *, wire: str = "chat"
+) -> Callable[[Place], Launch]:
+    """Return how to start a gateway of ours, from this source tree. `wire` asks the upstream."""
 
     def prepare(place: Place) -> Launch:
+        url = f"http://127.0.0.1:{place.upstream}/v1"
+        settings = place.directory / "antiphon.toml"
+        settings.write_text(f'[providers.bench]\nwire_api = "{wire}"\nbase_url = "{url}"\n')
         flags = {
             "--port": place.port,
             "--store": f"sqlite:{place.directory / 'antiphon.db'}",
-            "--upstream": f"http://127.0.0.1:{place.upstream}/v1",
+            "--config": settings,
             "--workers": workers,
             "--log-level": "warning",
         }
@@ -247,6 +253,18 @@ def _open_responses_server(place: Place) -> Launch:
     return Launch([program, "-c", code], environment)
 
 
+def _agentic(place: Place) -> Launch:
+    program = _program(place, "venv-agentic", "agentic-server", "agentic-api")
+    flags = {
+        "--llm-api-base": f"http://127.0.0.1:{place.upstream}",
+        "--gateway-host": "127.0.0.1",
+        "--gateway-port": place.port,
+        "--db-url": f"sqlite://{place.directory / 'agentic.db'}?mode=rwc",
+    }
+    words = [str(word) for pair in flags.items() for word in pair]
+    return Launch([program, *words], {"HOME": str(place.directory), "RUST_LOG": "error"})
+
+
 TARGETS: Final[Mapping[str, Target]] = {
     target.name: target
     for target in (
@@ -256,6 +274,8 @@ TARGETS: Final[Mapping[str, Target]] = {
         Target("antiphon-2", antiphon(2), is_ours=True, workers=2, has_doors=True),
         Target("litellm", _litellm, has_doors=True),
         Target("ogx", _ogx, prefix="vllm/"),
+        Target("antiphon-native", antiphon(1, wire="responses"), is_ours=True),
+        Target("agentic", _agentic),
         Target("ors", _open_responses_server, path="/responses", is_stream_only=True),
     )
 }

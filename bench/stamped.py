@@ -1,8 +1,11 @@
-"""A chat completions server for many streams at once, whose tokens say when they were sent.
+"""A model server for many streams at once, whose tokens say when they were sent.
+
+It answers chat completions and Responses, by the path. The message of a Responses answer has an
+id of its own each time, because some gateways store it under that.
 
 Bytes prepared beforehand, one loop over epoll, so that a thousand
 streams of 20 tokens a second leave it half idle. A request that is not streamed gets the
-completion of upstream.py; one that is streamed gets what the name of its model says:
+answer of upstream.py; one that is streamed gets what the name of its model says:
 
     | flat    | 500 tokens, as fast as the reader reads, one send for each            |
     | flood   | the same, 16 tokens to a send                                        |
@@ -30,6 +33,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from apis import Api, read_request
+from native import MESSAGE_ID
 from upstream import json_answer, stream_writes, whole_answer
 
 __all__ = ["MODELS", "PACES", "TOKENS", "serve"]
@@ -51,20 +56,25 @@ _STAMP: Final = "0" * 16
 _WRITES_A_TURN: Final = 32
 _RECEIVE: Final = 1 << 18
 _MAX_BODY: Final = 64 << 20
-_MODEL: Final = re.compile(rb'"model": ?"([a-z]+)"')
 _STREAMED: Final = re.compile(rb'"stream": ?true')
 
+_APIS: Final[tuple[Api, ...]] = ("chat", "responses")
 _FLAT: Final = {
-    name.encode(): stream_writes(count, 16 if name == "flood" else 1)
+    (api, name): stream_writes(count, 16 if name == "flood" else 1, api=api)
     for name, count in TOKENS.items()
     if name not in PACES
+    for api in _APIS
 }
+# The parts of each write between its stamps: none, one of a token, or all in the text of an end.
 _SPLIT: Final = {
-    name.encode(): [
-        write.partition(_STAMP.encode()) for write in stream_writes(TOKENS[name], 1, f" @{_STAMP}")
+    (api, name): [
+        write.split(_STAMP.encode())
+        for write in stream_writes(TOKENS[name], 1, f" @{_STAMP}", api=api)
     ]
     for name in PACES
+    for api in _APIS
 }
+_MESSAGE: Final = MESSAGE_ID.encode()
 _LIST: Final = json_answer({"object": "list", "data": [{"id": name} for name in MODELS]})
 
 
@@ -76,7 +86,11 @@ class _Connection:
         self.received = bytearray()
         self.unsent = b""
         self.flat: list[bytes] = []
-        self.paced: list[tuple[bytes, bytes, bytes]] = []
+        self.paced: list[list[bytes]] = []
+        self.stamps: list[bytes] = []
+        """Those of the answer so far: the end of a Responses answer repeats its text."""
+        self.message = b""
+        """The id of the message, in a Responses answer."""
         self.place = 0
         self.due = 0.0
         self.pace = 0.0
@@ -84,6 +98,8 @@ class _Connection:
 
     def send(self, data: bytes) -> bool:
         """Send; return False if the reader must read first."""
+        if self.message:
+            data = data.replace(_MESSAGE, self.message)
         if self.unsent:
             self.unsent += data
             return False
@@ -174,20 +190,20 @@ class _Server:
             self._answer(connection, *request)
 
     def _answer(self, connection: _Connection, head: bytes, body: bytes) -> None:
-        found = _MODEL.search(body)
-        model = found[1] if found else b"whole"
+        api, model = read_request(head, body)
         connection.place = 0
+        connection.message = b"msg_bench%08x" % next(self._numbers) if api == "responses" else b""
         if head.startswith(b"GET "):
             self._send(connection, _LIST)
         elif not _STREAMED.search(body):
-            self._send(connection, whole_answer(len(body)))
-        elif model in _SPLIT:
-            connection.paced = _SPLIT[model]
-            connection.pace = PACES[model.decode()]
+            self._send(connection, whole_answer(len(body), api))
+        elif model in PACES:
+            connection.paced, connection.stamps = _SPLIT[api, model], []
+            connection.pace = PACES[model]
             connection.due = time.monotonic()
             self._send_paced(connection)
         else:
-            connection.flat = _FLAT.get(model, _FLAT[b"whole"])
+            connection.flat = _FLAT.get((api, model), _FLAT[api, "whole"])
             self._ready.append(connection)
 
     def _send(self, connection: _Connection, data: bytes) -> bool:
@@ -223,12 +239,15 @@ class _Server:
 
     def _send_paced(self, connection: _Connection) -> None:
         """Send the next token with its stamp; the head and the end need no pause of their own."""
-        before, stamp, after = connection.paced[connection.place]
+        parts = connection.paced[connection.place]
         connection.place += 1
-        is_token = bool(stamp)
+        is_token = len(parts) == 2
         if is_token:
             stamp = b"%016d" % (time.monotonic_ns() // 1000)
-        self._send(connection, before + stamp + after)
+            connection.stamps.append(stamp)
+            self._send(connection, stamp.join(parts))
+        else:
+            self._send(connection, _with_stamps(parts, connection.stamps))
         if connection.place == len(connection.paced):
             connection.paced = []
             return
@@ -241,6 +260,12 @@ class _Server:
             connection.is_gone = True
             del self._connections[connection.sock.fileno()]
             connection.sock.close()
+
+
+def _with_stamps(parts: list[bytes], stamps: list[bytes]) -> bytes:
+    """Return a beginning, or an end that repeats the text with the stamps that were sent."""
+    between = zip(itertools.cycle(stamps), parts[1:], strict=False)
+    return parts[0] + b"".join(stamp + part for stamp, part in between)
 
 
 def serve() -> None:

@@ -1,6 +1,6 @@
 """The figures of all targets side by side, as text.
 
-A cell is the median of the repeats. Goals and ratios are ours: `antiphon` against the peers.
+A cell is the median of the repeats. Goals and ratios are ours, against the peers (`OURS`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from trial import Measure
 
 __all__ = ["Samples", "print_busy", "print_notes", "print_table"]
 
-OURS: Final = "antiphon"
+OURS: Final = {"nginx": "antiphon", "litellm": "antiphon", "agentic": "antiphon-native"}
+"""Which of ours a peer is compared with: the one that asks the upstream as the peer does."""
 Samples = Mapping[tuple[str, str], Sequence[Measure]]
 """The measures of each repeat, by target and test."""
 
@@ -84,9 +85,10 @@ _ROWS: Final = (
 
 def print_table(names: Sequence[str], samples: Samples) -> None:
     """Print the figures, the goals, and how many times more than ours the peers take."""
-    bases = [name for name in ("nginx", "litellm") if name in names]
-    head = "".join(f"{name:>11}" for name in names)
-    ratios = "".join(f"{f'to {name}':>12}" for name in bases) if OURS in names else ""
+    bases = [name for name in OURS if name in names and OURS[name] in names]
+    width = max(11, *(len(name) + 1 for name in names))
+    head = "".join(f"{name:>{width}}" for name in names)
+    ratios = "".join(f"{f'to {name}':>12}" for name in bases)
     print(f"{'':46}{head}{ratios}  goal")
     for row in _ROWS:
         values = {name: _median(row, samples.get((name, row.test), ())) for name in names}
@@ -94,10 +96,9 @@ def print_table(names: Sequence[str], samples: Samples) -> None:
             values = _beyond_direct(values)
         if all(value is None for value in values.values()):
             continue
-        cells = "".join(f"{_shown(row, name, values[name]):>11}" for name in names)
-        ours = values.get(OURS)
-        shown = "".join(f"{_ratio(row, ours, values[base]):>12}" for base in bases)
-        print(f"{row.label:46}{cells}{shown if ratios else ''}  {row.goal}".rstrip())
+        cells = "".join(f"{_shown(row, name, values[name]):>{width}}" for name in names)
+        shown = "".join(f"{_ratio(row, values[OURS[base]], values[base]):>12}" for base in bases)
+        print(f"{row.label:46}{cells}{shown}  {row.goal}".rstrip())
 
 
 def _beyond_direct(values: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -1,4 +1,7 @@
-"""A chat completions server that costs next to nothing: every answer is encoded beforehand.
+"""A model server that costs next to nothing: every answer is encoded beforehand.
+
+Streams are in the API that the path asks for (`apis.py`), whole answers in chat completions or
+Responses.
 
 The name of the model says what comes back, so there is nothing to configure:
 
@@ -19,6 +22,9 @@ import json
 import sys
 from collections.abc import Iterator
 from typing import Final, cast
+
+from apis import APIS, Api, read_request
+from native import whole_message
 
 __all__ = [
     "BURST_TOKENS",
@@ -46,39 +52,20 @@ def _frame(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
-def _event(choices: list[object], **more: object) -> bytes:
-    body = {
-        "id": "chatcmpl-bench",
-        "object": "chat.completion.chunk",
-        "created": 1_760_000_000,
-        "model": "bench",
-        "choices": choices,
-    }
-    return b"data: " + json.dumps(body | more, separators=(",", ":")).encode() + b"\n\n"
-
-
-def stream_writes(tokens: int, tokens_a_write: int, text: str = " w{:04}") -> list[bytes]:
+def stream_writes(
+    tokens: int, tokens_a_write: int, text: str = " w{:04}", api: Api = "chat"
+) -> list[bytes]:
     """Return the writes of a whole streamed answer, head and end included.
 
     `text` is what a token says, as a format of its number.
     """
-
-    def choice(delta: dict[str, str], reason: str | None = None) -> list[object]:
-        return [{"index": 0, "delta": delta, "finish_reason": reason}]
-
     head = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked\r\n")
-    words = [_event(choice({"content": text.format(number)})) for number in range(tokens)]
+    begin, words, end = APIS[api]([text.format(number) for number in range(tokens)])
     blocks = [
         _frame(b"".join(words[start : start + tokens_a_write]))
         for start in range(0, tokens, tokens_a_write)
     ]
-    usage = {"prompt_tokens": 20, "completion_tokens": tokens, "total_tokens": 20 + tokens}
-    end = _event(choice({}, "stop")) + _event([], usage=usage) + b"data: [DONE]\n\n"
-    return [
-        head + _frame(_event(choice({"role": "assistant"}))),
-        *blocks,
-        _frame(end) + _frame(b""),
-    ]
+    return [head + (_frame(begin) if begin else b""), *blocks, _frame(end) + _frame(b"")]
 
 
 def json_answer(body: object) -> bytes:
@@ -87,10 +74,12 @@ def json_answer(body: object) -> bytes:
     return _HEAD % (b"application/json", b"Content-Length: %d\r\n" % len(data)) + data
 
 
-def whole_answer(request_bytes: int) -> bytes:
-    """Return a completion of 100 tokens to a request of that size."""
-    text = "".join(f" w{number:04}" for number in range(WHOLE_TOKENS))
-    message = {"role": "assistant", "content": text}
+def whole_answer(request_bytes: int, api: Api = "chat") -> bytes:
+    """Return an answer of 100 tokens to a request of that size: chat completions or Responses."""
+    words = [f" w{number:04}" for number in range(WHOLE_TOKENS)]
+    if api == "responses":
+        return json_answer(whole_message(words))
+    message = {"role": "assistant", "content": "".join(words)}
     sent = request_bytes // 4
     return json_answer(
         {
@@ -108,12 +97,24 @@ def whole_answer(request_bytes: int) -> bytes:
     )
 
 
+_PACES: Final = {"burst": 0.0, "paced": _PACE_SECONDS}
 _STREAMS: Final = {
-    b'"model":"burst"': (stream_writes(BURST_TOKENS, _TOKENS_A_WRITE), 0.0),
-    b'"model":"paced"': (stream_writes(PACED_TOKENS, 1), _PACE_SECONDS),
+    (api, model): stream_writes(tokens, size, api=api)
+    for model, tokens, size in (
+        ("burst", BURST_TOKENS, _TOKENS_A_WRITE),
+        ("paced", PACED_TOKENS, 1),
+    )
+    for api in APIS
 }
-_MODELS: Final = json_answer(
-    {"object": "list", "data": [{"id": n} for n in ("whole", "burst", "paced")]}
+_NAMES: Final = ("whole", "burst", "paced")
+_MODELS: Final = json_answer({"object": "list", "data": [{"id": name} for name in _NAMES]})
+_GEMINI_MODELS: Final = json_answer(
+    {
+        "models": [
+            {"name": f"models/{name}", "supportedGenerationMethods": ["generateContent"]}
+            for name in _NAMES
+        ]
+    }
 )
 
 
@@ -136,21 +137,21 @@ class _Connection(asyncio.Protocol):
             return
         if head.startswith(b"GET "):
             self._received = rest
-            self._transport.write(_MODELS)
+            self._transport.write(_GEMINI_MODELS if b" /v1beta/" in head else _MODELS)
             return
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         if len(rest) >= length:
             self._received = rest[length:]
-            self._answer(rest[:length])
+            self._answer(bytes(head), bytes(rest[:length]))
 
-    def _answer(self, body: bytearray) -> None:
-        beginning = bytes(body[:400]).replace(b": ", b":")
-        for model, (writes, pace) in _STREAMS.items():
-            if model in beginning:
-                self._writes, self._pace = iter(writes), pace
-                self._go_on()
-                return
-        self._transport.write(whole_answer(len(body)))
+    def _answer(self, head: bytes, body: bytes) -> None:
+        api, model = read_request(head, body[:400])
+        writes = _STREAMS.get((api, model))
+        if writes is None:
+            self._transport.write(whole_answer(len(body), api))
+            return
+        self._writes, self._pace = iter(writes), _PACES[model]
+        self._go_on()
 
     def _go_on(self) -> None:
         """Write once, then let the other streams have their turn."""

@@ -93,6 +93,13 @@ class Board:
         """Return whether a deployment is worth a request now."""
         return self.has_room(candidate.provider) and self.breaker.is_ready(candidate.name)
 
+    def ready_of(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those of the deployments that are worth a request now."""
+        if self._limits:
+            return [one for one in candidates if self.is_ready(one)]
+        is_closed = self.breaker.is_ready
+        return [one for one in candidates if is_closed(one.name)]
+
     def enter(self, candidate: Candidate, reason: Reason) -> None:
         """Note that a request goes to this deployment; `leave` follows."""
         self.inflight[candidate.provider] += 1

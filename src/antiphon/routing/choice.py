@@ -83,13 +83,15 @@ def choose(
     if len(route.deployments) == 1 and not tried:
         only = route.deployments[0]
         return Choice(only, "only") if board.is_ready(only) else None
-    left = [one for one in route.deployments if one.name not in tried]
+    left = route.deployments
+    if tried:
+        left = [one for one in left if one.name not in tried]
     if session.accounts:
         own = [one for one in left if one.account in session.accounts]
         own = [one for one in own if board.breaker.is_ready(one.name)]
         if own:
             return Choice(_pick(own, session.key, board), "account")
-    ready = [one for one in left if board.is_ready(one)]
+    ready = board.ready_of(left)
     if not ready:
         return None
     reason: Reason = "load" if session.key is None else "affinity"
@@ -143,11 +145,13 @@ def _pick(ready: Sequence[Candidate], key: str | None, board: Board) -> Candidat
 def _by_key(ready: Sequence[Candidate], key: str, board: Board) -> Candidate:
     """Return the deployment of this key, or the next in its order that is not too busy."""
     inflight = board.inflight
-    share = _SPREAD * sum(inflight[one.provider] for one in ready)
-    share /= sum(one.weight for one in ready)
-    fit = [one for one in ready if inflight[one.provider] <= share * one.weight + 1]
+    # Lists, and not generators: this is most of what a decision costs.
+    share = _SPREAD * sum([inflight[one.provider] for one in ready])
+    share /= sum([one.weight for one in ready])
+    fit = [one for one in ready if inflight[one.provider] <= share * one.weight + 1] or ready
     hashed = _hash(key)
-    return max(fit or ready, key=lambda one: _score(hashed, one))
+    scores = [_score(hashed, one) for one in fit]
+    return fit[scores.index(max(scores))]
 
 
 def _score(hashed: int, one: Candidate) -> float:

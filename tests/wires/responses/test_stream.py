@@ -606,6 +606,15 @@ def test_a_stream_without_a_terminal_event_is_a_fault() -> None:
     assert any(isinstance(delta, TextGrew) for delta in deltas)
 
 
+@pytest.mark.parametrize("last", [sse([ended([])]), b"data: {nonsense\n\n"], ids=["end", "fault"])
+def test_text_after_the_end_is_not_part_of_the_answer(last: bytes) -> None:
+    exchange = ResponsesExchange(plan_with(), PROFILES["generic"])
+    for data in (sse(HELLO[:4]), last):
+        exchange.feed(data)
+    assert exchange.is_done or exchange.fault is not None
+    assert exchange.feed(sse(HELLO[3:4])) == []
+
+
 def test_a_terminal_event_may_lack_its_blank_line() -> None:
     assert read(sse(HELLO).rstrip(b"\n"))[-1] == Stopped("stop")
 

@@ -31,9 +31,9 @@ __all__ = [
     "other_parts",
     "read_arguments",
     "read_chunk",
+    "read_plain",
     "read_tokens",
     "read_usage",
-    "said_alone",
 ]
 
 _TIERS: Final = {
@@ -110,6 +110,36 @@ class Chunk(_Message, gc=False):
     error: Any = None
 
 
+class _PlainPart(_Message, gc=False):
+    """A piece of the answer, and what a part must not have to be only that."""
+
+    text: str
+    thought: None = None
+    thought_signature: None = None
+    function_call: None = None
+
+
+class _PlainContent(_Message, gc=False):
+    parts: tuple[_PlainPart]
+
+
+class _PlainCandidate(_Message, gc=False):
+    content: _PlainContent
+    index: int | None = None
+    finish_reason: None = None
+    grounding_metadata: None = None
+    citation_metadata: None = None
+    logprobs_result: None = None
+
+
+class _PlainChunk(_Message, gc=False):
+    candidates: tuple[_PlainCandidate]
+    usage_metadata: msgspec.Raw = msgspec.Raw()
+    prompt_feedback: None = None
+    error: None = None
+
+
+_decode_plain: Final = msgspec.json.Decoder(_PlainChunk).decode
 _decode: Final = msgspec.json.Decoder(Chunk).decode
 _decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_usage: Final = msgspec.json.Decoder(_UsageMetadata).decode
@@ -147,21 +177,14 @@ def read_arguments(call: FunctionCall) -> str:
     return msgspec.json.format(bytes(call.args), indent=-1).decode()
 
 
-def said_alone(chunk: Chunk) -> str | None:
-    """Return the text of a chunk that holds a piece of text and nothing else but usage, or None."""
-    candidates = chunk.candidates
-    if not candidates or len(candidates) > 1:
+def read_plain(data: bytes) -> tuple[str, msgspec.Raw] | None:
+    """Return the text and the usage of a chunk that has nothing else to report, or None."""
+    try:
+        chunk = _decode_plain(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    one = candidates[0]
-    if one.index or one.finish_reason or one.logprobs_result or one.grounding_metadata:
-        return None
-    parts = one.content.parts if one.content is not None else None
-    if one.citation_metadata or not parts or len(parts) > 1:
-        return None
-    part = parts[0]
-    if part.thought or part.thought_signature or part.function_call is not None:
-        return None
-    return part.text
+    candidate = chunk.candidates[0]
+    return None if candidate.index else (candidate.content.parts[0].text, chunk.usage_metadata)
 
 
 def _misshapen(data: bytes, error: msgspec.ValidationError) -> BackendError:

@@ -51,9 +51,9 @@ from antiphon.wires.gemini.chunks import (
     other_parts,
     read_arguments,
     read_chunk,
+    read_plain,
     read_tokens,
     read_usage,
-    said_alone,
 )
 from antiphon.wires.gemini.contents import PART_ITEM
 from antiphon.wires.gemini.ends import blocked_prompt, read_end
@@ -155,12 +155,12 @@ class GeminiStream:
                 raise
 
     def _take_data(self, data: bytes) -> None:
+        if self._run == "text" and not self._tokens and (plain := read_plain(data)) is not None:
+            self._go_on(*plain)  # as most do
+            return
         chunk = read_chunk(data)
         self._has_chunks = True
         self._usage = chunk.usage_metadata or self._usage
-        if self._run == "text" and not self._tokens and (text := said_alone(chunk)):
-            self._go_on(text)  # as most do
-            return
         for place, candidate in enumerate(chunk.candidates or ()):
             index = place if candidate.index is None else candidate.index
             if index == 0:
@@ -226,8 +226,11 @@ class GeminiStream:
         tokens, self._tokens = self._tokens, ()
         self._out.append(TextGrew(text, tokens))
 
-    def _go_on(self, text: str) -> None:
+    def _go_on(self, text: str, usage: msgspec.Raw) -> None:
         """Take a text that goes on."""
+        self._usage = usage or self._usage
+        if not text:
+            return
         size = len(text)
         self._size += size
         self._room -= size

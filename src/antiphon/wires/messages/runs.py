@@ -46,10 +46,9 @@ class DeltaRun:
         head = self._head
         if not head or not lines.startswith(head):
             return None
-        events = (lines,) if _BLANK not in lines else lines.split(_BLANK)
         begin, texts = len(head), []
         try:
-            for event in events:
+            for event in lines.split(_BLANK):
                 inner = event.rstrip(b" }")
                 if event[len(inner) :] not in _TAILS or not event.startswith(head):
                     return None

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.codec import decode_events, decode_json, decode_response
 from antiphon.protocol.deltas import (
@@ -65,6 +63,7 @@ from antiphon.wires.responses.answer_items import ItemReader
 from antiphon.wires.responses.answer_prose import PROSE, ProseReader
 from antiphon.wires.responses.places import Place, Places
 from antiphon.wires.responses.profiles import Profile
+from antiphon.wires.responses.runs import read_pieces
 
 __all__ = ["ResponsesStream"]
 
@@ -73,22 +72,6 @@ _USUAL_TIER: Final = "default"
 _LENGTH: Final = "max_output_tokens"
 _FILTER: Final = "content_filter"
 _CLOSED: Final = "the upstream's stream ended before its response did"
-
-
-_NAMED: Final = b"event: response.output_text.delta\ndata: "
-_UNNAMED: Final = b"data: "
-
-
-class _Piece(msgspec.Struct, tag="response.output_text.delta", gc=False):
-    """A piece of text, and what an event of it must state to be one more of the same text."""
-
-    delta: str
-    output_index: int = -1
-    content_index: int = -1
-    logprobs: list[Any] | None = None
-
-
-_decode_piece: Final = msgspec.json.Decoder(_Piece).decode
 
 
 class ResponsesStream:
@@ -120,7 +103,11 @@ class ResponsesStream:
     def feed(self, data: bytes) -> list[Delta]:
         """Return the deltas of these bytes; `fault` is set if the answer is to be read no more."""
         try:
-            self._take_lines(self._sse.feed_lines(data))
+            lines = self._sse.feed_lines(data)
+            grew = self._go_on(lines)
+            if grew is not None:
+                return grew
+            self._take_lines(lines)
         except BrokenStream as error:
             self._break(_invalid(error.message))
         return self._give()
@@ -156,7 +143,7 @@ class ResponsesStream:
         return self._give()
 
     def _take_lines(self, lines: bytes) -> None:
-        if not lines or self._go_on(lines):
+        if not lines:
             return
         events: list[Event] = []
         try:
@@ -166,24 +153,14 @@ class ResponsesStream:
                 if not self.is_done and self.fault is None:  # nothing comes after the end
                     _HANDLERS.get(type(event), ResponsesStream._progress)(self, event)
 
-    def _go_on(self, lines: bytes) -> bool:
-        """Take lines that only go on with the text that is open, as most do; else return False."""
-        head = _NAMED if lines.startswith(_NAMED) else _UNNAMED
+    def _go_on(self, lines: bytes) -> list[Delta] | None:
+        """Return the deltas of lines that only go on with the open text, as most do; else None."""
         prose = self._prose
-        if prose.at is None or not lines.startswith(head):
-            return False
-        try:
-            # Anything else between two data lines, such as a comment, is not JSON.
-            pieces = list(map(_decode_piece, lines[len(head) :].split(b"\n\n" + head)))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return False
-        for piece in pieces:
-            if (piece.output_index, piece.content_index) != prose.at or piece.logprobs:
-                return False
-        texts = [piece.delta for piece in pieces if piece.delta]
+        texts = None if prose.at is None else read_pieces(lines, *prose.at)
+        if texts is None:
+            return None
         prose.pieces += texts
-        self._out += [TextGrew(text) for text in texts]
-        return True
+        return [TextGrew(text) for text in texts]
 
     def _give(self) -> list[Delta]:
         given = self._out.copy()
@@ -192,6 +169,7 @@ class ResponsesStream:
 
     def _break(self, fault: BackendError) -> None:
         self.fault = self.fault or fault
+        self._prose.stop()
 
     # Beginnings and ends of items.
 
@@ -345,6 +323,7 @@ class ResponsesStream:
         for place in self._places.all:
             if not place.is_done and place.kind not in PROSE:
                 self._items.leave(place, is_cut=reason != "stop")
+        self._prose.stop()
         self._out.append(Stopped(reason))
         self.is_done = True
 
