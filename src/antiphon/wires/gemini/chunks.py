@@ -170,14 +170,11 @@ def _misshapen(data: bytes, error: msgspec.ValidationError) -> BackendError:
     return fault_from_error(value) if has_error(first) else invalid_answer(str(error))
 
 
-def other_parts(data: bytes) -> list[dict[str, Any]]:
-    """Return the parts of the first candidate as they came: those in `Part` are only in part."""
+def other_parts(data: bytes, place: int) -> list[dict[str, Any]]:
+    """Return the parts of the candidate at this place as they came: `Part` has not all of them."""
     value: Any = decode_json(data)
-    for place, candidate in enumerate(value["candidates"]):
-        if candidate.get("index", place) == 0:
-            parts: list[dict[str, Any]] = candidate["content"]["parts"]
-            return parts
-    return []
+    parts: list[dict[str, Any]] = value["candidates"][place]["content"]["parts"]
+    return parts
 
 
 class Counted(NamedTuple):
