@@ -496,3 +496,24 @@ def test_text_after_a_signature_alone_counts_as_an_answer_that_has_begun() -> No
     assert deltas[-1] == Stopped("content_filter")
     cut, _ = read(sse(signed, chunk({"text": "a"}, usage=counted)))
     assert [one.usage.total_tokens for one in cut if isinstance(one, UsageKnown)] == [5]
+
+
+@pytest.mark.parametrize("odd", ['"\\ud83d"', "[" * 3000 + "]" * 3000])
+def test_a_part_that_holds_no_json_is_a_fault(odd: str) -> None:
+    part = f'{{"newPart":{odd}}}'
+    data = '{"candidates":[{"content":{"parts":[' + part + ']},"finishReason":"STOP"}]}'
+    _, reader = whole(data.encode())
+    assert reader.fault is not None
+    assert reader.fault.code == "upstream_invalid_response"
+
+
+def test_arguments_and_tokens_of_the_wrong_kind_break_nothing() -> None:
+    data = (
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":"\xff"}}}]},'
+    )
+    deltas, _ = whole(data + b'"finishReason":"STOP"}]}')
+    assert CallMade("f", '{"a":"\ufffd"}', None) in deltas
+    tokens = {"chosenCandidates": [{"token": "a"}], "topCandidates": [{"candidates": 5}]}
+    [grew] = told(finish({"text": "a"}, logprobsResult=tokens))
+    assert isinstance(grew, TextGrew)
+    assert grew.logprobs[0]["top_logprobs"] == []

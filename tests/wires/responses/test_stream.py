@@ -724,3 +724,14 @@ def test_bytes_after_the_end_change_nothing_however_they_are_split() -> None:
     deltas, fault = answer(data + rest)
     assert fault is None
     assert deltas == answer(data)[0]
+
+
+def test_an_image_that_is_no_text_is_a_failed_one() -> None:
+    image: Item = {
+        "type": "image_generation_call",
+        "id": "ig_1",
+        "status": "completed",
+        "result": 5,
+    }
+    [item] = built(read(sse([ended([image])]))).output
+    assert (item["status"], item["result"]) == ("failed", "")

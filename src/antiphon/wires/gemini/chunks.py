@@ -144,7 +144,7 @@ def read_arguments(call: FunctionCall) -> str:
     """Return the arguments as compact JSON: whole answers are indented, streamed ones are not."""
     if bytes(call.args) in (b"", b"null"):
         return "{}"
-    return msgspec.json.format(bytes(call.args), indent=-1).decode()
+    return msgspec.json.format(bytes(call.args), indent=-1).decode(errors="replace")
 
 
 def said_alone(chunk: Chunk) -> str | None:
@@ -171,8 +171,13 @@ def _misshapen(data: bytes, error: msgspec.ValidationError) -> BackendError:
 
 
 def other_parts(data: bytes, place: int) -> list[dict[str, Any]]:
-    """Return the parts of the candidate at this place as they came: `Part` has not all of them."""
+    """Return the parts of the candidate at this place as they came: `Part` has not all of them.
+
+    Raise BackendError if a part holds what is no JSON: it was skipped when the chunk was read.
+    """
     value: Any = decode_json(data)
+    if value is None:
+        raise invalid_answer("it is not JSON")
     parts: list[dict[str, Any]] = value["candidates"][place]["content"]["parts"]
     return parts
 
@@ -224,7 +229,8 @@ def read_tokens(result: Any) -> tuple[dict[str, Any], ...]:  # Any: JSON of a se
 def _others(top: list[Any], place: int) -> list[dict[str, Any]]:
     entry = top[place] if place < len(top) else None
     tokens = entry.get("candidates") if isinstance(entry, dict) else None
-    return [_token(one) for one in tokens or () if isinstance(one, dict)]
+    given = tokens if isinstance(tokens, list) else ()
+    return [_token(one) for one in given if isinstance(one, dict)]
 
 
 def _token(token: dict[str, Any]) -> dict[str, Any]:

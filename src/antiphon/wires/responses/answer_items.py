@@ -216,8 +216,9 @@ class ItemReader:
         if isinstance(final.get("status"), str) and final["status"] not in _ENDED:
             final["status"] = "completed"
         if place.kind == "image_generation_call":
-            final["status"] = "completed" if final.get("result") else "failed"
-            final["result"] = final.get("result") or ""
+            result = final.get("result")
+            final["result"] = result if isinstance(result, str) else ""
+            final["status"] = "completed" if final["result"] else "failed"
         if place.kind not in _GROWING:
             return final
         field = _GROWING[place.kind][0]
