@@ -17,6 +17,7 @@ from antiphon.wires.gemini.profiles import PROFILES
 from antiphon.wires.gemini.wire import GeminiWire
 from tests.gemini_upstream import Cut, GeminiUpstream, Refusal, serve_gemini, text
 from tests.playing import Collected, play_into, said
+from tests.transport.raw import Connection, Request, raw_server, reply
 from tests.wires.gemini.answers import chunk, finish
 
 HELLO = {"type": "message", "role": "user", "content": "Hi."}
@@ -120,3 +121,15 @@ async def test_error_never_holds_the_key(upstream: GeminiUpstream, backend: Http
     upstream.play(Refusal(400, "INVALID_ARGUMENT", "AIza-key is odd"))
     _, error = await failure(backend)
     assert "AIza-key" not in json.dumps([error.message, *error.args])
+
+
+async def test_pages_of_models_that_lead_back_are_read_once() -> None:
+    async def answer(_: Request, connection: Connection) -> None:
+        await connection.write(reply(b'{"models":[{"name":"models/a"}],"nextPageToken":"again"}'))
+
+    async with raw_server(answer) as upstream:
+        backend = HttpBackend(upstream.url, GeminiWire(PROFILES["gemini"]))
+        models = await backend.models()
+        await backend.close()
+    assert len(upstream.requests) == 2
+    assert {model.id for model in models} == {"a"}

@@ -192,6 +192,16 @@ def test_half_an_emoji_is_read() -> None:
     assert event.delta == "\ud83d"
 
 
+def test_half_a_character_in_any_other_field_is_replaced() -> None:
+    data = b'{"type":"error","code":"\\ud83d","message":"a\\ud83d\\ude00\\ud83d","x":["\\ude00"]}'
+    event = decode_event(data)
+    assert isinstance(event, ErrorEvent)
+    assert (event.code, event.message) == ("\ufffd", "a\U0001f600\ufffd")
+    assert encode_event(event)
+    odd = b'{"id":"resp_1","status":"\\ud83d","output":[{"type":"message","id":"\\ud83d"}]}'
+    assert encode_response(decode_response(odd))
+
+
 # The dialects.
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,40 @@ async def test_a_command_that_does_not_end_is_killed() -> None:
     source = TokenSource(program("import time; time.sleep(600)"), 60.0, limit=0.5)
     with pytest.raises(BackendError, match=r"it took longer than 0\.5 seconds"):
         await source()
+
+
+@pytest.mark.parametrize("size", [2**16 + 1, 2**22])
+async def test_a_command_that_prints_without_end_is_killed(size: int) -> None:
+    endless = (
+        f"import sys, time; sys.stdout.write('x' * {size}); sys.stdout.flush(); time.sleep(99)"
+    )
+    source = TokenSource(program(endless), 60.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(BackendError, match="more than"):
+            await source()
+
+
+async def test_what_a_command_has_started_is_killed_with_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid}; sleep 600"
+    source = TokenSource(["sh", "-c", script], 60.0, limit=3.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(BackendError, match="longer than"):
+            await source()
+        await asyncio.to_thread(_wait_for_end, int(pid.read_text()))
+
+
+def _wait_for_end(pid: int) -> None:
+    while _is_running(pid):
+        time.sleep(0.01)
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether the process is there and not a zombie, which nobody may have collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 async def test_a_failed_run_is_repeated_for_the_next_request(tmp_path: Path) -> None:

@@ -114,12 +114,15 @@ class HttpBackend:
             raise
 
     async def models(self) -> Sequence[ModelInfo]:
-        """Return what the server offers, all pages. Raise BackendError if it does not answer."""
+        """Return what the server offers, all pages. Raise BackendError if it does not answer.
+
+        A server whose pages lead back to an earlier one has no more to list.
+        """
         found: list[ModelInfo] = []
+        read: set[str] = set()
         path: str | None = self._wire.models_path
-        for _ in range(_MAX_PAGES):
-            if path is None:
-                break
+        while path is not None and path not in read and len(read) < _MAX_PAGES:
+            read.add(path)
             page, path = self._wire.read_models((await self._fetch(path)).body)
             found += page
         return found

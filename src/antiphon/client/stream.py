@@ -23,8 +23,8 @@ from antiphon.client.follow import Following
 from antiphon.client.wires import TERMINAL
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.halves import join_halves, split_half
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
-from antiphon.protocol.machines.partial_items import join_halves, split_half
 from antiphon.protocol.response import Response
 
 __all__ = [

@@ -51,13 +51,12 @@ from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart
 from antiphon.protocol import events
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import Event, event_type
+from antiphon.protocol.halves import join_halves, split_half
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.accumulator import ResponseAccumulator
 from antiphon.protocol.machines.partial_items import (
     Draft,
     encode_json,
-    join_halves,
-    split_half,
     string_of,
 )
 from antiphon.protocol.response import Response

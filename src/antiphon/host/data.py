@@ -12,8 +12,9 @@ import re
 from typing import Any, Final, Literal
 
 from antiphon.host.parts import DataPart, TextPart
+from antiphon.protocol.halves import join_halves
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines.partial_items import encode_json, join_halves
+from antiphon.protocol.machines.partial_items import encode_json
 
 __all__ = [
     "ANNOTATION_MIME",

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.halves import join_halves
 from antiphon.protocol.items import Item
-from antiphon.protocol.machines.partial_items import join_halves, string_of, substance
+from antiphon.protocol.machines.partial_items import string_of, substance
 from antiphon.protocol.response import Response, Usage
 
 __all__ = [

@@ -47,6 +47,7 @@ from antiphon.protocol.events import (
     UnknownEvent,
     event_type,
 )
+from antiphon.protocol.halves import join_all
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import (
     InputDetails,
@@ -502,8 +503,14 @@ def _json_object(data: bytes | str) -> dict[str, Any]:
 
 
 def _decode_loosely(data: bytes | str) -> object:
-    """Read JSON whose strings hold half an emoji: a lone surrogate, which msgspec refuses."""
+    """Read JSON whose strings hold half an emoji: a lone surrogate, which msgspec refuses.
+
+    The half at the end of a delta is kept, because the next one may bring the other half.
+    """
     try:
-        return json.loads(data)
+        value = json.loads(data)
+        if not isinstance(value, dict) or not isinstance(value.get("delta"), str):
+            return join_all(value)
+        return join_all(value) | {"delta": value["delta"]}
     except (ValueError, RecursionError) as error:
         raise BrokenStream(f"not JSON: {error}", code="invalid_json") from None

@@ -11,6 +11,9 @@ the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -23,6 +26,7 @@ __all__ = ["TokenSource"]
 _MAX_OUTPUT: Final = 64 * 1024
 # A token younger than this that is refused would be refused again if it were printed anew.
 _YOUNG: Final = 10.0
+_GRACE: Final = 5.0
 
 
 class TokenSource:
@@ -81,6 +85,7 @@ class TokenSource:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise _no_token(f"it cannot be started ({type(error).__name__})") from error
@@ -91,8 +96,20 @@ class TokenSource:
             raise _no_token(f"it took longer than {self._limit:g} seconds") from None
         finally:
             if process.returncode is None:
-                process.kill()
-                await process.wait()
+                await _stop(process)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Kill the command and what it has started.
+
+    Its end is seen only when its pipe is empty and closed, so that is read too. A process that
+    has left the session may hold the pipe open: it is not waited for.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE):
+            await process.communicate()
 
 
 async def _read_output(process: asyncio.subprocess.Process) -> bytes:

@@ -383,6 +383,19 @@ def test_an_item_nobody_understands_is_passed_on_whole() -> None:
     assert response.output[1] == item
 
 
+@pytest.mark.parametrize("name", [True, ["x"], "t_1"])
+def test_an_id_that_is_invalid_or_taken_is_replaced_and_that_is_reported(name: Any) -> None:
+    first = {"type": "acme:thing", "id": "t_1"}
+    second = {"type": "acme:thing", "id": name}
+    response = final(accepted(ItemPassed(first), ItemPassed(second), COUNTED, STOP))
+
+    ids = [item["id"] for item in response.output]
+    assert ids[0] == "t_1"
+    assert isinstance(ids[1], str) and ids[1] != "t_1"
+    assert isinstance(response.antiphon, Notes)
+    assert response.antiphon.degraded == ("acme:thing: its id is invalid or taken",)
+
+
 @pytest.mark.parametrize(
     ("stop", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
 )

@@ -452,3 +452,68 @@ def test_whole_answer_makes_the_same_items_as_the_stream(chunks: list[Any]) -> N
     assert items_of(at_once, Sealed()) == items_of(streamed, Sealed())
     assert at_once[-2:] == streamed[-2:]
     assert listed == streamed
+
+
+def test_a_part_is_found_whatever_its_candidate_says_of_its_index() -> None:
+    sound = {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}}
+    passed = ItemPassed({"type": "google:part", "status": "completed", "part": sound})
+    assert told({"candidates": [{"index": None, "content": {"parts": [sound]}}]}, finish()) == [
+        passed
+    ]
+    twice = [{"index": 0, "content": {"parts": parts}} for parts in ([{"text": "a"}], [{}, sound])]
+    assert told({"candidates": twice}, finish()) == [TextGrew("a"), passed]
+
+
+@pytest.mark.parametrize("path", ["$" + ".a" * 5000, "$.a[99999]", "$.a[0]" + "[0]" * 5000])
+def test_a_path_that_is_out_of_proportion_is_a_fault(path: str) -> None:
+    piece = {"name": "f", "partialArgs": [{"jsonPath": path, "stringValue": "x"}]}
+    _, reader = read(sse(chunk({"functionCall": piece}), finish()))
+    assert reader.fault is not None
+    assert reader.fault.code == "upstream_invalid_response"
+
+
+def test_a_number_that_is_too_large_to_be_exact_stays_as_it_is() -> None:
+    piece = {"name": "f", "partialArgs": [{"jsonPath": "$.a", "numberValue": 1e300}]}
+    assert told(chunk({"functionCall": piece}), finish()) == [CallMade("f", '{"a":1e300}', None)]
+
+
+@pytest.mark.parametrize("nothing", [{}, None])
+def test_counts_stay_if_a_later_chunk_has_none(nothing: Any) -> None:
+    last = finish() | {"usageMetadata": nothing}
+    counted = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+    deltas, _ = read(sse(chunk({"text": "a"}, usage=counted), last))
+    [usage] = [one.usage for one in deltas if isinstance(one, UsageKnown)]
+    assert usage.total_tokens == 5
+
+
+def test_text_after_a_signature_alone_counts_as_an_answer_that_has_begun() -> None:
+    counted = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+    signed = chunk({"text": "", "thoughtSignature": "S"})
+    blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
+    deltas, reader = read(sse(signed, chunk({"text": "a"}, usage=counted), blocked))
+    assert reader.fault is None
+    assert TextGrew("a") in deltas
+    assert deltas[-1] == Stopped("content_filter")
+    cut, _ = read(sse(signed, chunk({"text": "a"}, usage=counted)))
+    assert [one.usage.total_tokens for one in cut if isinstance(one, UsageKnown)] == [5]
+
+
+@pytest.mark.parametrize("odd", ['"\\ud83d"', "[" * 3000 + "]" * 3000])
+def test_a_part_that_holds_no_json_is_a_fault(odd: str) -> None:
+    part = f'{{"newPart":{odd}}}'
+    data = '{"candidates":[{"content":{"parts":[' + part + ']},"finishReason":"STOP"}]}'
+    _, reader = whole(data.encode())
+    assert reader.fault is not None
+    assert reader.fault.code == "upstream_invalid_response"
+
+
+def test_arguments_and_tokens_of_the_wrong_kind_break_nothing() -> None:
+    data = (
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":"\xff"}}}]},'
+    )
+    deltas, _ = whole(data + b'"finishReason":"STOP"}]}')
+    assert CallMade("f", '{"a":"\ufffd"}', None) in deltas
+    tokens = {"chosenCandidates": [{"token": "a"}], "topCandidates": [{"candidates": 5}]}
+    [grew] = told(finish({"text": "a"}, logprobsResult=tokens))
+    assert isinstance(grew, TextGrew)
+    assert grew.logprobs[0]["top_logprobs"] == []

@@ -47,7 +47,9 @@ async def test_count_of_vertex_is_given_the_parts() -> None:
 
 
 async def test_server_that_cannot_count() -> None:
-    assert await GeminiWire(GEMINI).count(plan_with(items=HI, model="g"), Poster({})) is None
+    for counted in ({}, {"totalTokens": -5}, {"totalTokens": True}, {"totalTokens": "7"}):
+        wire = GeminiWire(GEMINI)
+        assert await wire.count(plan_with(items=HI, model="g"), Poster(counted)) is None
 
 
 def test_models_come_in_pages_with_what_the_server_states() -> None:

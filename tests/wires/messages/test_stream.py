@@ -462,6 +462,37 @@ def test_an_unknown_block_is_passed_on_with_all_that_it_grew_by() -> None:
     assert list(seen) == [ItemPassed(item)]
 
 
+def block_events(block: dict[str, Any], *deltas: dict[str, Any]) -> bytes:
+    grown = (event("content_block_delta", index=0, delta=delta) for delta in deltas)
+    start = event("content_block_start", index=0, content_block=block)
+    return start + b"".join(grown) + event("content_block_stop", index=0)
+
+
+def test_citations_that_are_no_list_are_ignored() -> None:
+    seen = MessagesStream().feed(block_events({"type": "text", "text": "a", "citations": 5}))
+    assert list(seen) == [TextGrew("a")]
+
+
+@pytest.mark.parametrize(
+    ("block", "delta"),
+    [
+        ({"type": "text", "text": "a"}, {"type": "thinking_delta", "thinking": "hm"}),
+        ({"type": "thinking", "thinking": "a"}, {"type": "text_delta", "text": "hm"}),
+        ({"type": "tool_use", "name": "f"}, {"type": "text_delta", "text": "hm"}),
+        ({"type": "text", "text": "a"}, {"type": "new_delta", "x": "hm"}),
+    ],
+)
+def test_a_delta_that_its_block_cannot_hold_is_reported(block: Any, delta: Any) -> None:
+    seen = MessagesStream().feed(block_events(block, delta, delta))
+    what = f"{delta['type']}: a delta that its block cannot hold is left out"
+    assert [one for one in seen if isinstance(one, Reported)] == [Reported(what)]
+
+
+def test_an_input_that_is_no_object_is_kept_for_the_check_of_arguments() -> None:
+    seen = MessagesStream().feed(block_events({"type": "tool_use", "name": "f", "input": [1]}))
+    assert CallGrew(1, "[1]") in seen
+
+
 def inputs_in(seen: Seen) -> list[Any]:
     pieces: dict[int, str] = {}
     for one in seen:

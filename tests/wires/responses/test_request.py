@@ -395,6 +395,43 @@ def test_bodies_are_what_the_vendors_own_types_describe(turns: list[list[Item]])
     validate(body)
 
 
+ASKS: Final[list[Item]] = [
+    {"type": "mcp_approval_request", "id": "x1", "server_label": "s", "name": "t"},
+    {"type": "anthropic:server_tool_use", "id": "x1", "name": "web_search", "input": {}},
+    {"type": "computer_call", "call_id": "x1", "action": {"type": "screenshot"}},
+    {"type": "program", "call_id": "x1", "code": "1"},
+]
+TELLS: Final[list[Item]] = [
+    {"type": "mcp_approval_response", "approval_request_id": "x1", "approve": True},
+    {"type": "anthropic:web_search_tool_result", "tool_use_id": "x1", "content": [{"url": "u"}]},
+    {"type": "computer_call_output", "call_id": "x1", "output": {"image_url": "data:,"}},
+    {"type": "program_output", "call_id": "x1", "result": "2"},
+]
+
+
+@pytest.mark.parametrize(("asks", "tells"), list(zip(ASKS, TELLS, strict=True)))
+def test_tools_of_other_servers_are_calls_with_their_outputs(asks: Item, tells: Item) -> None:
+    both = inputs([USER, asks, tells], "vllm")
+    assert [item["type"] for item in both[1:]] == ["function_call", "function_call_output"]
+    assert both[1]["call_id"] == both[2]["call_id"]
+    assert both[2].keys() == {"type", "call_id", "output"}
+    alone = inputs([USER, asks], "vllm")
+    assert [item["type"] for item in alone[1:]] == ["function_call", "function_call_output"]
+    [_, orphan] = inputs([USER, tells], "vllm")
+    assert orphan["role"] == "user"
+
+
+def test_what_only_another_provider_can_read_is_reported() -> None:
+    _, degraded = write("vllm", items=[USER, ASKS[1], TELLS[1]])
+    assert "input[2].content: sent in words" in degraded
+
+
+def test_a_long_call_id_and_the_output_that_is_missing_have_the_same_short_one() -> None:
+    [_, call, output] = inputs([USER, CALL | {"call_id": "c" * 100}])
+    assert call["call_id"] == output["call_id"]
+    assert len(call["call_id"]) <= 64
+
+
 VENDOR: Final = TypeAdapter(response_create_params.ResponseCreateParamsStreaming)
 
 

@@ -22,6 +22,7 @@ from antiphon.protocol.deltas import (
     ItemProgressed,
     NativeState,
     ReasoningGrew,
+    RefusalGrew,
     Reported,
     Stopped,
     SummaryGrew,
@@ -662,3 +663,84 @@ def test_a_whole_answer_is_what_its_stream_would_be() -> None:
 def test_a_whole_answer_that_is_none_is_a_fault(response: Any, code: str) -> None:
     _, fault = whole(response)
     assert fault.code == code
+
+
+@pytest.mark.parametrize("kind", ["response.output_text.delta", "response.refusal.delta"])
+def test_a_character_that_was_cut_in_two_is_put_together(kind: str) -> None:
+    place = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
+    pieces = [{"type": kind, **place, "delta": text} for text in ("a\ud83d", "\ude00b")]
+    deltas, fault = answer(sse([*pieces, ended([])]))
+    assert fault is None
+    assert "".join(one.text for one in deltas if isinstance(one, TextGrew | RefusalGrew)) == "a😀b"
+
+
+def test_half_a_character_that_stays_alone_is_replaced() -> None:
+    whole = message("a\ud83d")
+    added = {"type": "response.output_item.added", "output_index": 0, "item": message("")}
+    piece = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0}
+    response = built(read(sse([added, {**piece, "delta": "a\ud83d"}, ended([whole])])))
+    assert response.output[0]["content"][0]["text"] == "a\ufffd"
+
+
+def test_arguments_that_were_cut_in_a_character_are_put_together() -> None:
+    item = CALL | {"arguments": ""}
+    place = {"output_index": 0, "item_id": "fc_1"}
+    pieces = ['{"a": "\ud83d', '\ude00"}']
+    grown = [
+        {"type": "response.function_call_arguments.delta", **place, "delta": p} for p in pieces
+    ]
+    whole = CALL | {"arguments": '{"a": "😀"}'}
+    added = {"type": "response.output_item.added", "output_index": 0, "item": item}
+    deltas, _ = answer(sse([added, *grown, ended([whole])]), tools=[LOOK])
+    assert "".join(one.arguments for one in deltas if isinstance(one, CallGrew)) == '{"a": "😀"}'
+
+
+@pytest.mark.parametrize("place", ["item", "step", "annotation", "error"])
+def test_half_a_character_anywhere_else_is_replaced(place: str) -> None:
+    search: Item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "q": "\ud83d"}
+    step = {"type": "response.web_search_call.new", "output_index": 0, "delta": "\ud83d"}
+    noted = message("a")
+    noted["content"][0]["annotations"] = [{"type": "url_citation", "url": "\ud83d"}]
+    streams: dict[str, list[Json]] = {
+        "item": [ended([search])],
+        "step": [
+            {"type": "response.output_item.added", "output_index": 0, "item": search},
+            step,
+            ended([search]),
+        ],
+        "annotation": [ended([noted])],
+        "error": [{"type": "error", "message": "no \ud83d", "code": "\ud83d"}],
+    }
+    deltas, fault = answer(sse(streams[place]))
+    said = f"{deltas} {fault.message if fault else ''} {fault.code if fault else ''}"
+    assert said.encode()  # half a character cannot be encoded
+    assert "\\ud83d" not in said
+
+
+def test_annotations_that_are_no_list_are_ignored() -> None:
+    odd = message("a")
+    odd["content"][0]["annotations"] = 5
+    assert read(sse([ended([odd])]))[0] == TextGrew("a", begins="item")
+
+
+def test_an_item_whose_type_is_empty_is_reported() -> None:
+    deltas = read(sse([ended([{"type": "", "id": "x"}])]))
+    assert deltas[0] == Reported("an item without a type: it cannot be passed on")
+
+
+def test_bytes_after_the_end_change_nothing_however_they_are_split() -> None:
+    data, rest = sse(HELLO), b"data: {nonsense\n\n"
+    deltas, fault = answer(data + rest)
+    assert fault is None
+    assert deltas == answer(data)[0]
+
+
+def test_an_image_that_is_no_text_is_a_failed_one() -> None:
+    image: Item = {
+        "type": "image_generation_call",
+        "id": "ig_1",
+        "status": "completed",
+        "result": 5,
+    }
+    [item] = built(read(sse([ended([image])]))).output
+    assert (item["status"], item["result"]) == ("failed", "")

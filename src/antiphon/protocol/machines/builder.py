@@ -149,6 +149,7 @@ class ResponseBuilder:
         self._open: dict[int | str, OpenCall | OpenItem] = {}
         """The calls, by number, and other items, by name, that are not done, in index order."""
         self._held: list[ProseDelta | None] = []
+        self._given_ids: set[str] = set()
         """Prose that waits for an open call or item; None where a round ended."""
         self.stop: StopReason | None = None
         """Why the model stopped, once it did so by itself."""
@@ -506,7 +507,13 @@ class ResponseBuilder:
 
     def _with_id(self, item: Item) -> Item:
         whole: Item = copy_json(item)
-        whole["id"] = whole.get("id") or self._mint(item_prefix(item_type(item)))
+        given = whole.get("id")
+        if isinstance(given, str) and given and given not in self._given_ids:
+            self._given_ids.add(given)
+        else:
+            whole["id"] = self._mint(item_prefix(item_type(item)))
+            if given:
+                self._note_degraded(Reported(f"{item_type(item)}: its id is invalid or taken"))
         return whole
 
     def _write_held(self) -> None:

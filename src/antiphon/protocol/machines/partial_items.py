@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from antiphon.protocol.halves import join_halves
 from antiphon.protocol.items import Item, Part
 
 __all__ = [
@@ -28,12 +29,10 @@ __all__ = [
     "copy_json",
     "encode_json",
     "fold_calls",
-    "join_halves",
     "match_drafts",
     "merge",
     "read_json",
     "said_in_call",
-    "split_half",
     "string_of",
     "substance",
 ]
@@ -500,20 +499,3 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text} is no number of JSON")
     return number
-
-
-def join_halves(text: str) -> str:
-    """Return the text with halves of characters put together, and lone ones replaced."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def split_half(text: str) -> tuple[str, str]:
-    """Return the text up to half a character at its end, and that half.
-
-    Some servers cut an emoji in two: the other half comes with the next delta.
-    """
-    if text and "\ud800" <= text[-1] <= "\udbff":
-        return text[:-1], text[-1]
-    return text, ""

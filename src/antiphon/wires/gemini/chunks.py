@@ -174,7 +174,7 @@ def read_arguments(call: FunctionCall) -> str:
     """Return the arguments as compact JSON: whole answers are indented, streamed ones are not."""
     if bytes(call.args) in (b"", b"null"):
         return "{}"
-    return msgspec.json.format(bytes(call.args), indent=-1).decode()
+    return msgspec.json.format(bytes(call.args), indent=-1).decode(errors="replace")
 
 
 def read_plain(data: bytes) -> tuple[str, msgspec.Raw] | None:
@@ -193,14 +193,16 @@ def _misshapen(data: bytes, error: msgspec.ValidationError) -> BackendError:
     return fault_from_error(value) if has_error(first) else invalid_answer(str(error))
 
 
-def other_parts(data: bytes) -> list[dict[str, Any]]:
-    """Return the parts of the first candidate as they came: those in `Part` are only in part."""
+def other_parts(data: bytes, place: int) -> list[dict[str, Any]]:
+    """Return the parts of the candidate at this place as they came: `Part` has not all of them.
+
+    Raise BackendError if a part holds what is no JSON: it was skipped when the chunk was read.
+    """
     value: Any = decode_json(data)
-    for place, candidate in enumerate(value["candidates"]):
-        if candidate.get("index", place) == 0:
-            parts: list[dict[str, Any]] = candidate["content"]["parts"]
-            return parts
-    return []
+    if value is None:
+        raise invalid_answer("it is not JSON")
+    parts: list[dict[str, Any]] = value["candidates"][place]["content"]["parts"]
+    return parts
 
 
 class Counted(NamedTuple):
@@ -250,7 +252,8 @@ def read_tokens(result: Any) -> tuple[dict[str, Any], ...]:  # Any: JSON of a se
 def _others(top: list[Any], place: int) -> list[dict[str, Any]]:
     entry = top[place] if place < len(top) else None
     tokens = entry.get("candidates") if isinstance(entry, dict) else None
-    return [_token(one) for one in tokens or () if isinstance(one, dict)]
+    given = tokens if isinstance(tokens, list) else ()
+    return [_token(one) for one in given if isinstance(one, dict)]
 
 
 def _token(token: dict[str, Any]) -> dict[str, Any]:

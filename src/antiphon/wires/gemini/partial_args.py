@@ -15,7 +15,9 @@ import msgspec
 __all__ = ["PartialCall"]
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
-_MAX_PLACE: Final = 100_000
+_MAX_DEPTH: Final = 100
+_MAX_GAP: Final = 16
+_EXACT: Final = 2.0**53  # a larger float stands for several whole numbers
 
 
 class PartialCall:
@@ -59,7 +61,8 @@ def _steps(path: str) -> list[str | int]:
             break
         end = found.end()
         steps.append(int(found[2]) if found[2] is not None else found[1] or found[3])
-    if end != len(text) or not steps or isinstance(steps[0], int):
+    is_path = end == len(text) and 0 < len(steps) <= _MAX_DEPTH
+    if not is_path or isinstance(steps[0], int):
         raise ValueError(f"{path[:100]} is no path of an argument")
     return steps
 
@@ -86,7 +89,7 @@ def _set(place: Any, step: str | int, value: object) -> None:
     if not isinstance(place, list):
         place[step] = value
         return
-    if not isinstance(step, int) or step > _MAX_PLACE:
+    if not isinstance(step, int) or step > len(place) + _MAX_GAP:
         raise ValueError(f"{step} is no place in a list")
     place.extend([None] * (step + 1 - len(place)))
     place[step] = value
@@ -96,6 +99,6 @@ def _value(piece: dict[str, Any]) -> object:
     for name in ("stringValue", "numberValue", "boolValue"):
         if name in piece:
             value = piece[name]
-            is_whole = isinstance(value, float) and value.is_integer()
+            is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
             return int(value) if is_whole else value
     return None

@@ -69,6 +69,7 @@ MAX_OUTPUT: Final = 8 * 1024 * 1024
 
 _Run = Literal["text", "thought"]
 _CUT_CALL: Final = 0
+_NO_COUNTS: Final = (b"", b"{}", b"null")
 _THOUGHT_PART: Final = "content: a part of the thoughts that is no text is left out"
 _LATE_TOKENS: Final = "logprobs: tokens that came without a text are left out"
 
@@ -160,17 +161,17 @@ class GeminiStream:
             return
         chunk = read_chunk(data)
         self._has_chunks = True
-        self._usage = chunk.usage_metadata or self._usage
+        self._keep_usage(chunk.usage_metadata)
         for place, candidate in enumerate(chunk.candidates or ()):
             index = place if candidate.index is None else candidate.index
             if index == 0:
-                self._take_candidate(candidate, data)
+                self._take_candidate(candidate, data, place)
             else:
                 self._others.add(index)
         if not chunk.candidates:
             self._take_feedback(chunk)
 
-    def _take_candidate(self, candidate: Candidate, data: bytes) -> None:
+    def _take_candidate(self, candidate: Candidate, data: bytes, place: int) -> None:
         if candidate.logprobs_result is not None:
             self._tokens += read_tokens(candidate.logprobs_result)
         if candidate.grounding_metadata:
@@ -178,20 +179,20 @@ class GeminiStream:
         if candidate.citation_metadata:
             self._citations = candidate.citation_metadata
         if candidate.content is not None and candidate.content.parts:
-            self._take_parts(candidate.content.parts, data)
+            self._take_parts(candidate.content.parts, data, place)
         if candidate.finish_reason:
             self._stop, notes = read_end(candidate, self._account)
             self.has_reason = True
             self._report(notes)
 
-    def _take_parts(self, parts: list[Part], data: bytes) -> None:
+    def _take_parts(self, parts: list[Part], data: bytes, candidate: int) -> None:
         for place, part in enumerate(parts):
             if part.function_call is not None:
                 self._take_call(part.function_call, part.thought_signature)
             elif part.text is not None:
                 self._take_text(part, part.text)
             else:
-                self._take_other(part, other_parts(data)[place])
+                self._take_other(part, other_parts(data, candidate)[place])
 
     def _take_feedback(self, chunk: Chunk) -> None:
         """Take the refusal of a prompt: an error while nothing else was said."""
@@ -226,11 +227,17 @@ class GeminiStream:
         tokens, self._tokens = self._tokens, ()
         self._out.append(TextGrew(text, tokens))
 
+    def _keep_usage(self, usage: msgspec.Raw) -> None:
+        """Keep the last counts; a chunk without any does not take them away."""
+        if bytes(usage) not in _NO_COUNTS:
+            self._usage = usage
+
     def _go_on(self, text: str, usage: msgspec.Raw) -> None:
-        """Take a text that goes on."""
-        self._usage = usage or self._usage
+        """Take a text that goes on; it may have begun with a signature alone."""
+        self._keep_usage(usage)
         if not text:
             return
+        self._has_spoken = True
         size = len(text)
         self._size += size
         self._room -= size

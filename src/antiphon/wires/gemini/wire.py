@@ -75,7 +75,7 @@ class GeminiWire:
             body = {"generateContentRequest": {"model": name, **body}}
         counted = await post(f"{model_path(plan.model)}:countTokens", body)
         total = counted.get("totalTokens")
-        return total if isinstance(total, int) and not isinstance(total, bool) else None
+        return total if type(total) is int and total >= 0 else None
 
 
 def _model(entry: dict[str, Any]) -> ModelInfo:

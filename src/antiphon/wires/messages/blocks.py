@@ -58,6 +58,11 @@ _encode = msgspec.json.Encoder().encode
 class OpenBlock(Protocol):
     """A block that has started and not stopped."""
 
+    @property
+    def grows_by(self) -> frozenset[str] | None:
+        """The types of deltas that it can hold; None for any."""
+        ...
+
     def opened(self) -> Sequence[Delta]:
         """Return the deltas of its start."""
         ...
@@ -78,13 +83,16 @@ class OpenBlock(Protocol):
 class TextBlock:
     """A text. `begin` is where it begins in the text that it continues."""
 
+    grows_by: Final = frozenset({"", "text_delta", "citations_delta"})
+
     def __init__(self, fields: Body, begin: int) -> None:
         self._fields = fields
         self._begin = begin
         self._pieces: list[str] = []
         self._length = 0
         given = fields.get("citations")
-        self._citations = [one for one in given or () if isinstance(one, dict)]
+        cited = given if isinstance(given, list) else ()
+        self._citations = [one for one in cited if isinstance(one, dict)]
 
     def opened(self) -> Sequence[Delta]:
         """Return the text that it starts with."""
@@ -135,6 +143,8 @@ class ThinkingBlock:
     `grew` is the delta that its text becomes; `account` is who can read the signature.
     """
 
+    grows_by: Final = frozenset({"", "thinking_delta", "signature_delta"})
+
     def __init__(self, fields: Body, grew: type[SummaryGrew | ReasoningGrew], account: str) -> None:
         self._fields = fields
         self._grew = grew
@@ -174,6 +184,8 @@ class ThinkingBlock:
 class RedactedBlock:
     """A thought that only the provider can read. Its bytes are kept as they came."""
 
+    grows_by: Final = None
+
     def __init__(self, raw: bytes, account: str) -> None:
         self._raw = raw
         self._account = account
@@ -197,6 +209,8 @@ class RedactedBlock:
 
 class CallBlock:
     """A call of a tool of ours. `key` is how the deltas name it."""
+
+    grows_by: Final = frozenset({"", "input_json_delta"})
 
     def __init__(self, fields: Body, key: int) -> None:
         name, call_id = fields.get("name"), fields.get("id")
@@ -226,7 +240,7 @@ class CallBlock:
         if any(piece.strip() for piece in self._pieces):
             return (closed,)
         given = self._fields.get("input")
-        text = _encode(given if isinstance(given, dict) else {}).decode()
+        text = _encode({} if given is None else given).decode()
         return CallGrew(self._key, text), closed
 
     def whole(self) -> Body:
@@ -236,6 +250,8 @@ class CallBlock:
 
 class OpaqueBlock:
     """A block of the provider's own servers: a search, its result, what is not known yet."""
+
+    grows_by: Final = None
 
     def __init__(self, fields: Body) -> None:
         self._fields = fields

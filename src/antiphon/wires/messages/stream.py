@@ -81,6 +81,7 @@ _STOPS: Final[dict[str, StopReason]] = {
 _DECLINED: Final = "The model declined to answer."
 _WINDOW: Final = "model_context_window_exceeded: the window of the model is full"
 _MAX_BLOCKS: Final = 10_000
+_MAX_REPORTS: Final = 32
 _SHOWN: Final = 100
 _encode = msgspec.json.Encoder().encode
 
@@ -124,6 +125,7 @@ class MessagesStream:
         """Whether there was any text, or a call."""
         self._spent = SpentReader()
         self._stop: Growth | None = None
+        self._reported: set[str] = set()
 
     @property
     def has_stopped(self) -> bool:
@@ -273,6 +275,9 @@ class MessagesStream:
         block = self._blocks.get(_index(event))
         if block is None or event.delta is None:
             raise invalid_answer("a block grew that is not open")
+        kind, known = event.delta.type, block.grows_by
+        if known is not None and kind not in known:
+            self._report_once(f"{kind[:_SHOWN]}: a delta that its block cannot hold is left out")
         self._put(block.grow(event.delta, data))
 
     def _grow_run(self, texts: Sequence[str]) -> Sequence[Delta]:
@@ -348,6 +353,11 @@ class MessagesStream:
         why = details.get("explanation") or details.get("category")
         self._out.append(RefusalGrew(why if isinstance(why, str) else _DECLINED))
         return Stopped("stop")
+
+    def _report_once(self, what: str) -> None:
+        if what not in self._reported and len(self._reported) < _MAX_REPORTS:
+            self._reported.add(what)
+            self._report(what)
 
     def _report(self, what: str) -> None:
         self._out.append(Reported(what))

@@ -28,6 +28,7 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.events import EVENT_CLASSES, Event, UnknownEvent, event_type
 from antiphon.protocol.families import WHOLE, Family, arguments_of, call_family, payload_of
+from antiphon.protocol.halves import join_all
 from antiphon.protocol.items import Item
 from antiphon.wires.responses.places import Place, Places
 
@@ -101,6 +102,7 @@ class ItemReader:
         if place is None:
             self._report("arguments of a call that did not begin")
             return
+        text = place.take(text)
         place.pieces.append(text)
         if place.is_open and text:
             self._out.append(CallGrew(place.number, text))
@@ -143,7 +145,7 @@ class ItemReader:
             self._out.append(CallClosed(place.number))
 
     def _grow_by_rest(self, place: Place, whole: object) -> None:
-        rest = place.rest_of(whole)
+        rest, place.half = place.rest_of(whole), ""
         if rest is None:
             self._report(f"{place.kind}: its text ended as another one than it was streamed")
         elif rest:
@@ -182,17 +184,18 @@ class ItemReader:
         if growing is not None and name.startswith(growing[1]):
             self._grow_item(place, name, kept, growing[0])
         elif name != _PREVIEW or isinstance(kept.get("partial_image_b64"), str):
-            self._out.append(ItemProgressed(place.key, name, kept))
+            self._out.append(ItemProgressed(place.key, name, join_all(kept)))
 
     def _grow_item(self, place: Place, name: str, fields: dict[str, Any], field: str) -> None:
         """Report how the code or the arguments of an item grew; its end is reported with it."""
         if name.endswith(".done"):
-            text = place.rest_of(fields.get(field))
+            text, place.half = place.rest_of(fields.get(field)), ""
             if text is None:
                 self._report(f"{place.kind}: its text ended as another one than it was streamed")
         else:
-            text = fields.get("delta")
-        if isinstance(text, str) and text:
+            given = fields.get("delta")
+            text = place.take(given) if isinstance(given, str) else None
+        if text:
             place.pieces.append(text)
             event = f"{name.rpartition('.')[0]}.delta"
             self._out.append(ItemProgressed(place.key, event, {"delta": text}))
@@ -213,8 +216,9 @@ class ItemReader:
         if isinstance(final.get("status"), str) and final["status"] not in _ENDED:
             final["status"] = "completed"
         if place.kind == "image_generation_call":
-            final["status"] = "completed" if final.get("result") else "failed"
-            final["result"] = final.get("result") or ""
+            result = final.get("result")
+            final["result"] = result if isinstance(result, str) else ""
+            final["status"] = "completed" if final["result"] else "failed"
         if place.kind not in _GROWING:
             return final
         field = _GROWING[place.kind][0]

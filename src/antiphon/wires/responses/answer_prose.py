@@ -97,7 +97,8 @@ class ProseReader:
         self._places.learn(event.output_index, place)
         part = place.part(channel, index)
         self._say(place, part, text, logprobs)
-        if channel == "text" and self._speaking is not None and self._speaking[1] is part:
+        is_going_on = self._speaking is not None and self._speaking[1] is part and not part.half
+        if channel == "text" and is_going_on:
             self.at, self.pieces = (event.output_index, index), part.pieces
 
     def finish_part(
@@ -134,6 +135,7 @@ class ProseReader:
             self._keep_state(place, item.get("encrypted_content"))
 
     def _say(self, place: Place, part: SeenPart, text: str, logprobs: _Logprobs = ()) -> None:
+        text = part.take(text)
         if not text:
             return
         begins = self._begin(place, part)
@@ -161,7 +163,7 @@ class ProseReader:
         whole: str,
         logprobs: _Logprobs = (),
     ) -> None:
-        told = part.text()
+        told, part.half = part.text(), ""
         if not whole.startswith(told):
             self._report(f"{place.kind}: its text ended as another one than it was streamed")
         elif len(whole) > len(told):
@@ -191,7 +193,8 @@ class ProseReader:
         part = place.ending_part(channel, index, whole)
         if whole:
             self._say_rest(place, part, whole, _logprobs_in(given))
-        for annotation in given.get("annotations") or ():
+        annotations = given.get("annotations")
+        for annotation in annotations if isinstance(annotations, list) else ():
             if isinstance(annotation, dict):
                 self._note(place, part, annotation)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.families import answers, call_family, output_family
-from antiphon.protocol.hosted import HOSTED_CALL, is_hosted
+from antiphon.protocol.hosted import HOSTED_CALL, is_hosted, lower_hosted
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.native_state import native_of, note_dropped, state_of, without_state
 from antiphon.wires.lower import Lowering
@@ -81,6 +81,7 @@ class _InputWriter:
         self._unsent: list[int] = []
         self._calls = {answers(item) for item in items if call_family(item) is not None}
         self._outputs = {answers(item) for item in items if output_family(item) is not None}
+        self._pair_hosted(items)
 
     def write(self) -> list[Item]:
         """Return the input."""
@@ -94,6 +95,16 @@ class _InputWriter:
             else:
                 written += found
         return written
+
+    def _pair_hosted(self, items: Sequence[Item]) -> None:
+        """Take note of the calls and outputs that items of other servers' tools become."""
+        for item in items:
+            if is_hosted(item) and not self._is_taken(item):
+                lowered = lower_hosted(item, self._toolbox.hosted_alias)
+                if lowered["type"] == "function_call":
+                    self._calls.add(lowered["call_id"])
+                elif lowered["type"] == "function_call_output":
+                    self._outputs.add(lowered["call_id"])
 
     def report(self) -> list[str]:
         """Return what could not be sent."""
@@ -156,12 +167,13 @@ class _InputWriter:
         written = _labelled(item if is_passed else lowered)
         if is_passed and namespace is None and family.kind in ("function", "custom"):
             written["name"] = self._toolbox.alias_of(family.kind, None, item["name"])
-        yield self._with_call_id(written, item)
+        call = self._with_call_id(written, item)
+        yield call
         if answers(item) not in self._outputs:
             self._notes.append(f"input[{place}] ({family.call}): its output is missing")
-            yield self._empty_output(written, family.output if is_passed else None)
+            yield self._empty_output(call, family.output if is_passed else None)
 
-    def _empty_output(self, call: Item, kind: str | None) -> Item:
+    def _empty_output(self, call: Item, kind: str | None = None) -> Item:
         output: Item = {"type": kind or "function_call_output", "call_id": call["call_id"]}
         match kind:
             case "shell_call_output":
@@ -186,11 +198,11 @@ class _InputWriter:
             )
         if answers(item) in self._calls or family.kind == "tool_search":
             yield self._with_call_id(written, item)
-            return
-        self._notes.append(f"input[{place}] ({family.output}): its call is missing; sent as text")
-        yield self._orphan(written)
+        else:
+            yield self._orphan(place, family.output, written)
 
-    def _orphan(self, output: Item) -> Item:
+    def _orphan(self, place: int, kind: str, output: Item) -> Item:
+        self._notes.append(f"input[{place}] ({kind}): its call is missing; sent as text")
         said = output.get("output")
         parts = said if isinstance(said, list) else [{"type": "input_text", "text": str(said)}]
         label = f"Output of a tool call ({output.get('call_id')}):"
@@ -198,17 +210,33 @@ class _InputWriter:
         return {"type": "message", "role": "user", "content": content}
 
     def _hosted_item(self, place: int, item: Item) -> Iterator[Item]:
-        if self._hosted.intersection(_HOSTED_BY.get(item_type(item), ())):
+        if self._is_taken(item):
             yield without_state(item)
             return
         lowered = self._lowering.lower(item)
-        if lowered["type"] != HOSTED_CALL:
-            yield self._with_call_id(lowered, lowered)
-            return
-        call = {name: lowered[name] for name in ("call_id", "name", "arguments")}
-        yield {"type": "function_call", **call}
-        output = self._parts.write_output(lowered["output"], f"input[{place}].output")
-        yield {"type": "function_call_output", "call_id": lowered["call_id"], "output": output}
+        if lowered["type"] != "function_call_output":
+            call = {name: lowered[name] for name in ("call_id", "name", "arguments")}
+            yield self._with_call_id({"type": "function_call", **call}, lowered)
+        if lowered["type"] != "function_call":
+            yield self._hosted_output(place, item, lowered)
+        elif lowered["call_id"] not in self._outputs:
+            self._notes.append(f"input[{place}] ({item_type(item)}): its output is missing")
+            yield self._empty_output(self._with_call_id(lowered, lowered))
+
+    def _hosted_output(self, place: int, item: Item, lowered: Item) -> Item:
+        """Return a result in words; what only its provider can read is left out."""
+        if lowered.get("content"):
+            self._notes.append(f"input[{place}].content: sent in words")
+        call_id = lowered["call_id"]
+        said = self._parts.write_output(lowered["output"], f"input[{place}].output")
+        output: Item = {"type": "function_call_output", "call_id": call_id, "output": said}
+        if lowered["type"] == HOSTED_CALL or call_id in self._calls:
+            return self._with_call_id(output, lowered)
+        return self._orphan(place, item_type(item), output)
+
+    def _is_taken(self, item: Item) -> bool:
+        """Return whether the server has run it itself, and takes it as it is."""
+        return bool(self._hosted.intersection(_HOSTED_BY.get(item_type(item), ())))
 
     def _with_call_id(self, written: Item, item: Item) -> Item:
         call_id = written.get("call_id") or answers(item) or ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from antiphon.protocol.halves import join_halves, split_half
 from antiphon.protocol.items import Item, item_type
 
 __all__ = ["Channel", "Place", "Places", "SeenPart"]
@@ -18,13 +19,27 @@ __all__ = ["Channel", "Place", "Places", "SeenPart"]
 Channel = Literal["text", "refusal", "reasoning", "summary"]
 
 
-class SeenPart:
+class _Growing:
+    """Something with a text, and what was reported of it."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.half = ""
+        """Half a character behind the pieces, whose other half is still to come."""
+
+    def take(self, text: str) -> str:
+        """Return what can be reported of the next piece of the text."""
+        text, self.half = split_half(self.half + text)
+        return join_halves(text)
+
+
+class SeenPart(_Growing):
     """A part of an item, and what was reported of it."""
 
     def __init__(self, channel: Channel, index: int) -> None:
+        super().__init__()
         self.channel = channel
         self.index = index
-        self.pieces: list[str] = []
         self.annotations: list[dict[str, Any]] = []
         self.has_logprobs = False
 
@@ -35,10 +50,14 @@ class SeenPart:
         return text
 
 
-class Place:
-    """An item of the upstream. `number` counts the items in the order in which they came."""
+class Place(_Growing):
+    """An item of the upstream. `number` counts the items in the order in which they came.
+
+    Its own text are the arguments of a call, its input, or the code of a program.
+    """
 
     def __init__(self, number: int, item: Item, index: int = -1, item_id: str = "") -> None:
+        super().__init__()
         self.number = number
         self.kind = item_type(item) if item else ""
         self.index = index
@@ -46,8 +65,6 @@ class Place:
         self.item = item
         self.parts: list[SeenPart] = []
         """Of a message or a reasoning item."""
-        self.pieces: list[str] = []
-        """What was reported of the arguments of a call, its input, or the code of a program."""
         self.is_open = False
         """Whether its opening was reported: of a call, or of another item."""
         self.is_done = False

@@ -109,7 +109,8 @@ class ResponsesStream:
                 return grew
             self._take_lines(lines)
         except BrokenStream as error:
-            self._break(_invalid(error.message))
+            if not self.is_done:  # nothing comes after the end
+                self._break(_invalid(error.message))
         return self._give()
 
     def end(self, error: BackendError | None = None) -> list[Delta]:
@@ -190,7 +191,8 @@ class ResponsesStream:
             self._items.begin(place)
 
     def _has_type(self, item: Item) -> bool:
-        if isinstance(item.get("type"), str):
+        kind = item.get("type")
+        if isinstance(kind, str) and kind:
             return True
         self._report("an item without a type: it cannot be passed on")
         return False
