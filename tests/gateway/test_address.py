@@ -21,6 +21,13 @@ def test_a_base_url_loses_nothing_but_its_last_slash(text: str, url: str) -> Non
     assert read_base_url(text, "--upstream") == url
 
 
+def test_a_missing_path_is_that_of_the_same_api() -> None:
+    with pytest.raises(BadSettings, match=r"did you mean http://127.0.0.1:9/v1beta\?"):
+        read_base_url("http://127.0.0.1:9", "base_url", "https://example.org/v1beta")
+    host = "https://api.example.org"
+    assert read_base_url(host, "base_url", "https://example.org") == host
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -132,7 +132,11 @@ def test_the_old_name_of_a_providers_key_variable_is_accepted(tmp_path: Path) ->
         ("port =", "is not TOML"),
         ("webhooks = 1", "[[webhooks]] must be tables, each with its own heading"),
         ("[webhooks]\nurl = 'x'", "[[webhooks]] must be tables, each with its own heading"),
-        ("webhooks = [1]", "[[webhooks]] must be a table"),
+        ("webhooks = [1]", "[[webhooks]] must be tables, each with its own heading"),
+        (
+            "[routes.a]\ndeployments = ['b/m']",
+            'deployments must be tables, { provider = "…", model = "…" }',
+        ),
         ("[[webhooks]]\nurl = 'x'", "[[webhooks]]: secret_env is missing"),
         ("[[webhooks]]\nsecret = 'x'", "there is no key 'secret'; did you mean secret_env?"),
         ("[[webhooks]]\nevents = ['x']", "events must be a list of response.completed, respons"),

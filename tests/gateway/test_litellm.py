@@ -239,3 +239,13 @@ def test_route_shows_who_would_answer(tmp_path: Path) -> None:
     missing = runner.invoke(main, ["route", "nope", "--config", str(path)])
     assert missing.exit_code != 0
     assert "does not exist" in missing.output
+
+
+def test_what_can_be_reached_by_hand_comes_with_a_hint() -> None:
+    entries = [
+        {"model_name": "a", "litellm_params": {"model": "azure/gpt", "api_base": "https://x"}},
+        {"model_name": "b", "litellm_params": {"model": "vertex_ai/gemini-2.5-pro"}},
+    ]
+    azure, vertex = import_litellm({"model_list": entries}).unmapped
+    assert 'wire_api = "responses"' in azure
+    assert 'wire_api = "gemini"' in vertex

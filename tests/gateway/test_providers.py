@@ -58,7 +58,10 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
     ("settings", "complaint"),
     [
         (Settings(upstream="127.0.0.1:9"), "--upstream: '127.0.0.1:9' does not begin with http"),
-        (Settings(upstream=_URL, profile="x"), "there is no profile 'x'; the profiles are deep"),
+        (
+            Settings(upstream=_URL, profile="x"),
+            "--profile: there is no profile 'x'; the profiles are deep",
+        ),
         (Settings(profile="vllm"), "only with --upstream URL"),
         (Settings(upstream_key_env="A"), "only with --upstream URL"),
         (Settings(providers={"a": ProviderSettings()}), r"\[providers.a\] base_url is missing"),
@@ -102,7 +105,16 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
                     "a": ProviderSettings(wire_api="messages", base_url=_URL, profile="vllm")
                 }
             ),
-            "there is no profile 'vllm'; the profiles are anthropic, generic",
+            r"\[providers.a\] profile: there is no profile 'vllm'; the profiles are anthropic, "
+            r"generic \(of wire_api = 'messages'\)",
+        ),
+        (
+            Settings(providers={"a": ProviderSettings(base_url=_URL, key_env="GONE")}),
+            r"\[providers.a\] key_env: the environment variable GONE is not set",
+        ),
+        (
+            Settings(providers={"a": ProviderSettings(wire_api="gemini")}),
+            "base_url is missing; it looks like https://generativelanguage.googleapis.com/v1beta",
         ),
         (
             Settings(

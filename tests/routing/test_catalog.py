@@ -135,6 +135,27 @@ async def test_a_provider_without_a_list_is_assumed_to_have_the_model() -> None:
     assert silent.asked == 1
 
 
+async def test_of_providers_without_a_list_the_prefix_names_one() -> None:
+    down, vertex = Listing(), Listing()
+    down.names = vertex.names = None
+    catalog = Catalog({"down": down, "vertex": vertex}, Clock(), accounts={"vertex": "google"})
+
+    found = await choose(catalog, "vertex/gemini")
+    assert (found.backend, found.model, found.account) == (vertex, "gemini", "google")
+    assert (await choose(catalog, "gemini")).backend is down
+
+
+async def test_a_catalog_knows_why_a_provider_has_no_list() -> None:
+    down, listed = Listing(), Listing("m")
+    down.names = None
+    catalog = Catalog({"down": down, "listed": listed}, Clock())
+    assert catalog.list_failure("down") is None
+    await catalog.models()
+
+    assert catalog.list_failure("down") == "no list"
+    assert catalog.list_failure("listed") is None
+
+
 async def test_a_prefix_names_one_of_several_providers_without_a_list() -> None:
     first, second = Listing(), Listing()
     first.names = second.names = None

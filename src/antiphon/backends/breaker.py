@@ -7,8 +7,8 @@ A deployment is a model at a provider, named `provider/model`. Its breaker is
        └──── the model answers ───────┼──── one trial: answers ────┤
                                       └──── one trial: fails ──────┘  open twice as long
 
-- Too many are 3 in a row, or 5 of which are at least half of the requests; both in the last 30
-  seconds. What opens at once, and for how long, is in `fault_classes`.
+- Too many are 3 failures in a row, or 5 if these are at least half of the requests; both in the
+  last 30 seconds. What opens at once, and for how long, is in `fault_classes`.
 - A deadline only ever moves later, until it has passed.
 - A half-open breaker lets one request through. A trial that neither answers nor fails, because
   its caller left or made a mistake, is made again.

@@ -139,6 +139,7 @@ _BY_CODE: Final[dict[str, FaultName]] = {
     "tool_call_invalid": "unusable",
     "output_format_violated": "unusable",
     "content_filter": "policy",
+    "content_policy": "policy",
     "content_policy_violation": "policy",
     "prompt_blocked": "policy",
     "refusal": "policy",

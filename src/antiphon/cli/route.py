@@ -39,7 +39,9 @@ def command(model: str, config: str | None) -> None:
 
 async def _describe(catalog: Catalog, model: str, sources: Sequence[Source]) -> list[str]:
     try:
-        return _lines(await catalog.route(model), {source.name: source for source in sources})
+        route = await catalog.route(model)
+        lines = _lines(route, {source.name: source for source in sources})
+        return [*lines, *_assumed(catalog, route)]
     finally:
         await catalog.close()
 
@@ -68,6 +70,16 @@ def _lines(route: Route, sources: dict[str, Source]) -> list[str]:
     about = f"failover {rules.failover}, at most {retry.attempts} attempts"
     shares = f"affinity {rules.affinity}, " if len(route.deployments) > 1 else ""
     return [*lines, f"({shares}{about}, waits of {retry.budget_seconds:g} s in all)"]
+
+
+def _assumed(catalog: Catalog, route: Route) -> list[str]:
+    """Return why a deployment may answer for a name that no list has."""
+    failures = {one.name: catalog.list_failure(one.provider) for one in route.deployments}
+    return [
+        f"No provider lists this name. {name} is asked, because its provider has no list: {why}."
+        for name, why in failures.items()
+        if why is not None
+    ]
 
 
 def _line(one: Candidate, sources: dict[str, Source], *, has_weight: bool = False) -> str:

@@ -7,17 +7,19 @@ from urllib.parse import urlsplit
 
 from antiphon.gateway.errors import BadSettings
 
-__all__ = ["read_base_url", "read_server_url"]
+__all__ = ["EXAMPLE", "read_base_url", "read_server_url"]
 
+EXAMPLE: Final = "http://127.0.0.1:11434/v1"
 _ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/models")
 
 
-def read_base_url(text: str, what: str, *, needs_path: bool = True) -> str:
+def read_base_url(text: str, what: str, like: str = EXAMPLE) -> str:
     """Return the URL without its last slash. Raise BadSettings if it cannot be a base URL.
 
-    `what` is the flag or key that it came from; `needs_path` is whether a host alone will not do.
+    `what` is the flag or key that it came from. `like` is a base URL of the same API: a host alone
+    will do only if that has no path.
     """
-    example = "a base URL looks like http://127.0.0.1:11434/v1"
+    example = f"a base URL looks like {like}"
     try:
         parts = urlsplit(text.strip())
         port = parts.port
@@ -35,9 +37,10 @@ def read_base_url(text: str, what: str, *, needs_path: bool = True) -> str:
     for endpoint in _ENDPOINTS:
         if path.endswith(endpoint):
             raise BadSettings(f"{what}: leave {endpoint} out of {text!r}; {example}")
-    if not path and needs_path:
+    usual = urlsplit(like).path
+    if usual and not path:
         raise BadSettings(
-            f"{what}: {text!r} has no path; did you mean {parts.scheme}://{parts.netloc}/v1?"
+            f"{what}: {text!r} has no path; did you mean {parts.scheme}://{parts.netloc}{usual}?"
         )
     return f"{parts.scheme}://{parts.netloc}{path}"
 

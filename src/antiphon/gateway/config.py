@@ -280,17 +280,17 @@ def _check_inner_tables(key: str, value: object, where: str) -> None:
             heading = name if key == "providers" else f'"{name}"'
             _check_inner(table, struct, f"{where}, [{key}.{heading}]")
     elif key == "webhooks":
-        _check_list(value, struct, f"{where}, [[{key}]]")
+        _check_list(value, struct, f"{where}, [[{key}]]", "each with its own heading")
     elif key == "deployments":
-        _check_list(value, struct, f"{where}: {key}")
+        _check_list(value, struct, f"{where}: {key}", '{ provider = "…", model = "…" }')
     else:
         _check_inner(value, struct, f"{where}, [{key}]")
 
 
-def _check_list(value: object, struct: type[msgspec.Struct], where: str) -> None:
+def _check_list(value: object, struct: type[msgspec.Struct], where: str, form: str) -> None:
     """Check tables that come one after the other, each with all that it needs."""
-    if not isinstance(value, list):
-        raise BadSettings(f"{where} must be tables, each with its own heading")
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise BadSettings(f"{where} must be tables, {form}")
     for table in value:
         _check_whole(table, struct, where)
 

@@ -66,6 +66,18 @@ _KEYS: Final = {
 _VENDORS: Final = {"claude": "anthropic", "gemini": "vertex_ai", "command": "cohere"}
 """Whose models begin with these words, if they have no prefix."""
 
+_BY_HAND: Final = {
+    "azure": (
+        'add a provider by hand, with wire_api = "responses" and '
+        'base_url = "https://RESOURCE.openai.azure.com/openai/v1"'
+    ),
+    "vertex_ai": (
+        'add a provider by hand, with wire_api = "gemini", '
+        "the URL of the project as base_url, and auth"
+    ),
+}
+"""What to do about servers whose URL or key cannot be read out of an entry."""
+
 
 class Imported(NamedTuple):
     """The text of a configuration, and what of the other one is not in it."""
@@ -135,7 +147,8 @@ class _Reading:
         wires = get_args(_type_of(ProviderSettings, "wire_api"))
         base = params.get("api_base") or (kind.base_url if kind else None)
         if kind is None or kind.wire_api not in wires or not isinstance(base, str):
-            self.unmapped.append(f"{where}: {params['model']}: there is no way to reach it here")
+            hint = _BY_HAND.get(prefix, "there is no way to reach it here")
+            self.unmapped.append(f"{where}: {params['model']}: {hint}")
             return None
         if not base.startswith(("http://", "https://")):
             self.unmapped.append(f"{where}: api_base {base} is no URL; write it as a base_url")

@@ -19,7 +19,7 @@ import msgspec
 
 from antiphon.backends.base import Backend
 from antiphon.backends.breaker import Breaker
-from antiphon.gateway.address import read_base_url
+from antiphon.gateway.address import EXAMPLE, read_base_url
 from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.routing.catalog import Catalog
@@ -35,6 +35,16 @@ _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
 _SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
+_FLAGS: Final = {
+    "base_url": "--upstream",
+    "key_env": "--upstream-key-env",
+    "profile": "--profile",
+}
+# What a base URL looks like, where it does not end in /v1.
+_EXAMPLES: Final = {
+    "messages": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+}
 # Keys that mean something to some wires alone.
 _KEYS_OF_WIRES: Final[Mapping[str, tuple[str, ...]]] = {
     "hosted": ("responses", "messages", "gemini"),
@@ -72,7 +82,7 @@ def _read_all(settings: Settings, environ: Mapping[str, str]) -> list[Source]:
             key_env=settings.upstream_key_env,
             profile=settings.profile,
         )
-        sources.append(_read_server(_UPSTREAM, provider, environ, "--upstream"))
+        sources.append(_read_server(_UPSTREAM, provider, environ, _FLAGS.__getitem__))
     elif settings.upstream_key_env or settings.profile:
         raise BadSettings("--upstream-key-env and --profile are used only with --upstream URL")
     if settings.local_model:
@@ -152,35 +162,32 @@ def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> 
         case _:
             unread = [key for key in _KEYS_OF_WIRES if provider.wire_api not in _KEYS_OF_WIRES[key]]
             _refuse(provider, (*_LOCAL_ONLY, *unread), where)
-            return _read_server(name, provider, environ, f"{where} base_url")
+            return _read_server(name, provider, environ, lambda key: f"{where} {key}")
 
 
 def _read_server(
-    name: str, provider: ProviderSettings, environ: Mapping[str, str], what: str
+    name: str, provider: ProviderSettings, environ: Mapping[str, str], place: Callable[[str], str]
 ) -> Source:
+    """Return the source of a server. `place` returns where the user has set a key of it."""
+    example = _EXAMPLES.get(provider.wire_api, EXAMPLE)
     if not provider.base_url:
-        raise BadSettings(f"{what} is missing; it looks like http://127.0.0.1:11434/v1")
-    needs_path = provider.wire_api != "messages"  # Anthropic's has none
-    base_url = read_base_url(provider.base_url, what, needs_path=needs_path)
+        raise BadSettings(f"{place('base_url')} is missing; it looks like {example}")
+    base_url = read_base_url(provider.base_url, place("base_url"), example)
     if provider.auth is not None and provider.key_env is not None:
-        raise BadSettings(f"{what}: key_env and auth are both set; a server takes one key")
+        raise BadSettings(f"{place('key_env')} and auth are both set; a server takes one key")
     source = Source(
         name=name,
         about=f"{name}, {base_url}",
         provider=provider,
         base_url=base_url,
-        key=_read_key(provider.key_env, environ, what),
+        key=_read_key(provider.key_env, environ, place("key_env")),
     )
-    _check_wire(source)
-    return source
-
-
-def _check_wire(source: Source) -> None:
-    """Raise BadSettings if there is no such wire or profile."""
     try:
         _wire_for(source)
     except UnknownProfile as error:
-        raise BadSettings(str(error)) from None
+        its = f"of wire_api = {provider.wire_api!r}"
+        raise BadSettings(f"{place('profile')}: {error} ({its})") from None
+    return source
 
 
 def _wire_for(source: Source) -> Wire:
@@ -262,7 +269,7 @@ def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret
     if not value.strip():
         raise BadSettings(
             f"{what}: the environment variable {name} is not set; put the key in it, "
-            "or leave it out if the upstream needs none"
+            "or remove this setting if the upstream needs no key"
         )
     try:
         return Secret(value)

@@ -113,6 +113,13 @@ class _Provider:
         listed = {f"{self.prefix}{name}" for name in self._candidates}
         return "its last requests failed" if listed and listed <= failing else None
 
+    @property
+    def list_failure(self) -> str | None:
+        """Why it has never listed its models, if it was asked."""
+        if self._models is not None or self._failure is None:
+            return None
+        return self._failure.message
+
     def age_limit(self) -> float:
         """Return how old the list may be before it is fetched again."""
         return _FRESH_SECONDS if self._failure is None else _PATIENCE_SECONDS
@@ -207,6 +214,13 @@ class Catalog:
         return {
             provider.name: problem for provider, problem in zip(self._providers, found, strict=True)
         }
+
+    def list_failure(self, provider: str) -> str | None:
+        """Return why the provider has no list of its models; None if it has one, or was not asked.
+
+        Such a provider is assumed to have every model that no other provider lists.
+        """
+        return self._by_name[provider].list_failure
 
     async def route(self, model: str | None) -> Route:
         """Return who may answer for a name. Raise NotFound.
@@ -306,21 +320,21 @@ class Catalog:
         return next((model.id for model in models if model.is_chat), models[0].id)
 
     async def _find(self, model: str, *, max_age: float | None = None) -> Candidate | None:
-        """Return the first provider that lists the model, else the first without a list.
+        """Return the first provider that lists the model, else one that has no list.
 
-        A name that begins with a provider without a list is meant for that one.
+        Of those without a list, the one that a name `provider/model` names comes first.
         """
-        silent: Candidate | None = None
-        named = split_name(model, self._by_name)
+        silent: list[_Provider] = []
         for provider in self._providers:
-            name = model.removeprefix(provider.prefix)
             try:
                 limit = max_age or provider.age_limit()
-                found = await provider.find(name, self._clock, limit)
+                found = await provider.find(model.removeprefix(provider.prefix), self._clock, limit)
             except BackendError:
-                if silent is None or (named is not None and provider.name == named[0]):
-                    silent = provider.deployment(name)
+                silent.append(provider)
                 continue
             if found is not None:
                 return found
-        return silent
+        if not silent:
+            return None
+        chosen = next((one for one in silent if model.startswith(one.prefix)), silent[0])
+        return chosen.deployment(model.removeprefix(chosen.prefix))

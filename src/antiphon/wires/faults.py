@@ -155,7 +155,7 @@ def _fault(status: int, words: _Words, retry_after: float | None) -> BackendErro
         # The message of a 401 may hold part of the key.
         said = said if status == 403 else ""
         return BackendError(
-            f"the upstream does not accept our key (HTTP {status}); check the provider{said}",
+            f"the upstream does not accept our key (HTTP {status}); check its key{said}",
             code="upstream_auth",
         )
     if status == 429:
@@ -185,7 +185,7 @@ def _plain_fault(status: int, said: str, retry_after: float | None) -> BackendEr
         )
     if status == 404:
         return BackendError(
-            f"the upstream has no such path (HTTP 404); check its base_url{said}",
+            f"the upstream has no such path (HTTP 404); check its base_url and wire_api{said}",
             code="upstream_refused",
         )
     message = f"the upstream failed (HTTP {status}){said}"

@@ -111,6 +111,13 @@ async def test_a_cut_at_any_delta_gives_the_same_text_in_the_same_item(cut: int)
     assert response.model == "route"
 
 
+async def test_the_log_names_who_continues(caplog: pytest.LogCaptureFixture) -> None:
+    await told([*texts(4), CUT])
+    failed, continued = (one.message for one in caplog.records if "upstream a/m" in one.message)
+    assert failed.endswith("; another deployment may continue it")
+    assert continued == "the answer of upstream a/m is continued by b/m"
+
+
 async def test_both_legs_are_reported_and_paid() -> None:
     events, _ = await told([*texts(4), CUT])
     response = terminal(events)
@@ -156,7 +163,7 @@ async def test_reasoning_without_a_text_is_abandoned_and_the_plan_run_again() ->
     assert [bool(item.get("encrypted_content")) for item in response.output] == [False, True, False]
     assert response.output_text == TEXT
     assert response.antiphon
-    assert "reasoning was begun anew on b/m" in response.antiphon.degraded
+    assert "reasoning was started again on b/m" in response.antiphon.degraded
 
 
 async def test_reasoning_that_was_abandoned_is_shown_but_no_model_gets_it_back() -> None:

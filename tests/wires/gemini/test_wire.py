@@ -69,6 +69,7 @@ def test_models_come_in_pages_with_what_the_server_states() -> None:
         1048576,
         65536,
     )
+    assert model.context_length == 1048576
     assert model.reasoning_levels == ("minimal", "low", "medium", "high")
     assert model.is_chat
     assert not hidden.is_chat

@@ -1,6 +1,6 @@
 """Continue an answer elsewhere when its deployment breaks off in mid-stream.
 
-Only on routes with `failover = "stream"`, and only if nothing can be lost or said twice:
+Only on routes with `failover = "stream"`, and only if nothing can be lost or repeated:
 
 - the connection failed, the server fell silent or was overloaded; not nonsense, not a refusal;
 - the caller has seen reasoning and at most one text that is still open. Calls are held back until
@@ -198,11 +198,11 @@ class Continuation(Policy):
         self._told = len(text)
         spent = usage or self._estimate(end.plan, text)
         rounds.amend_usage(spent)
-        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None)
         to = choice.candidate
+        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None, to=to)
         if not text:
             self._failover.abandon()
-            await rounds.emit([Reported(f"reasoning was begun anew on {to.name}")])
+            await rounds.emit([Reported(f"reasoning was started again on {to.name}")])
             return self._failover.move(choice, classify(error), end.plan, rounds)
         await rounds.emit([Reported(f"continued on {to.name} after {len(text):,} characters")])
         strips = to.backend.capabilities.strips_prefix

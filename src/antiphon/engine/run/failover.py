@@ -1,7 +1,7 @@
 """Ask again after a fault: the same deployment, another one, or another model.
 
-The class of the error decides (`backends.fault_classes`), the route says who else there is and how
-often may be asked. All of it happens before the model has produced anything in a round: after
+The class of the error decides what follows (`backends.fault_classes`); the route limits who is
+asked, and how often. All of it happens before the model has produced anything in a round: after
 that, what was forwarded must not be produced twice. Every attempt is reported to the breaker of
 its own deployment. When nothing is left, the last error of a deployment is raised as it is.
 
@@ -54,7 +54,7 @@ class Listener(Protocol):
         ...
 
     def abandon_reasoning(self) -> None:
-        """End reasoning that no text has followed: it is begun anew."""
+        """End reasoning that no text has followed: it is started again."""
         ...
 
 
@@ -161,14 +161,21 @@ class Failover(Policy):
             self._note_attempt(error.code or "upstream_error")
 
     def note_leg(
-        self, error: BackendError, characters: int, usage: Usage, *, is_estimated: bool
+        self,
+        error: BackendError,
+        characters: int,
+        usage: Usage,
+        *,
+        is_estimated: bool,
+        to: Candidate,
     ) -> None:
         """Note how an answer broke off that is continued elsewhere, and what it has cost."""
         now, outcome = self.now, error.code or "upstream_error"
+        _log.warning("the answer of upstream %s is continued by %s", now.name, to.name)
         self._record(Attempt(now.provider, now.model, outcome, characters, usage, is_estimated))
 
     def abandon(self) -> None:
-        """End reasoning that no text has followed: it is begun anew."""
+        """End reasoning that no text has followed: it is started again."""
         if self._listener is not None:
             self._listener.abandon_reasoning()
 
@@ -277,7 +284,9 @@ class Failover(Policy):
     ) -> None:
         when = "after the answer had begun" if end.has_spoken else f"at attempt {self._attempt}"
         then = "giving up"
-        if isinstance(step, Choice):
+        if end.has_spoken and self._is_watched:
+            then = "another deployment may continue it"
+        elif isinstance(step, Choice):
             then = f"asking {step.candidate.name}"
         elif step is not None:
             then = f"next attempt in {step:.1f} s"

@@ -280,7 +280,7 @@ class Turn:
         self.attempts = len(notes.attempts) if notes else 1
 
     def abandon_reasoning(self) -> None:
-        """End reasoning that came to nothing, before it is begun anew."""
+        """End reasoning that came to nothing, before it is started again."""
         self._turn_log.post(self._builder.abandon_reasoning())
 
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:

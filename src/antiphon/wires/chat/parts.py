@@ -12,20 +12,12 @@ from typing import Any, Final
 from antiphon.protocol.items import Part
 from antiphon.wires.chat.profiles import Profile
 from antiphon.wires.files import read_text_file
+from antiphon.wires.texts import TEXT_FIELDS
 
 __all__ = ["ChatPart", "PartWriter", "join_text", "together"]
 
 ChatPart = dict[str, Any]
 """A part in the words of the chat API; Any, because its fields differ by type."""
-
-_TEXTS: Final = {
-    "input_text": "text",
-    "output_text": "text",
-    "text": "text",
-    "summary_text": "text",
-    "reasoning_text": "text",
-    "refusal": "refusal",
-}
 
 # What we read of a part; annotations and logprobs mean nothing to a model, a server that caches
 # prompts needs no `cache_control` to do so, and a search result is in the text too.
@@ -68,7 +60,7 @@ class PartWriter:
         if not _FIELDS.issuperset(part):
             unknown = (name for name, value in part.items() if value and name not in _FIELDS)
             self._report += [f"{where}.{name}" for name in unknown]
-        field = _TEXTS.get(kind)
+        field = TEXT_FIELDS.get(kind)
         if field is not None:
             return {"type": "text", "text": str(part.get(field) or "")}
         where = f"{where} ({kind})"

@@ -75,7 +75,7 @@ class _Signatures:
 
     def __init__(self, items: Sequence[Item], account: str) -> None:
         self.of: dict[int, SignedState] = {}
-        """Of a call or an image, whose signature stands before it, or of a text, behind it."""
+        """Of calls and images, which follow their signature, and of texts, which precede it."""
         self.alone: dict[int, SignedState] = {}
         """Of a thought, or of an empty part that belongs to no other item."""
         for place, item in enumerate(items):

@@ -46,7 +46,7 @@ def fault_from_error(value: object) -> BackendError:
 
 
 def _specify(error: BackendError, details: list[dict[str, Any]]) -> None:
-    """Put what the details tell into an error about a limit.
+    """Put the details of a limit into its error.
 
     A limit of a minute and an empty purse have the same message: only the details differ.
     """

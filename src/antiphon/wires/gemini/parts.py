@@ -12,20 +12,13 @@ from typing import Any, Final
 
 from antiphon.protocol.items import Part
 from antiphon.wires.files import read_data_url, read_text_file
+from antiphon.wires.texts import TEXT_FIELDS
 
 __all__ = ["GeminiPart", "PartWriter", "is_binary", "text_part"]
 
 GeminiPart = dict[str, Any]
 """A part in the words of Gemini; Any, because its fields differ by kind."""
 
-_TEXTS: Final = {
-    "input_text": "text",
-    "output_text": "text",
-    "text": "text",
-    "summary_text": "text",
-    "reasoning_text": "text",
-    "refusal": "refusal",
-}
 # What we read of a part; annotations, logprobs and `cache_control` mean nothing to the model.
 _FIELDS: Final = frozenset(
     {
@@ -107,7 +100,7 @@ class PartWriter:
         if not _FIELDS.issuperset(part):
             unknown = (name for name, value in part.items() if value and name not in _FIELDS)
             self._report += [f"{where}.{name}" for name in unknown]
-        field = _TEXTS.get(kind)
+        field = TEXT_FIELDS.get(kind)
         if field is not None:
             return text_part(str(part.get(field) or ""))
         where = f"{where} ({kind})"

@@ -12,7 +12,7 @@ Invariants, whatever the bytes:
     | text, thought text                 | TextGrew, SummaryGrew                               |
     | functionCall                       | CallMade; one in pieces when it is whole            |
     | a signature of a call or an image  | NativeState in front of it                          |
-    | a signature of a text or a thought | NativeState behind all of the text (`signatures`)   |
+    | a signature of a text or a thought | NativeState after all of the text (`signatures`)    |
     | inlineData with an image           | ItemPassed, `image_generation_call`                 |
     | any other                          | ItemPassed, `google:part`, as it came               |
 
@@ -105,7 +105,7 @@ class GeminiStream:
         self._tokens: tuple[dict[str, Any], ...] = ()
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Return what these bytes of a streamed answer tell."""
+        """Return the deltas of these bytes of a streamed answer."""
         if self.fault is None:
             try:
                 for event in self._sse.feed_data(data):
@@ -115,7 +115,7 @@ class GeminiStream:
         return self._give()
 
     def end(self, error: BackendError | None = None) -> list[Delta]:
-        """Return what the end of the stream tells; `error` is how it broke, if it did."""
+        """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
         if self.fault is None:
             try:
                 self._take_rest()
@@ -129,7 +129,7 @@ class GeminiStream:
         return self._give()
 
     def whole(self, body: bytes) -> list[Delta]:
-        """Return what an answer that was not streamed tells; it may be a list of chunks."""
+        """Return the deltas of an answer that was not streamed; it may be a list of chunks."""
         try:
             for data in chunks_of(body):
                 self._take_data(data)

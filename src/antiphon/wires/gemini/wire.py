@@ -87,6 +87,8 @@ def _model(entry: dict[str, Any]) -> ModelInfo:
         id=name,
         owned_by="google",
         display_name=shown if isinstance(shown, str) and shown else None,
+        # Gemini states no window of both; a prompt that fits here fits there.
+        context_length=_figure(entry.get("inputTokenLimit")),
         max_input_tokens=_figure(entry.get("inputTokenLimit")),
         max_output_tokens=_figure(entry.get("outputTokenLimit")),
         reasoning=thinks if isinstance(thinks, bool) else None,

@@ -15,20 +15,13 @@ import msgspec
 
 from antiphon.protocol.items import Part
 from antiphon.wires.files import read_data_url, read_text_file
+from antiphon.wires.texts import TEXT_FIELDS
 
 __all__ = ["Block", "ContentWriter", "text_block"]
 
 Block = dict[str, Any]
 """A content block; Any, because its fields differ by type."""
 
-_TEXTS: Final = {
-    "input_text": "text",
-    "output_text": "text",
-    "text": "text",
-    "summary_text": "text",
-    "reasoning_text": "text",
-    "refusal": "refusal",
-}
 _IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF: Final = "application/pdf"
 # What is read of a part; annotations and logprobs mean nothing to a model.
@@ -61,7 +54,7 @@ class ContentWriter:
 
     def _part(self, part: Part, where: str) -> Block | None:
         kind = str(part.get("type"))
-        field = _TEXTS.get(kind)
+        field = TEXT_FIELDS.get(kind)
         write = _WRITERS.get(kind)
         if field is None and write is None:
             return self._unknown(part, kind, where)
