@@ -167,11 +167,12 @@ class Failover(Policy):
         usage: Usage,
         *,
         is_estimated: bool,
-        to: Candidate,
+        to: Candidate | None = None,
     ) -> None:
-        """Note how an answer broke off that is continued elsewhere, and what it has cost."""
+        """Note how a leg of an answer broke off, what it has cost, and who continues it."""
         now, outcome = self.now, error.code or "upstream_error"
-        _log.warning("the answer of upstream %s is continued by %s", now.name, to.name)
+        if to is not None:
+            _log.warning("the answer of upstream %s is continued by %s", now.name, to.name)
         self._record(Attempt(now.provider, now.model, outcome, characters, usage, is_estimated))
 
     def abandon(self) -> None:
