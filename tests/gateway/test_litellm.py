@@ -159,7 +159,7 @@ def test_a_key_goes_only_to_the_vendor_that_it_belongs_to(tmp_path: Path) -> Non
     [
         (entry("x", "openai/m", api_base="os.environ/BASE"), "api_base os.environ/BASE is no URL"),
         (entry("x", "openai/m", api_base="host:8000"), "api_base host:8000 is no URL"),
-        (entry("x", "gemini-1.5-pro"), "add a provider by hand"),
+        (entry("x", "gemini-1.5-pro"), "gemini-1.5-pro: add a provider by hand"),
         (entry("x", "openai/m", weight=0), "litellm_params.weight"),
         (entry("x", "openai/m", weight=-2), "litellm_params.weight"),
         (entry("x", "openai/m", weight=True), "litellm_params.weight"),

@@ -381,6 +381,15 @@ async def test_an_answer_that_starts_again_fails_with_the_first_error(size: int)
     assert response.output_text == "".join(LONG[:30])
 
 
+async def test_an_answer_that_starts_again_is_among_the_attempts() -> None:
+    text = "".join(f"sentence number {number}. " for number in range(20))
+    events, _ = await told([TextGrew(text), CUT], lambda plan: [TextGrew(text[:60] + "no"), STOP])
+    notes = terminal(events).antiphon
+    assert notes
+    outcomes = [(one.provider, one.outcome) for one in notes.attempts]
+    assert outcomes == [("a", "upstream_closed"), ("b", "upstream_invalid_response")]
+
+
 async def test_a_continuation_that_begins_to_reason_has_started_again() -> None:
     def reason(plan: Plan) -> list[Step]:
         return [ReasoningGrew("let me see"), TextGrew("x"), STOP]

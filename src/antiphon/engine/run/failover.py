@@ -169,7 +169,7 @@ class Failover(Policy):
         is_estimated: bool,
         to: Candidate | None = None,
     ) -> None:
-        """Note how an answer broke off, what it has cost, and who continues it, if anyone does."""
+        """Note how a leg of an answer broke off, what it has cost, and who continues it."""
         now, outcome = self.now, error.code or "upstream_error"
         if to is not None:
             _log.warning("the answer of upstream %s is continued by %s", now.name, to.name)
