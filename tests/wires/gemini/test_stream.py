@@ -517,3 +517,9 @@ def test_arguments_and_tokens_of_the_wrong_kind_break_nothing() -> None:
     [grew] = told(finish({"text": "a"}, logprobsResult=tokens))
     assert isinstance(grew, TextGrew)
     assert grew.logprobs[0]["top_logprobs"] == []
+
+
+def test_counts_that_are_no_text_are_unknown() -> None:
+    data = b'{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"serviceTier":"\xff"}}'
+    deltas, reader = whole(data)
+    assert (deltas, reader.fault) == ([Stopped("stop")], None)
