@@ -90,12 +90,8 @@ async def test_a_command_that_does_not_end_is_killed() -> None:
         await source()
 
 
-@pytest.mark.parametrize("size", [2**16 + 1, 2**22])
-async def test_a_command_that_prints_without_end_is_killed(size: int) -> None:
-    endless = (
-        f"import sys, time; sys.stdout.write('x' * {size}); sys.stdout.flush(); time.sleep(99)"
-    )
-    source = TokenSource(program(endless), 60.0)
+async def test_a_command_whose_child_prints_without_end_is_killed() -> None:
+    source = TokenSource(["sh", "-c", "yes; true"], 60.0)
     async with asyncio.timeout(60):
         with pytest.raises(BackendError, match="more than"):
             await source()

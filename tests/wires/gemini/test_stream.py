@@ -498,11 +498,11 @@ def test_text_after_a_signature_alone_counts_as_an_answer_that_has_begun() -> No
     assert [one.usage.total_tokens for one in cut if isinstance(one, UsageKnown)] == [5]
 
 
-@pytest.mark.parametrize("odd", ['"\\ud83d"', "[" * 3000 + "]" * 3000])
-def test_a_part_that_holds_no_json_is_a_fault(odd: str) -> None:
-    part = f'{{"newPart":{odd}}}'
-    data = '{"candidates":[{"content":{"parts":[' + part + ']},"finishReason":"STOP"}]}'
-    _, reader = whole(data.encode())
+@pytest.mark.parametrize("odd", [b'"\\ud83d"', b'"\xff"', b"[" * 3000 + b"]" * 3000])
+def test_a_part_that_holds_no_json_is_a_fault(odd: bytes) -> None:
+    part = b'{"newPart":' + odd + b"}"
+    data = b'{"candidates":[{"content":{"parts":[' + part + b']},"finishReason":"STOP"}]}'
+    _, reader = whole(data)
     assert reader.fault is not None
     assert reader.fault.code == "upstream_invalid_response"
 
@@ -517,3 +517,9 @@ def test_arguments_and_tokens_of_the_wrong_kind_break_nothing() -> None:
     [grew] = told(finish({"text": "a"}, logprobsResult=tokens))
     assert isinstance(grew, TextGrew)
     assert grew.logprobs[0]["top_logprobs"] == []
+
+
+def test_counts_that_are_no_text_are_unknown() -> None:
+    data = b'{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"serviceTier":"\xff"}}'
+    deltas, reader = whole(data)
+    assert (deltas, reader.fault) == ([Stopped("stop")], None)

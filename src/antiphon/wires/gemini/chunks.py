@@ -217,7 +217,7 @@ def read_usage(raw: msgspec.Raw) -> Counted | None:
     """Return what was counted, or None if that cannot be read."""
     try:
         told = _decode_usage(raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     given = (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
     thought = told.thoughts_token_count or 0
