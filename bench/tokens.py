@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from processes import machine
 
-from antiphon.host.parts import Message
+from antiphon.wires.host.parts import Message
 from antiphon.host.tokens import TokenCounter
 
 __all__ = ["main"]

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.cli.terminal import Screen, call_line, harmless, shorten
 from antiphon.host.data import show_item
-from antiphon.host.parts import DataPart, TextPart, ThinkingPart, ToolCallPart
+from antiphon.wires.host.parts import DataPart, TextPart, ThinkingPart, ToolCallPart
 
 _LOST = "\N{REPLACEMENT CHARACTER}"
 

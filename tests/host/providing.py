@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon.client import AsyncClient
 from antiphon.host import RESPONSES_FOR_ALL, Provider, ProviderSettings, TextPart, ToolCallPart
-from antiphon.host.parts import ResponsePart
+from antiphon.wires.host.parts import ResponsePart
 
 __all__ = ["Shown", "provider"]
 

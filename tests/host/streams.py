@@ -7,9 +7,9 @@ from typing import Any
 
 from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.outcome import Outcome
-from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import read_event
 from antiphon.protocol.items import Item
+from antiphon.wires.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 
 __all__ = [
     "ARGUMENTS",

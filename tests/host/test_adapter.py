@@ -17,9 +17,9 @@ from antiphon.host.errors import (
     ResponseFailed,
     StreamCut,
 )
-from antiphon.host.parts import DataPart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import decode_event, read_event
 from antiphon.protocol.items import Item
+from antiphon.wires.host.parts import DataPart, TextPart, ThinkingPart, ToolCallPart
 from tests.host.streams import (
     ARGUMENTS,
     CITY,

@@ -12,9 +12,9 @@ from antiphon.client import errors
 from antiphon.host import AnswerStream, Message, RespondOptions, TextPart
 from antiphon.host.answer import Batches, CancelGuard
 from antiphon.host.errors import StreamCut, TurnCancelled
-from antiphon.host.parts import ResponsePart
 from antiphon.protocol.codec import encode_sse
 from antiphon.protocol.deltas import TextGrew
+from antiphon.wires.host.parts import ResponsePart
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, NativeServer, native, response
 from tests.host.providing import Shown, provider

@@ -8,9 +8,9 @@ import pytest
 
 from antiphon.host.calls import ToolCalls
 from antiphon.host.errors import ChangedCall
-from antiphon.host.parts import ToolCallPart
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
+from antiphon.wires.host.parts import ToolCallPart
 from tests.host.streams import ARGUMENTS, CITY, call_item
 
 NOTHING = ToolCallPart("call_1", "weather", {})

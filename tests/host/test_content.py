@@ -10,7 +10,7 @@ import pytest
 from antiphon.host.content import translate_content
 from antiphon.host.data import ANNOTATION_MIME
 from antiphon.host.errors import UnsupportedContent
-from antiphon.host.parts import DataPart, TextPart
+from antiphon.wires.host.parts import DataPart, TextPart
 from tests.host.test_images import gif, jpeg, png
 
 PNG = png(2, 2)

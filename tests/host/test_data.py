@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.host.data import ANNOTATION_MIME, ITEM_MIME, show_annotation, show_item
-from antiphon.host.parts import DataPart, TextPart
+from antiphon.wires.host.parts import DataPart, TextPart
 
 NOTE = {"type": "url_citation", "url": "https://a.example/", "title": "A"}
 

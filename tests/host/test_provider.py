@@ -30,13 +30,13 @@ from antiphon.host import (
     ToolSpec,
 )
 from antiphon.host.errors import MalformedCall, ResponseFailed, TurnCancelled
-from antiphon.host.parts import Part, ResponsePart
 from antiphon.host.usage import Totals, TurnEnded, TurnStarted, Update, UsageTracker
 from antiphon.protocol.codec import encode_sse
 from antiphon.protocol.deltas import CallGrew, CallOpened, ReasoningGrew, TextGrew, UsageKnown
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Usage
 from antiphon.testing import Call, Reset, Script, ScriptedUpstream, Stall, serve_gateway
+from antiphon.wires.host.parts import Part, ResponsePart
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, NativeServer, native, response
 from tests.client.native import error as refusal

@@ -34,9 +34,9 @@ from antiphon.host import (
     UsageTracker,
     translate_messages,
 )
-from antiphon.host.parts import ResponsePart
 from antiphon.protocol.response import Usage
 from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
+from antiphon.wires.host.parts import ResponsePart
 from tests.client.native import Answer, native
 from tests.client.native import error as refusal
 from tests.client.test_error_table import begun

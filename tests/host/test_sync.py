@@ -26,11 +26,11 @@ from antiphon.host import (
     TextPart,
 )
 from antiphon.host.errors import TurnCancelled
-from antiphon.host.parts import ResponsePart
 from antiphon.host.usage import Update
 from antiphon.protocol.codec import encode_sse
 from antiphon.protocol.deltas import TextGrew
 from antiphon.testing import serve_gateway
+from antiphon.wires.host.parts import ResponsePart
 from tests.building import COUNTED, STOP, build
 from tests.client.native import Answer, native, response
 from tests.host.providing import Shown, provider

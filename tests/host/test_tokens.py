@@ -16,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.host.model_table import ModelTable
-from antiphon.host.parts import (
+from antiphon.host.text_counter import TextCache
+from antiphon.host.text_kinds import estimate_kinds
+from antiphon.host.tokens import PER_ITEM, TokenCount, TokenCounter
+from antiphon.host.vocabulary import Tokenizer, Tokenizers
+from antiphon.plans.estimate import ATTACHMENT_TOKENS
+from antiphon.protocol.response import OutputDetails, Usage
+from antiphon.wires.host.parts import (
     DataPart,
     Message,
     TextPart,
@@ -24,12 +30,6 @@ from antiphon.host.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.text_counter import TextCache
-from antiphon.host.text_kinds import estimate_kinds
-from antiphon.host.tokens import PER_ITEM, TokenCount, TokenCounter
-from antiphon.host.vocabulary import Tokenizer, Tokenizers
-from antiphon.plans.estimate import ATTACHMENT_TOKENS
-from antiphon.protocol.response import OutputDetails, Usage
 
 needs_tokenizer = pytest.mark.skipif(
     importlib.util.find_spec("tiktoken") is None

@@ -21,7 +21,11 @@ from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.data import ITEM_MIME, show_annotation
 from antiphon.host.errors import HostError, UnsupportedContent
 from antiphon.host.options import RespondOptions, ToolSpec, make_params, translate_tools
-from antiphon.host.parts import (
+from antiphon.host.translate import TranslateSettings, translate_messages
+from antiphon.protocol.codec import encode_item
+from antiphon.protocol.deltas import Delta, TextGrew
+from antiphon.protocol.items import Item, check_item, item_type, text_of
+from antiphon.wires.host.parts import (
     DataPart,
     Message,
     Part,
@@ -31,10 +35,6 @@ from antiphon.host.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.translate import TranslateSettings, translate_messages
-from antiphon.protocol.codec import encode_item
-from antiphon.protocol.deltas import Delta, TextGrew
-from antiphon.protocol.items import Item, check_item, item_type, text_of
 from tests.building import STOP, build
 from tests.host.test_images import png
 from tests.strategies import broken_turns, texts

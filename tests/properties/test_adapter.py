@@ -22,7 +22,6 @@ from antiphon.host.errors import (
     StreamCut,
 )
 from antiphon.host.outcome import Outcome
-from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import Dialect, decode_event, encode_sse, read_event
 from antiphon.protocol.deltas import CallClosed, CallOpened, Delta, Stopped
 from antiphon.protocol.events import (
@@ -46,6 +45,7 @@ from antiphon.protocol.events import (
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import SseDecoder
+from antiphon.wires.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from tests.building import build
 from tests.host import streams
 from tests.strategies import turns, whole_turns

@@ -21,9 +21,9 @@ from antiphon.host import outcome
 from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.data import show_item
 from antiphon.host.errors import HostError
-from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from antiphon.protocol.codec import read_event
 from antiphon.protocol.machines import accumulator, item_index, partial_items, sequence_marks
+from antiphon.wires.host.parts import ResponsePart, TextPart, ThinkingPart, ToolCallPart
 from tests.host.streams import (
     CITY,
     Fields,

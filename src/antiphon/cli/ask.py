@@ -33,10 +33,10 @@ from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.errors import ChangedCall, DamagedText, MalformedCall, ResponseFailed
 from antiphon.host.models import ModelDirectory
 from antiphon.host.outcome import spoken_text
-from antiphon.host.parts import TextPart, ThinkingPart
 from antiphon.protocol.codec import encode_response
 from antiphon.protocol.items import item_type, text_of
 from antiphon.protocol.response import Response
+from antiphon.wires.host.parts import TextPart, ThinkingPart
 
 __all__ = ["command"]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from antiphon.cli.markdown import Markdown
 from antiphon.host.data import ITEM_MIME
-from antiphon.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
+from antiphon.wires.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
 
 __all__ = ["Screen", "call_line", "columns", "harmless", "renders_markdown", "shorten"]
 

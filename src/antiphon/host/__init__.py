@@ -20,7 +20,13 @@ from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.options import RespondOptions, ToolSpec, translate_tools
 from antiphon.host.outcome import Outcome
-from antiphon.host.parts import (
+from antiphon.host.provider import Provider, ProviderSettings
+from antiphon.host.status import status_line
+from antiphon.host.sync import SyncAnswerStream, SyncProvider
+from antiphon.host.tokens import TokenCounter
+from antiphon.host.translate import translate_messages
+from antiphon.host.usage import UsageTracker
+from antiphon.wires.host.parts import (
     DataPart,
     Message,
     Part,
@@ -31,12 +37,6 @@ from antiphon.host.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from antiphon.host.provider import Provider, ProviderSettings
-from antiphon.host.status import status_line
-from antiphon.host.sync import SyncAnswerStream, SyncProvider
-from antiphon.host.tokens import TokenCounter
-from antiphon.host.translate import translate_messages
-from antiphon.host.usage import UsageTracker
 
 __all__ = [
     "RESPONSES_API_MODELS",

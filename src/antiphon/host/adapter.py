@@ -47,7 +47,6 @@ from antiphon.host.calls import CALL_TYPES, ToolCalls
 from antiphon.host.data import Annotations, show_annotation, show_item
 from antiphon.host.errors import DamagedText, ResponseFailed, StreamCut
 from antiphon.host.outcome import SUMMARY_BREAK, Meta, Outcome, notes_of, spoken_text, thought_text
-from antiphon.host.parts import ResponsePart, TextPart, ThinkingPart
 from antiphon.protocol import events
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import Event, event_type
@@ -60,6 +59,7 @@ from antiphon.protocol.machines.partial_items import (
     string_of,
 )
 from antiphon.protocol.response import Response
+from antiphon.wires.host.parts import ResponsePart, TextPart, ThinkingPart
 
 __all__ = ["AdapterSettings", "StreamAdapter"]
 

@@ -21,8 +21,8 @@ from typing import Self, TypeVar
 
 from antiphon.host.errors import TurnCancelled
 from antiphon.host.outcome import Outcome
-from antiphon.host.parts import ResponsePart
 from antiphon.protocol.response import Response
+from antiphon.wires.host.parts import ResponsePart
 
 __all__ = ["AnswerStream", "Batches", "CancelGuard"]
 

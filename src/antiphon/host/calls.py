@@ -29,7 +29,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from antiphon.host.errors import ChangedCall, MalformedCall
-from antiphon.host.parts import ToolCallPart
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.partial_items import (
     Draft,
@@ -39,6 +38,7 @@ from antiphon.protocol.machines.partial_items import (
     string_of,
 )
 from antiphon.protocol.response import Response
+from antiphon.wires.host.parts import ToolCallPart
 
 __all__ = ["CALL_TYPES", "ToolCalls"]
 

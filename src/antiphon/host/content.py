@@ -21,8 +21,8 @@ from typing import Final
 from antiphon.host.data import ANNOTATION_MIME
 from antiphon.host.errors import UnsupportedContent
 from antiphon.host.images import sniff_image
-from antiphon.host.parts import DataPart, TextPart
 from antiphon.protocol.items import Part as WirePart
+from antiphon.wires.host.parts import DataPart, TextPart
 
 __all__ = ["MARKERS", "media_type", "read_text", "translate_content"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-from antiphon.host.parts import DataPart, TextPart
 from antiphon.protocol.halves import join_halves
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.partial_items import encode_json
+from antiphon.wires.host.parts import DataPart, TextPart
 
 __all__ = [
     "ANNOTATION_MIME",

@@ -44,13 +44,13 @@ from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.options import RespondOptions, make_params, session_of, system_text
 from antiphon.host.outcome import Outcome
-from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.tokens import TokenCounter
 from antiphon.host.translate import TranslateSettings, translate_messages
 from antiphon.host.usage import TrackedTurn, UsageTracker
 from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.response import Response
 from antiphon.wires.chat.profiles import profile_for
+from antiphon.wires.host.parts import Message, ResponsePart
 
 __all__ = ["Progress", "Provider", "ProviderSettings"]
 

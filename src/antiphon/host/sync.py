@@ -21,9 +21,9 @@ from antiphon.host.errors import TurnCancelled
 from antiphon.host.model_table import ModelTable
 from antiphon.host.options import RespondOptions
 from antiphon.host.outcome import Outcome
-from antiphon.host.parts import Message, ResponsePart
 from antiphon.host.provider import Provider, ProviderSettings
 from antiphon.host.usage import UsageTracker
+from antiphon.wires.host.parts import Message, ResponsePart
 
 __all__ = ["SyncAnswerStream", "SyncProvider"]
 

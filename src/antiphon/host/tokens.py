@@ -28,16 +28,6 @@ from antiphon.host.content import MARKERS, media_type, read_text
 from antiphon.host.images import image_size, sniff_image
 from antiphon.host.last_used import LastUsed
 from antiphon.host.model_table import ModelTable
-from antiphon.host.parts import (
-    DataPart,
-    Message,
-    Part,
-    Role,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultPart,
-)
 from antiphon.host.text_counter import TextCache, TextCounter
 from antiphon.host.vocabulary import Tokenizers, default_tokenizers
 from antiphon.models.image_cost import UNKNOWN_SIZE
@@ -51,6 +41,16 @@ from antiphon.plans.estimate import (
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.machines.partial_items import encode_json
 from antiphon.protocol.response import Usage
+from antiphon.wires.host.parts import (
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 __all__ = ["TokenCount", "TokenCounter"]
 

@@ -47,7 +47,10 @@ import msgspec
 from antiphon.client.history import HOSTED
 from antiphon.host.content import translate_content
 from antiphon.host.data import ITEM_MIME, show_annotation
-from antiphon.host.parts import (
+from antiphon.protocol.codec import decode_json
+from antiphon.protocol.items import Item
+from antiphon.protocol.items import Part as WirePart
+from antiphon.wires.host.parts import (
     DataPart,
     Message,
     Part,
@@ -58,9 +61,6 @@ from antiphon.host.parts import (
     ToolResultPart,
     check_messages,
 )
-from antiphon.protocol.codec import decode_json
-from antiphon.protocol.items import Item
-from antiphon.protocol.items import Part as WirePart
 
 __all__ = [
     "TranslateSettings",

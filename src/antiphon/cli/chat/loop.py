@@ -17,8 +17,8 @@ from antiphon.cli.chat.slash_commands import ChatContext, Quit, run_command
 from antiphon.cli.errors import CliError
 from antiphon.cli.terminal import call_line, harmless, shorten
 from antiphon.gateway.errors import BadSettings
-from antiphon.host.parts import ToolCallPart
 from antiphon.protocol.errors import AntiphonError
+from antiphon.wires.host.parts import ToolCallPart
 
 __all__ = ["Chat"]
 

@@ -22,13 +22,13 @@ from antiphon.host.adapter import AdapterSettings, StreamAdapter
 from antiphon.host.calls import CALL_TYPES
 from antiphon.host.errors import DamagedText
 from antiphon.host.models import ModelDirectory
-from antiphon.host.parts import ResponsePart, ToolCallPart
 from antiphon.host.status import status_line
 from antiphon.host.usage import Totals, TurnEnded, Update, UsageTracker
 from antiphon.models.prices import Price
 from antiphon.plans.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
+from antiphon.wires.host.parts import ResponsePart, ToolCallPart
 
 __all__ = ["DECLINED", "ChatSession", "ChatSettings", "ChatTurn", "Cost", "Question", "Round"]
 

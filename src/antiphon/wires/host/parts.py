@@ -1,7 +1,8 @@
 """What a chat application deals in: messages made of parts.
 
 Faithful to VS Code's language-model API, so that an editor or a chat program can sit on it:
-`TextPart` is LanguageModelTextPart, and so on. Parts are values; nothing here knows the wire.
+`TextPart` is LanguageModelTextPart, and so on. Parts are values. As JSON, `type` is the tag of the
+class, and bytes are base64.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Role(Enum):
     ASSISTANT = "assistant"
 
 
-class TextPart(msgspec.Struct, frozen=True):
+class TextPart(msgspec.Struct, frozen=True, tag="text"):
     """Text; in an answer, the piece that is new."""
 
     value: str
 
 
-class ThinkingPart(msgspec.Struct, frozen=True):
+class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
     """The model's reasoning; in an answer, the piece that is new.
 
     `id` is the reasoning item it belongs to, so that it can be handed back with the next turn.
@@ -52,7 +53,7 @@ class ThinkingPart(msgspec.Struct, frozen=True):
     """What must come back with it, such as `encrypted_content`."""
 
 
-class ToolCallPart(msgspec.Struct, frozen=True):
+class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call"):
     """A tool call, whole: it comes exactly once, with its arguments parsed.
 
     The call of a custom tool is free text: `input` holds it under `input`.
@@ -64,14 +65,14 @@ class ToolCallPart(msgspec.Struct, frozen=True):
     kind: Literal["function", "custom"] = "function"
 
 
-class DataPart(msgspec.Struct, frozen=True):
+class DataPart(msgspec.Struct, frozen=True, tag="data"):
     """Bytes of some media type: an image, a file, JSON."""
 
     data: bytes
     mime: str
 
 
-class ToolResultPart(msgspec.Struct, frozen=True):
+class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     """What a tool gave back."""
 
     call_id: str
