@@ -62,6 +62,7 @@ from antiphon.host import (
     TokenCounter,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
     UsageTracker,
 )
 from antiphon.host import errors as host_errors
@@ -417,7 +418,11 @@ def _default(text: str) -> str:
             "Other values",
             [Model, ItemPage, Deleted, Conversation, InputTokens, Compaction],
         ),
-        ("host", "Parts", [TextPart, ThinkingPart, ToolCallPart, ToolResultPart, DataPart]),
+        (
+            "host",
+            "Parts",
+            [TextPart, ThinkingPart, ToolCallPart, ToolResultPart, DataPart, UrlPart],
+        ),
     ],
 )
 def test_the_reference_has_the_fields_of_values(

@@ -20,6 +20,17 @@ def test_workflow_runs_on_the_supported_pythons() -> None:
     assert re.findall(r'"(.*?)"', matrix) == supported
 
 
+def test_plugins_have_the_licence_and_the_pythons_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for path in (ROOT / "plugins").glob("*/pyproject.toml"):
+        plugin = tomllib.loads(path.read_text("utf-8"))["project"]
+        for name in ("license", "license-files", "requires-python"):
+            assert plugin[name] == project[name], path
+        pythons = {line for line in project["classifiers"] if "Python" in line}
+        assert pythons <= set(plugin["classifiers"]), path
+        assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_workflow_may_only_read_and_pins_its_actions() -> None:
     assert re.findall(r"^permissions:\n((?:  .*\n)+)", WORKFLOW, re.MULTILINE) == [
         "  contents: read\n"

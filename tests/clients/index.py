@@ -16,6 +16,7 @@ from tests.clients.install import (
     AIDER_LOCK,
     CLAUDE_LOCK,
     CREWAI_LOCK,
+    LLM_PLUGIN_LOCK,
     MASTRA_LOCK,
     NODE_LOCK,
     OPENAI2_LOCK,
@@ -571,7 +572,28 @@ Responses; without `--write` it prints what to put there. Then:
 
 ```sh
 llm -m antiphon/MODEL "Say hello."
-```""",
+```
+
+The [plugin](llm-plugin.md) does more.""",
+    ),
+    Client(
+        name="llm-plugin",
+        title="llm with the plugin llm-antiphon",
+        package="llm",
+        lock=LLM_PLUGIN_LOCK,
+        setup="""\
+```sh
+llm install . ./plugins/llm
+llm antiphon refresh
+llm -m antiphon/MODEL "Say hello."
+```
+
+More: [use the models in the command llm](../howto/llm.md).""",
+        limits=(
+            "The gateway is always asked for a stream; `--no-stream` decides only when llm prints.",
+            "An answer that is cut off is printed and ends with an error; llm does not log it.",
+            "llm lists a model twice if `antiphon connect llm` wrote it too. The plugin's is used.",
+        ),
     ),
 )
 

@@ -3,7 +3,8 @@
 From npm and PyPI, at exactly the versions of the lock files, once, into the cache of the tests:
 `tests/clients/node/package-lock.json` is installed with the Node.js of the test environment. Each
 lock file `requirements/clients*.txt` gets a Python environment of its own, since some clients need
-an older OpenAI SDK than others. Workers that run side by side wait for the one that installs.
+an older OpenAI SDK than others. That of `clients-llm-plugin.txt` also holds antiphon and the plugin
+of this tree. Workers that run side by side wait for the one that installs.
 Nothing of a client runs while it is installed, with one exception: two packages that Semantic
 Kernel needs (pybars4, PyMeta3) exist only as source, so pip runs their `setup.py`.
 
@@ -36,6 +37,7 @@ __all__ = [
     "CLAUDE_LOCK",
     "CREWAI_LOCK",
     "IS_PYTHON_OF_AIDER",
+    "LLM_PLUGIN_LOCK",
     "MASTRA_LOCK",
     "NODE_LOCK",
     "OPENAI2_LOCK",
@@ -64,6 +66,7 @@ PYTHON_LOCK: Final = Path("requirements/clients.txt")
 OPENAI2_LOCK: Final = Path("requirements/clients-openai2.txt")
 SEMANTIC_KERNEL_LOCK: Final = Path("requirements/clients-semantic-kernel.txt")
 CREWAI_LOCK: Final = Path("requirements/clients-crewai.txt")
+LLM_PLUGIN_LOCK: Final = Path("requirements/clients-llm-plugin.txt")
 AIDER_LOCK: Final = Path("requirements/clients-aider.txt")
 TEST_LOCK: Final = Path("requirements/test.txt")
 
@@ -161,6 +164,7 @@ def install() -> None:
         node_modules(CLAUDE_LOCK.parent)
     python(PYTHON_LOCK)
     python(OPENAI2_LOCK)
+    python(LLM_PLUGIN_LOCK)
 
 
 def install_more() -> None:

@@ -10,7 +10,7 @@ import pytest
 from antiphon.host.content import translate_content
 from antiphon.host.data import ANNOTATION_MIME
 from antiphon.host.errors import UnsupportedContent
-from antiphon.wires.host.parts import DataPart, TextPart
+from antiphon.wires.host.parts import DataPart, TextPart, UrlPart
 from tests.host.test_images import gif, jpeg, png
 
 PNG = png(2, 2)
@@ -79,6 +79,24 @@ def test_data_that_is_text_goes_as_text(data: bytes, mime: str, text: str) -> No
 def test_any_other_data_goes_as_a_file(data: bytes, mime: str, filename: str, sent: str) -> None:
     file = {"type": "input_file", "filename": filename, "file_data": url(data, sent)}
     assert translate_content(DataPart(data, mime)) == file
+
+
+@pytest.mark.parametrize(
+    ("mime", "sent"),
+    [
+        ("image/png", {"type": "input_image", "image_url": "http://h/x", "detail": "auto"}),
+        (
+            "Application/PDF; x=1",
+            {"type": "input_file", "filename": "file.pdf", "file_url": "http://h/x"},
+        ),
+        (
+            "image/svg+xml",
+            {"type": "input_file", "filename": "file.svg", "file_url": "http://h/x"},
+        ),
+    ],
+)
+def test_an_address_goes_as_it_is(mime: str, sent: dict[str, str]) -> None:
+    assert translate_content(UrlPart("http://h/x", mime)) == sent
 
 
 @pytest.mark.requirement("RFC016-translator")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from antiphon.host.outcome import Outcome, notes_of, parts_of, spoken_text, thought_text
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Notes, Response
 
 REFUSAL = {"type": "refusal", "refusal": "no"}
 TEXT = {"type": "output_text", "text": "yes", "annotations": [{"url": "u"}, 5]}
@@ -21,6 +22,17 @@ def message(content: Any) -> dict[str, Any]:
 def test_the_refusals_of_all_messages_are_joined() -> None:
     output = [message([REFUSAL, TEXT]), {"type": "function_call"}, message([REFUSAL])]
     assert Outcome(Response(id="r", output=output)).refusal == "nono"
+
+
+def test_what_was_not_honoured_is_listed() -> None:
+    assert Outcome(Response(id="r", antiphon=Notes(degraded=("seed",)))).degraded == ("seed",)
+    assert Outcome(Response(id="r")).degraded == ()
+
+
+def test_an_outcome_can_be_logged_as_json() -> None:
+    logged = Outcome(Response(id="r", output=[message([TEXT])])).to_dict()
+    assert json.loads(json.dumps(logged))["output"] == [message([TEXT])]
+    assert logged["id"] == "r"
 
 
 def test_text_and_refusals_are_spoken_in_order() -> None:

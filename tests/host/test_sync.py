@@ -22,6 +22,7 @@ from antiphon.host import (
     Provider,
     ProviderSettings,
     RespondOptions,
+    SyncAnswerStream,
     SyncProvider,
     TextPart,
 )
@@ -242,6 +243,29 @@ async def test_ctrl_c_hangs_up_and_leaves_the_client_usable() -> None:
             if program.returncode is None:
                 program.kill()
                 await program.wait()
+
+
+async def test_a_task_that_ctrl_c_left_behind_ends_without_an_error() -> None:
+    """Its caller has gone and retrieves nothing, so an error would be printed."""
+
+    def use(host: SyncProvider) -> BaseException | None:
+        answer = host.stream("m", HELLO)
+        parts = iter(answer)
+        assert [next(parts), next(parts)] == [TextPart("Hel"), TextPart("lo")]
+        return host._client.run(leave(answer))
+
+    async def leave(answer: SyncAnswerStream) -> BaseException | None:
+        assert answer._batches is not None
+        task = asyncio.create_task(answer._following(answer._batches))
+        while answer._answer.guard._waiting is not task:  # noqa: ASYNC110  there is no event for it
+            await asyncio.sleep(0)
+        task.cancel()  # as the portal does when the caller is interrupted
+        answer._cancel.set()  # as `close` does right after it
+        await asyncio.wait({task})
+        return task.exception()
+
+    async with native(STALLED) as server:
+        assert await with_provider(server.base_url, use) is None
 
 
 def test_a_provider_with_the_other_kind_of_client_says_which_it_needs() -> None:

@@ -29,6 +29,7 @@ from antiphon.wires.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
 )
 
 needs_tokenizer = pytest.mark.skipif(
@@ -212,9 +213,11 @@ def test_calls_and_results_of_tools_count() -> None:
         (DataPart(X40.encode(), "text/plain"), X40_TOKENS),
         (DataPart(b'{"a": 1}', "application/json"), TokenCounter().count_text('{"a": 1}', OTHER)),
         (DataPart(b"%PDF" * 9000, "application/pdf"), ATTACHMENT_TOKENS),
+        (UrlPart("http://127.0.0.1/a.png", "image/png"), 765),
+        (UrlPart("http://127.0.0.1/a.pdf", "application/pdf"), ATTACHMENT_TOKENS),
     ],
 )
-def test_data_costs_by_its_kind(part: DataPart, tokens: int) -> None:
+def test_data_costs_by_its_kind(part: DataPart | UrlPart, tokens: int) -> None:
     assert TokenCounter().count_message(Message.user([part]), OTHER) == 4 + tokens
 
 

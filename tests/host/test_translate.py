@@ -34,6 +34,7 @@ from antiphon.wires.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
 )
 from tests.building import STOP, build
 from tests.host.test_images import png
@@ -334,6 +335,15 @@ def test_an_image_of_a_system_message_follows_in_a_message_of_the_user() -> None
         said("system", "Be brief."),
         said("user", "Hi"),
     ]
+
+
+def test_data_at_an_address_stands_where_data_does() -> None:
+    url = "http://127.0.0.1/a.png"
+    part, sent = UrlPart(url, "image/png"), {"image_url": url, "detail": "auto"}
+    shown = {"type": "input_image", **sent}
+    assert items_of(Message.user([TextPart("Look:"), part])) == [said("user", "Look:", shown)]
+    result = ToolResultPart("c1", [part])
+    assert items_of(Message.user([result]))[0]["output"] == [shown]
 
 
 @pytest.mark.requirement("RFC016-translator")

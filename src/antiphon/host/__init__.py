@@ -36,6 +36,7 @@ from antiphon.wires.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
 )
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "ToolCallPart",
     "ToolResultPart",
     "ToolSpec",
+    "UrlPart",
     "UsageTracker",
     "choose_wire",
     "status_line",

@@ -7,6 +7,7 @@
 - All else goes as `input_file`, under a name made up from its media type.
 - Hosts put notes for themselves between the parts, as data of a made-up type, and the adapter
   shows notes on a text as data. Such markers are no content and are left out.
+- An address goes as it is, as an image or a file by its declared type. Nothing is fetched here.
 - Empty data is left out. Data without a media type that is no marker is an error: there is no
   right way to send it, and it must not be dropped in silence.
 """
@@ -22,7 +23,7 @@ from antiphon.host.data import ANNOTATION_MIME
 from antiphon.host.errors import UnsupportedContent
 from antiphon.host.images import sniff_image
 from antiphon.protocol.items import Part as WirePart
-from antiphon.wires.host.parts import DataPart, TextPart
+from antiphon.wires.host.parts import DataPart, TextPart, UrlPart
 
 __all__ = ["MARKERS", "media_type", "read_text", "translate_content"]
 
@@ -56,13 +57,15 @@ _EXTENSIONS: Final = {
 }
 
 
-def translate_content(part: TextPart | DataPart) -> WirePart | None:
+def translate_content(part: TextPart | DataPart | UrlPart) -> WirePart | None:
     """Return text or data as content of a user, or None if it has nothing for a model.
 
     Raise UnsupportedContent for data of no media type that is no marker.
     """
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.value} if part.value else None
+    if isinstance(part, UrlPart):
+        return _translate_url(part)
     media = media_type(part)
     if media in MARKERS:
         _log.debug("a %s marker of %d bytes is not sent", media, len(part.data))
@@ -86,7 +89,14 @@ def translate_content(part: TextPart | DataPart) -> WirePart | None:
     }
 
 
-def media_type(part: DataPart) -> str:
+def _translate_url(part: UrlPart) -> WirePart:
+    media = media_type(part)
+    if media.startswith("image/") and media != _SVG:
+        return {"type": "input_image", "image_url": part.url, "detail": "auto"}
+    return {"type": "input_file", "filename": _filename(media), "file_url": part.url}
+
+
+def media_type(part: DataPart | UrlPart) -> str:
     """Return the type of data without its parameters, in lower case."""
     return part.mime.partition(";")[0].strip().lower()
 

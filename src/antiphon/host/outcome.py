@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.codec import response_object
 from antiphon.protocol.halves import join_halves
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.partial_items import string_of, substance
-from antiphon.protocol.response import Response, Usage
+from antiphon.protocol.response import Notes, Response, Usage
 
 __all__ = [
     "SUMMARY_BREAK",
@@ -70,6 +71,16 @@ class Outcome(msgspec.Struct, frozen=True):
     def is_refused(self) -> bool:
         """Whether the model declined."""
         return bool(self.refusal)
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What was asked for and not honoured, as an antiphon gateway reports it."""
+        notes = self.response.antiphon
+        return notes.degraded if isinstance(notes, Notes) else ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole response as JSON can hold it, for an application's own log."""
+        return response_object(self.response)
 
 
 def spoken_text(item: Item) -> str:

@@ -62,6 +62,8 @@ class SyncAnswerStream:
         batches = self._batches = self._answer.batches()
         try:
             while (batch := self._client.run(self._following(batches))) is not None:
+                if isinstance(batch, TurnCancelled):
+                    raise batch
                 yield from batch
         finally:
             self.close()
@@ -88,12 +90,20 @@ class SyncAnswerStream:
             except TurnCancelled as error:
                 self._stopped = error
 
-    async def _following(self, batches: Batches) -> list[ResponsePart] | None:
+    async def _following(self, batches: Batches) -> list[ResponsePart] | TurnCancelled | None:
+        """Return the next parts, None at the end, or that the answer was cancelled.
+
+        The error is returned, not raised: after Ctrl-C the caller has stopped waiting for this
+        task, and an error that is not retrieved would be printed.
+        """
         async with self._reading:
             if self._stopped is not None:
-                raise self._stopped
+                return self._stopped
             self._watch()
-            return await anext(batches, None)
+            try:
+                return await anext(batches, None)
+            except TurnCancelled as error:
+                return error
 
     def _watch(self) -> None:
         """Cancel the answer when the caller's event is set, now or while waiting for a part."""

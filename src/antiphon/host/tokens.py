@@ -50,6 +50,7 @@ from antiphon.wires.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
 )
 
 __all__ = ["TokenCount", "TokenCounter"]
@@ -189,6 +190,10 @@ class TokenCounter:
                 return PER_ITEM + self.count_text(name, model) + written
             case ToolResultPart(content=content):
                 return PER_ITEM + sum(self._count_part(inner, model) for inner in content)
+            case UrlPart():
+                is_image = media_type(part).startswith("image/")
+                cost = self._texts.image_cost(model)
+                return cost.tokens(UNKNOWN_SIZE) if is_image else ATTACHMENT_TOKENS
             case _:
                 return self._count_data(part, model)
 

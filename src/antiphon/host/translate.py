@@ -59,6 +59,7 @@ from antiphon.wires.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
     check_messages,
 )
 
@@ -176,7 +177,7 @@ class _MessageTranslator:
                 is_answer = self._role is Role.ASSISTANT and self._has_spoken
                 if not (is_answer and self._settings.inline_links and _is_link(part)):
                     self._say(part.value)
-            case DataPart():
+            case DataPart() | UrlPart():
                 self._show(part)
             case ToolCallPart():
                 self._call(part)
@@ -192,8 +193,8 @@ class _MessageTranslator:
             self._has_spoken = True
             self._content.append({"type": "input_text", "text": text})
 
-    def _show(self, part: DataPart) -> None:
-        item = _read_item(part)
+    def _show(self, part: DataPart | UrlPart) -> None:
+        item = _read_item(part) if isinstance(part, DataPart) else None
         if item is not None:
             self._replay(item)
             return

@@ -39,7 +39,7 @@ def set_up() -> None:
 def ask(model: str, *arguments: str) -> str:
     """Return what the command prints."""
     from click.testing import CliRunner
-    from llm.cli import cli  # type: ignore[import-not-found]  # it has its own environment
+    from llm.cli import cli
 
     done = CliRunner().invoke(cli, ["-m", f"my-{model}", *arguments], catch_exceptions=False)
     if done.exit_code != 0:

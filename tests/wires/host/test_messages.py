@@ -14,6 +14,7 @@ from antiphon.wires.host.parts import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    UrlPart,
 )
 
 EVERY_PART = Respond(
@@ -28,6 +29,7 @@ EVERY_PART = Respond(
                 ToolCallPart("gw-1", "look", {"at": [1, None]}),
             ]
         ),
+        Message.user([UrlPart("http://127.0.0.1/a.png", "image/png")]),
         Message.user([ToolResultPart("gw-1", [TextPart("a cat")], is_error=False)]),
     ],
     options=Options(tools=[Tool("look", "Looks.", {"type": "object"})], session="window"),

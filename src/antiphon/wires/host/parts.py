@@ -23,6 +23,7 @@ __all__ = [
     "ThinkingPart",
     "ToolCallPart",
     "ToolResultPart",
+    "UrlPart",
     "check_messages",
 ]
 
@@ -72,20 +73,28 @@ class DataPart(msgspec.Struct, frozen=True, tag="data"):
     mime: str
 
 
+class UrlPart(msgspec.Struct, frozen=True, tag="url"):
+    """Data at an address, which the server or the model's provider fetches itself."""
+
+    url: str
+    mime: str
+
+
 class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     """What a tool gave back."""
 
     call_id: str
-    content: Sequence[TextPart | DataPart]
+    content: Sequence[TextPart | DataPart | UrlPart]
     is_error: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is not a list of parts, with what to write instead."""
-        _check_content(self.content, (TextPart, DataPart), "ToolResultPart(call_id, [TextPart(…)])")
+        how = "ToolResultPart(call_id, [TextPart(…)])"
+        _check_content(self.content, (TextPart, DataPart, UrlPart), how)
 
 
-Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart
-_PARTS: Final = (TextPart, ThinkingPart, ToolCallPart, ToolResultPart, DataPart)
+Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart | UrlPart
+_PARTS: Final = (TextPart, ThinkingPart, ToolCallPart, ToolResultPart, DataPart, UrlPart)
 ResponsePart = TextPart | ThinkingPart | ToolCallPart | DataPart
 
 
