@@ -36,6 +36,7 @@ MARKERS: Final = frozenset(
         "stateful_marker",
         "thinking",
         "token_usage",
+        "usage",
     }
 )
 
