@@ -53,7 +53,7 @@ _TABLE: Final = (
     _Row(host.MalformedCall, "malformed_call", "", _AGAIN),
     _Row(host.ChangedCall, "changed_call", "", "Check what the tool did, and ask again."),
     _Row(host.DamagedText, "damaged_text", "", _AGAIN),
-    _Row(host.ResponseFailed, "response_failed", "", _AGAIN),
+    _Row(host.ResponseFailed, "response_failed", "The response failed", _AGAIN),
     _Row(client.TooManyTools, "bad_request", "", "Enable fewer tools."),
     _Row(client.BadCall, "bad_request", "The request cannot be sent", ""),
     _Row(client.ContextTooLong, "context_too_long", "The conversation is too long", _SHORTEN),
@@ -89,7 +89,7 @@ def fault_of(error: BaseException, redact: Callable[[str], str] = str) -> Fault:
     if isinstance(error, host.ResponseFailed) and error.code in _BLOCKED:
         return Fault(
             code="blocked",
-            message=_sentence(redact(error.message) or "the answer was blocked"),
+            message=_sentence(_join("The answer was blocked", redact(error.message))),
             action="Ask in other words.",
         )
     row = _row_of(error)
@@ -99,7 +99,7 @@ def fault_of(error: BaseException, redact: Callable[[str], str] = str) -> Fault:
     failed = error if isinstance(error, client.ClientError) else None
     return Fault(
         code=row.code,
-        message=_sentence(": ".join(filter(None, (row.lead, redact(words))))),
+        message=_sentence(_join(row.lead, redact(words))),
         action=row.action,
         status=failed.status if failed else 0,
         retry_after=failed.retry_after if failed else None,
@@ -111,6 +111,10 @@ def _row_of(error: BaseException) -> _Row:
     if isinstance(error, host.ResponseFailed):
         kind = _FAILURES.get(error.code or "", kind)
     return next((row for row in _TABLE if issubclass(kind, row.error)), _BUG)
+
+
+def _join(lead: str, words: str) -> str:
+    return ": ".join(filter(None, (lead, words)))
 
 
 def _sentence(words: str) -> str:
