@@ -186,8 +186,8 @@ class _World:
             case _:
                 message = self.messages[place]
                 role = Role.USER if message.role is Role.ASSISTANT else Role.ASSISTANT
-                kept = [it for it in message.content if isinstance(it, TextPart | DataPart)]
-                self.messages[place] = Message(role, kept)
+                plain = [it for it in message.content if isinstance(it, TextPart | DataPart)]
+                self.messages[place] = Message(role, plain)
 
     def _other(self, part: Part) -> Part:
         """Return another call or another result; any other part as it is."""

@@ -13,7 +13,7 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.host import DataPart, Message, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
-from antiphon.host.bridge.client import BridgeError, Notice, Options
+from antiphon.host.bridge.client import BridgeError, Log, Notice, Options
 from antiphon.protocol.deltas import ReasoningGrew, TextGrew
 from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from antiphon.wires.host.messages import Tool, UsageChanged
@@ -376,3 +376,17 @@ async def test_the_client_reports_a_bridge_that_has_ended(tmp_path: Path) -> Non
         await client.process.wait()
         with pytest.raises(BridgeError, match="has ended"):
             await client.models()
+
+
+async def test_the_log_is_sent_at_its_level_and_holds_no_content(tmp_path: Path) -> None:
+    logs: dict[str, list[Notice]] = {"debug": [], "warning": []}
+    for level, notices in logs.items():
+        async with (
+            native(response(TextGrew("xylophone"), COUNTED, STOP)) as server,
+            bridge(tmp_path, server.base_url, listen=notices.append, log_level=level) as client,
+        ):
+            await read_all(client.respond("m", [Message.user("zeppelin")], Options(session="s")))
+    lines = [notice for notice in logs["debug"] if isinstance(notice, Log)]
+    assert any("bytes to /responses" in line.message for line in lines)
+    assert not any(word in str(lines) for word in ("xylophone", "zeppelin"))
+    assert not any(isinstance(notice, Log) for notice in logs["warning"])

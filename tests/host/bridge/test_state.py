@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -134,7 +135,7 @@ async def test_a_tool_turn_goes_on_after_a_restart_at_a_gateway(tmp_path: Path) 
         Script(text="Sunny."),
     ]
     options = Options(tools=[Tool("weather", "Returns the weather.")], session="c")
-    settings = {"state_part": True, "usage_part": True, "call_prefix": "gw-"}
+    settings: dict[str, Any] = {"state_part": True, "usage_part": True, "call_prefix": "gw-"}
     async with ScriptedUpstream(scripts) as upstream:
         async with serve_gateway(ChatBackend(upstream.base_url)) as gateway:
             async with bridge(tmp_path, gateway.base_url, **settings) as client:

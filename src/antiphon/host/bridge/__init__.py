@@ -2,7 +2,7 @@
 
 docs/reference/bridge.md describes the protocol, `wires/host` has its messages. `bridge` answers
 them with a `Provider`; `pipes` reads and writes without stopping the event loop; `faults` words
-what went wrong; `usage` and `logs` report what nobody asked for. `client` is the other side, for
+errors; `usage` and `logs` send what answers no request. `client` is the other side, for
 programs in Python.
 """
 

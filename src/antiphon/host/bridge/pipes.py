@@ -2,8 +2,8 @@
 
 A thread for each direction: reading and writing may block there, on every system and for every
 kind of stdin. Both directions are limited. `LineSource` reads a few pieces ahead and waits.
-`LineSink` takes every message at once and says by `room` when the reader has fallen behind; what
-produces much must await it.
+`LineSink` accepts every line at once; a producer of many lines must await `room`, which waits while
+the reader is behind.
 
 `take_over` makes the process's own stdin and stdout private: what a library prints goes to
 stderr, and can never be taken for a message.
@@ -25,9 +25,9 @@ from antiphon.wires.host.lines import MAX_LINE_BYTES, LineReader, LongLine
 __all__ = ["HARD_LIMIT", "SOFT_LIMIT", "LineSink", "LineSource", "take_over"]
 
 SOFT_LIMIT: Final = 1024 * 1024
-"""From so many bytes on that nobody has read, answers wait."""
+"""The number of unread bytes from which answers wait."""
 HARD_LIMIT: Final = 16 * SOFT_LIMIT
-"""From so many bytes on that nobody has read, nothing more is read from the other side."""
+"""The number of unread bytes from which no more messages are read."""
 
 _READ_BYTES: Final = 256 * 1024
 _READ_AHEAD: Final = 4
@@ -46,7 +46,7 @@ class LineSource:
 
     async def __aiter__(self) -> AsyncIterator[bytes | LongLine]:
         """Yield the lines. End with the input, or when it cannot be read."""
-        # A daemon: a read that blocks for ever must not keep the process.
+        # A daemon: a blocked read must not keep the process alive.
         threading.Thread(target=self._read, name="antiphon-lines-in", daemon=True).start()
         while (lines := await self._arrived.get()) is not None:
             for line in lines:

@@ -12,11 +12,11 @@ from antiphon.host.bridge.pipes import LineSink, LineSource, take_over
 __all__ = ["run_bridge"]
 
 # How long the asker may take to read the last lines after it has closed our input.
-_LAST_WORDS_SECONDS: Final = 2.0
+_FLUSH_SECONDS: Final = 2.0
 
 
 async def run_bridge(base_url: str, api_key: ApiKey = "") -> None:
-    """Answer the process that started this one, until it closes our stdin or is gone."""
+    """Answer the process that started this one, until it closes our stdin or has ended."""
     source, target = take_over()
     task = asyncio.current_task()
     assert task is not None
@@ -34,4 +34,4 @@ async def run_bridge(base_url: str, api_key: ApiKey = "") -> None:
         if not has_gone:
             raise
     else:
-        await sink.close(_LAST_WORDS_SECONDS)
+        await sink.close(_FLUSH_SECONDS)

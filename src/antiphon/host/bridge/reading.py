@@ -40,7 +40,7 @@ def encode_line(message: Answer | Question) -> bytes:
 
 
 def _read_slowly(line: bytes) -> Question | Failed:
-    """Find out what is wrong with a line, and read it all the same if it is only half a pair."""
+    """Return the error of a line, or the question if only half a pair was wrong."""
     try:
         fields = repair_text(json.loads(line))
     except (ValueError, RecursionError):
