@@ -72,8 +72,9 @@ MARKER = _mark(FIRST, ANSWER, "resp_1")
         [*FIRST, Message.assistant([MARKER, *ANSWER[:4]]), Message.assistant(ANSWER[4:]), RESULT],
         [Message.system("Be long."), *_answered([*ANSWER, MARKER])[1:]],
         _answered([*ANSWER, show_usage(Usage()), MARKER, DataPart(b"m\\foreign", STATE_MIME)]),
+        _answered([*ANSWER, DataPart(MARKER.data.replace(b"m\\", b"vendor/m\\"), STATE_MIME)]),
     ],
-    ids=["kept", "marker first", "joined", "split", "split after", "new prompt", "others"],
+    ids=["kept", "marker first", "joined", "split", "split after", "prompt", "others", "renamed"],
 )
 def test_a_conversation_that_says_the_same_is_continued(messages: list[Message]) -> None:
     thread = _resume(messages)

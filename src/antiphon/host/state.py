@@ -6,10 +6,11 @@ An answer may end with two notes for the application, as data:
 - `stateful_marker` has the place to continue from, in the form of VS Code's own chat: the model,
   a backslash, and the marker. Ours is `1:DIGEST:RESPONSE_ID`.
 
-The digest is that of the whole conversation with the answer, as the application saw it and as
-`client.history` compares histories. A marker that comes back counts only if the messages up to it
-still have this digest. So a conversation that was edited, shortened or summarised is never
-continued from a response that knows more than the messages show.
+The digest is that of the model and the whole conversation with the answer, as the application saw
+it and as `client.history` compares histories. A marker that comes back counts only if the messages
+up to it still have this digest. So a conversation that was edited, shortened or summarised is
+never continued from a response that knows more than the messages show. What stands before the
+backslash is not read: an application may write its own name of the model there.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class ConversationState:
         )
 
     def _find_thread(self) -> Thread | None:
-        for marker in islice(_markers(self._messages, self._model), _MOST_TRIED):
+        for marker in islice(_markers(self._messages), _MOST_TRIED):
             before = self._messages[: marker.end]
             if self._digest(before) == marker.digest:
                 items = translate_messages(before, self._settings).items
@@ -98,7 +99,8 @@ class ConversationState:
         return None
 
     def _digest(self, messages: Sequence[Message]) -> str:
-        return fingerprint(translate_messages(messages, self._plain).items)
+        items = translate_messages(messages, self._plain).items
+        return fingerprint([{"type": "model", "name": self._model}, *items])
 
 
 def show_usage(usage: Usage) -> DataPart:
@@ -120,8 +122,8 @@ def _move(known: Thread | None, thread: Thread) -> Thread:
     )
 
 
-def _markers(messages: Sequence[Message], model: str) -> Iterator[_Marker]:
-    """Yield the markers of a model, the last one first.
+def _markers(messages: Sequence[Message]) -> Iterator[_Marker]:
+    """Yield the markers, the last one first.
 
     An answer ends with the last message of the assistant in a row: it may have been split.
     """
@@ -132,16 +134,16 @@ def _markers(messages: Sequence[Message], model: str) -> Iterator[_Marker]:
             continue
         for part in reversed(messages[place].content):
             if isinstance(part, DataPart) and media_type(part) == STATE_MIME:
-                marker = _read(part.data, model, end)
+                marker = _read(part.data, end)
                 if marker is not None:
                     yield marker
 
 
-def _read(data: bytes, model: str, end: int) -> _Marker | None:
-    """Return the marker, or None for that of another model or another program."""
-    named, _, marker = data.decode("utf-8", "replace").partition("\\")
+def _read(data: bytes, end: int) -> _Marker | None:
+    """Return the marker, or None for that of another program."""
+    _, _, marker = data.decode("utf-8", "replace").partition("\\")
     version, _, rest = marker.partition(":")
     digest, _, response_id = rest.partition(":")
-    if named != model or version != _VERSION or not response_id:
+    if version != _VERSION or not response_id:
         return None
     return _Marker(end, digest, response_id)

@@ -179,24 +179,28 @@ async def test_usage_adds_up_by_session_with_its_cost(tmp_path: Path) -> None:
 
 
 async def test_a_cancel_closes_the_connection_at_once(tmp_path: Path) -> None:
-    stalled = response(TextGrew("once upon"), COUNTED, STOP)
-    stalled = Answer(pieces=stalled.pieces[:5], then="stall")
+    """The best of five counts: the machine may be busy with something else."""
+    pieces = response(TextGrew("once upon"), COUNTED, STOP).pieces[:5]
+    times, codes = [], []
     async with (
-        native(stalled) as server,
+        native(Answer(pieces=pieces, then="stall")) as server,
         bridge(tmp_path, server.base_url) as client,
     ):
-        answer = client.respond("m", HELLO)
-        parts = aiter(answer)
-        assert await anext(parts)
-        begun = time.perf_counter()
-        await answer.cancel()
-        await server.raw.closed.wait()
-        took = time.perf_counter() - begun
-        with pytest.raises(BridgeError) as caught:
-            await anext(parts)
+        for _ in range(5):
+            server.raw.closed.clear()
+            answer = client.respond("m", HELLO)
+            parts = aiter(answer)
+            assert await anext(parts)
+            begun = time.perf_counter()
+            await answer.cancel()
+            await server.raw.closed.wait()
+            times.append(time.perf_counter() - begun)
+            with pytest.raises(BridgeError) as caught:
+                await anext(parts)
+            codes.append(caught.value.fault.code)
         assert await client.count("m", ["still here"])
-    assert caught.value.fault.code == "cancelled"
-    assert took < 0.1
+    assert codes == ["cancelled"] * 5
+    assert min(times) < 0.1
 
 
 async def test_leaving_the_loop_cancels_the_answer(tmp_path: Path) -> None:
@@ -390,3 +394,22 @@ async def test_the_log_is_sent_at_its_level_and_holds_no_content(tmp_path: Path)
     assert any("bytes to /responses" in line.message for line in lines)
     assert not any(word in str(lines) for word in ("xylophone", "zeppelin"))
     assert not any(isinstance(notice, Log) for notice in logs["warning"])
+
+
+async def test_loading_a_tokenizer_does_not_delay_other_counts(tmp_path: Path) -> None:
+    """Those of a model that is ready are answered first, although they were asked last."""
+    ask = {"type": "count", "contents": ["Hello there, how many?"]}
+    async with (
+        native(response(TextGrew("ok"), COUNTED, STOP)) as server,
+        greeted(tmp_path, server.base_url) as raw,
+    ):
+        await raw.send(ask | {"id": "prepare", "model": "m"})
+        await raw.read_to_end("prepare")
+        await raw.send(
+            ask | {"id": "loading", "model": "gpt-5"},
+            *(ask | {"id": number, "model": "m"} for number in range(20)),
+        )
+        got = await raw.read_to_end("loading", *range(20))
+    order = [message["id"] for message in raw.seen if message["type"] == "counted"]
+    assert order == ["prepare", *range(20), "loading"]
+    assert got["loading"][0]["tokens"][0] > 0

@@ -12,6 +12,7 @@ answer cancels it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final, Self
@@ -195,18 +196,23 @@ class BridgeClient:
         return found
 
     async def _read(self) -> None:
-        while line := await self._output.readline():
-            answer: Answer = _ANSWERS.decode(line)
-            if isinstance(answer, UsageChanged | Log | ModelsChanged):
-                self._listen(answer)
-                continue
-            # `welcome`, and errors about a line, have no id.
-            queue = self._waiting.get(None if isinstance(answer, Welcome) else answer.id)
-            if queue is not None:
-                queue.put_nowait(answer)
-        self._has_ended = True
-        for queue in self._waiting.values():
-            queue.put_nowait(Failed(error=_ENDED))
+        """Read until the bridge ends; what is wrong with a line is raised by `close`."""
+        try:
+            while line := await self._output.readline():
+                self._take(_ANSWERS.decode(line))
+        finally:
+            self._has_ended = True
+            for queue in self._waiting.values():
+                queue.put_nowait(Failed(error=_ENDED))
+
+    def _take(self, answer: Answer) -> None:
+        if isinstance(answer, UsageChanged | Log | ModelsChanged):
+            self._listen(answer)
+            return
+        # `welcome`, and errors about a line, have no id.
+        queue = self._waiting.get(None if isinstance(answer, Welcome) else answer.id)
+        if queue is not None:
+            queue.put_nowait(answer)
 
 
 class BridgeAnswer:
@@ -240,4 +246,5 @@ class BridgeAnswer:
         """Stop the answer: the loop over it ends with the error `cancelled`."""
         if self._is_open:
             self._is_open = False
-            await self._client._send(Cancel(id=self._asked.id))
+            with contextlib.suppress(ConnectionError):  # a bridge that has ended runs nothing
+                await self._client._send(Cancel(id=self._asked.id))

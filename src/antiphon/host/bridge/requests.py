@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -143,14 +143,14 @@ class Requests:
     async def _respond(self, asked: Respond) -> Done:
         options = _translate(asked.options)
         answer = self._provider.stream(asked.model, asked.messages, options)
-        seen = _Seen()
+        has_content = False
         async with aclosing(answer.batches()) as batches:
             async for parts in batches:
-                seen.note(parts)
+                has_content = has_content or any(map(_is_content, parts))
                 self._send(Parts(id=asked.id, parts=parts))
                 await self._room()
         outcome = answer.outcome
-        if not seen.has_content:
+        if not has_content:
             raise EmptyAnswer(outcome.incomplete_reason, has_thought=bool(outcome.response.output))
         return self._end(asked, outcome)
 
@@ -172,17 +172,8 @@ class Requests:
         return known.price if known else None
 
 
-class _Seen:
-    """Whether an answer has anything that an application can show or run."""
-
-    def __init__(self) -> None:
-        self.has_content = False
-
-    def note(self, parts: Sequence[ResponsePart]) -> None:
-        self.has_content = self.has_content or any(map(_is_content, parts))
-
-
 def _is_content(part: ResponsePart) -> bool:
+    """Return whether this is something that an application can show or run."""
     match part:
         case TextPart():
             return bool(part.value.strip())
