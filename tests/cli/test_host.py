@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,7 @@ import pytest
 
 from antiphon.protocol.deltas import TextGrew
 from tests.building import COUNTED, STOP
-from tests.cli.processes import command
+from tests.cli.processes import command, environment
 from tests.client.native import native, response
 from tests.host.bridge.bridging import raw_bridge
 
@@ -30,6 +32,24 @@ def test_every_line_on_stdout_is_a_message(tmp_path: Path) -> None:
     ran = command("host", home=tmp_path, stdin='{"type":"hello","version":1}\nnonsense\n')
     kinds = [msgspec.json.decode(line)["type"] for line in ran.stdout.splitlines()]
     assert (ran.returncode, kinds, ran.stderr) == (0, ["welcome", "error"], "")
+
+
+def test_it_starts_without_loading_the_http_server(tmp_path: Path) -> None:
+    ran = command("host", home=tmp_path, extra={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert "antiphon.host.bridge.process" in ran.stderr
+    assert "aiohttp" not in ran.stderr
+
+
+def test_it_needs_no_stderr(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "antiphon", "host"],
+        input=b'{"type":"hello","version":1}\n',
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert msgspec.json.decode(ran.stdout)["type"] == "welcome"
 
 
 @pytest.mark.parametrize(

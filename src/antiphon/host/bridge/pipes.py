@@ -174,7 +174,7 @@ def take_over() -> tuple[int, int]:
 
     From then on nothing can be read from stdin, and what is printed goes to stderr.
     """
-    sys.stdout.flush()
+    _ensure_stderr()
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -186,6 +186,14 @@ def take_over() -> tuple[int, int]:
         for descriptor in (source, sink):
             msvcrt.setmode(descriptor, os.O_BINARY)
     return source, sink
+
+
+def _ensure_stderr() -> None:
+    """Open descriptor 2, if the parent gave us none: another file must not get its number."""
+    try:
+        os.fstat(2)
+    except OSError:
+        os.open(os.devnull, os.O_WRONLY)  # the lowest free number
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

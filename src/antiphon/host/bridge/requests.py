@@ -58,7 +58,7 @@ _NOTES: Final = frozenset({USAGE_MIME, STATE_MIME})
 def open_client(base_url: str, api_key: ApiKey, settings: AskSettings) -> AsyncClient:
     """Return the client for an asker. Raise BadCall for a URL or a key that cannot be used."""
     return AsyncClient(
-        base_url=base_url if settings.base_url is None else settings.base_url,
+        base_url=settings.base_url or base_url,
         # Empty means none: what the environment has was read by the command.
         api_key=api_key if settings.api_key is None else settings.api_key,
         tool_limits=_NO_LIMITS,
