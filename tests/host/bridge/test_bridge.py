@@ -20,7 +20,7 @@ from antiphon.wires.host.messages import Tool, UsageChanged
 from tests.building import COUNTED, STOP
 from tests.client.native import Answer, native, response
 from tests.host.bridge.bridging import bridge, greeted, raw_bridge, read_all, stream_of, text_of
-from tests.host.streams import created, end, message, message_item
+from tests.host.streams import call_item, created, done, end, message, message_item
 from tests.transport.raw import Request
 
 HELLO = [Message.system("Be brief."), Message.user("Hello there")]
@@ -413,3 +413,14 @@ async def test_loading_a_tokenizer_does_not_delay_other_counts(tmp_path: Path) -
     order = [message["id"] for message in raw.seen if message["type"] == "counted"]
     assert order == ["prepare", *range(20), "loading"]
     assert got["loading"][0]["tokens"][0] > 0
+
+
+async def test_half_a_surrogate_pair_in_a_call_is_kept(tmp_path: Path) -> None:
+    item = call_item(arguments='{"city":"\\ud83d"}')
+    async with (
+        native(stream_of(created(), done(item), end(item))) as server,
+        bridge(tmp_path, server.base_url, state_part=True) as client,
+    ):
+        parts = await read_all(client.respond("m", HELLO))
+    assert parts[0] == ToolCallPart("call_1", "weather", {"city": "\ud83d"})
+    assert isinstance(parts[1], DataPart)

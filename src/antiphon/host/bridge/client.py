@@ -17,9 +17,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final, Self
 
-import msgspec
-
-from antiphon.host.bridge.reading import encode_line
+from antiphon.host.bridge.reading import encode_line, read_answer
 from antiphon.protocol.errors import AntiphonError
 from antiphon.wires.host.lines import MAX_LINE_BYTES
 from antiphon.wires.host.messages import (
@@ -68,7 +66,6 @@ __all__ = [
     "UsageChanged",
 ]
 
-_ANSWERS: Final = msgspec.json.Decoder(Answer)
 _DEFAULT: Final = Options()
 _COMMAND: Final = (sys.executable, "-m", "antiphon", "host")
 _ENDED: Final = Fault(code="unreachable", message="The bridge has ended.", action="Start it again.")
@@ -199,7 +196,7 @@ class BridgeClient:
         """Read until the bridge ends; what is wrong with a line is raised by `close`."""
         try:
             while line := await self._output.readline():
-                self._take(_ANSWERS.decode(line))
+                self._take(read_answer(line))
         finally:
             self._has_ended = True
             for queue in self._waiting.values():

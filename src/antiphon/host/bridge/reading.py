@@ -1,7 +1,8 @@
-"""Which question is a line, and if it is none, what is wrong with it?
+"""Which message is a line, and if it is none, what is wrong with it?
 
-Half of a surrogate pair, which JavaScript can write and UTF-8 cannot hold, becomes U+FFFD when it
-is read, and is written as an escape: it never makes a whole message invalid.
+Half of a surrogate pair, which JavaScript can write and UTF-8 cannot hold, never makes a message
+invalid. In a question it becomes U+FFFD, because it could not be sent on. In an answer, such as
+the arguments of a call, it is kept, as an escape.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from antiphon.client.history import repair_text
 from antiphon.wires.host.lines import LongLine
 from antiphon.wires.host.messages import Answer, Failed, Fault, Question, RequestId
 
-__all__ = ["encode_line", "read_question"]
+__all__ = ["encode_line", "read_answer", "read_question"]
 
 _DECODER: Final[msgspec.json.Decoder[Question]] = msgspec.json.Decoder(Question)
+_ANSWERS: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
 _TYPES: Final = frozenset({"hello", "models", "count", "measure", "respond", "cancel"})
 
 
@@ -29,6 +31,15 @@ def read_question(line: bytes | LongLine) -> Question | Failed:
         return _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_slowly(line)
+
+
+def read_answer(line: bytes) -> Answer:
+    """Return the answer. Raise msgspec.ValidationError or ValueError for anything else."""
+    try:
+        return _ANSWERS.decode(line)
+    except msgspec.DecodeError:
+        answer: Answer = msgspec.convert(json.loads(line), Answer)
+        return answer
 
 
 def encode_line(message: Answer | Question) -> bytes:
