@@ -67,6 +67,10 @@ def stream_of(*events: Fields, **settings: Any) -> Answer:
     return Answer(pieces=pieces, **settings)
 
 
+def _line_of(message: Fields | bytes) -> bytes:
+    return message if isinstance(message, bytes) else msgspec.json.encode(message) + b"\n"
+
+
 class RawBridge:
     """A bridge whose lines the test writes and reads itself."""
 
@@ -81,10 +85,8 @@ class RawBridge:
         self.seen: list[Fields] = []
 
     async def send(self, *messages: Fields | bytes) -> None:
-        """Write messages, or lines as they are."""
-        for message in messages:
-            line = message if isinstance(message, bytes) else msgspec.json.encode(message) + b"\n"
-            self.input.write(line)
+        """Write messages, or lines as they are, in one piece."""
+        self.input.write(b"".join(map(_line_of, messages)))
         await self.input.drain()
 
     async def read(self) -> Fields:
