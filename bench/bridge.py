@@ -2,7 +2,8 @@
 
 The same questions go to the same gateway, in turns: through a `Provider` of this process, and
 through `antiphon host`. First parts are compared at the median. CPU for a part is that of this
-process with a provider, and that of the bridge's process.
+process with a provider, and that of the bridge's process: for an answer that comes as fast as it is
+read, and so in large batches, and for one whose parts come one by one, as those of a model do.
 
     python bench/bridge.py [ROUNDS]
 """
@@ -10,6 +11,7 @@ process with a provider, and that of the bridge's process.
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import sys
 import time
@@ -27,7 +29,16 @@ __all__ = ["main"]
 _ROUNDS: Final = 200
 _WORDS: Final = 5000
 _COUNTS: Final = 5000
+_PACED: Final = 1000
+_PACE_SECONDS: Final = 0.004
 _MODEL: Final = "echo"
+_DELTA: Final = {
+    "type": "response.output_text.delta",
+    "item_id": "msg_1",
+    "output_index": 0,
+    "content_index": 0,
+    "delta": "word ",
+}
 _SHORT: Final = [Message.user("Hello there")]
 _LONG: Final = [Message.user("word " * _WORDS)]
 
@@ -48,6 +59,7 @@ async def main(rounds: int) -> None:
                 await BridgeClient.start(settings=AskSettings(base_url=url)) as bridge,
             ):
                 await _measure(provider, bridge, rounds)
+    await _measure_paced()
 
 
 async def _measure(provider: Provider, bridge: BridgeClient, rounds: int) -> None:
@@ -75,6 +87,36 @@ async def _measure(provider: Provider, bridge: BridgeClient, rounds: int) -> Non
     through = (cpu_seconds(bridge.process.pid) - before) / parts * 1e6
     print(f"CPU for a part, of {parts}    provider {alone:6.1f} us   bridge {through:6.1f} us\n")
     await _count(bridge)
+
+
+async def _measure_paced() -> None:
+    server = await asyncio.start_server(_answer_slowly, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with server, await BridgeClient.start(settings=AskSettings(base_url=url)) as bridge:
+        await bridge.count(_MODEL, ["a"])
+        before, count = cpu_seconds(bridge.process.pid), 0
+        async for _ in bridge.respond(_MODEL, _SHORT):
+            count += 1
+        cost = (cpu_seconds(bridge.process.pid) - before) / count * 1e6
+    print(
+        f"CPU for a part, of {count}, one every {_PACE_SECONDS * 1000:g} ms    bridge {cost:.0f} us"
+    )
+
+
+async def _answer_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer one request, a word at a time."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+    text = {"type": "output_text", "text": "word " * _PACED, "annotations": []}
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "content": [text]}
+    start = {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}}
+    whole = {"id": "resp_1", "status": "completed", "output": [item]}
+    end = {"type": "response.completed", "response": whole}
+    for event in (start, *[_DELTA] * _PACED, end):
+        writer.write(b"data: %b\n\n" % json.dumps(event).encode())
+        await writer.drain()
+        await asyncio.sleep(_PACE_SECONDS)
+    writer.close()
 
 
 async def _first_part(ask: _Ask) -> float:
