@@ -25,6 +25,7 @@ MODULES: Final = {
     "antiphon.client": "The [client](client.md).",
     "antiphon.client.errors": "What a call can [raise](client.md#errors).",
     "antiphon.host": "The [provider](host.md) for chat applications.",
+    "antiphon.host.bridge.client": "A client of the [bridge](bridge.md).",
     "antiphon.host.errors": "What an answer can [raise](host.md#errors).",
     "antiphon.testing": "Fakes and judges for [your tests](../howto/testing.md).",
 }

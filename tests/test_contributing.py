@@ -52,5 +52,5 @@ def test_names_in_the_guide_are_defined() -> None:
 
 def test_guide_names_a_test_file_for_each_walk() -> None:
     walks = re.findall(r"^## Add .*?(?=^## )", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(walks) == 6
+    assert len(walks) == 7
     assert all("tests/" in walk for walk in walks)

@@ -14,6 +14,7 @@ from antiphon.client.history import (
     NO_OUTPUT,
     answer_calls,
     complete_history,
+    fingerprint,
     is_model_made,
     new_items,
     repair_text,
@@ -98,6 +99,7 @@ ASK, MORE = user("q"), user("more")
 )
 def test_a_history_is_known_by_what_it_says(known: list[Item], retold: list[Item]) -> None:
     assert new_items(known, [*retold, MORE]) == [MORE]
+    assert fingerprint(known) == fingerprint(retold)
 
 
 @pytest.mark.requirement("REQ-004.2")
@@ -127,6 +129,7 @@ def test_a_history_is_known_by_what_it_says(known: list[Item], retold: list[Item
 )
 def test_a_history_that_differs_is_never_cut(known: list[Item], retold: list[Item]) -> None:
     assert new_items(known, [*retold, MORE]) is None
+    assert fingerprint(known) != fingerprint(retold)
 
 
 def test_a_history_shorter_than_the_known_one_is_another() -> None:

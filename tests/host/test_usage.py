@@ -261,7 +261,7 @@ def test_a_listener_that_raises_stops_neither_the_books_nor_the_others(
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: reported.append(error))
     ended = tracker.complete(turn, answer())
     assert [str(error) for error in reported] == ["one", "two"]
-    assert "a usage listener, which must not raise" in reported[0].__notes__[0]
+    assert "a listener, which must not raise" in reported[0].__notes__[0]
     assert ended.usage == COUNTED
     assert told == ["first", "last"]
     assert tracker.totals("chat") == sums(COUNTED)

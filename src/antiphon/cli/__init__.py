@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "connect": ("antiphon.cli.connect.command", "Set up a client to use the gateway."),
     "ask": ("antiphon.cli.ask", "Ask a running server one question."),
     "chat": ("antiphon.cli.chat.command", "Chat with a running server."),
+    "host": ("antiphon.cli.host", "Answer an editor over stdin and stdout."),
     "check": ("antiphon.cli.check.command", "Test any Responses server."),
     "keys": ("antiphon.cli.keys", "Create, list and revoke API keys."),
     "models": ("antiphon.cli.models", "List models; download one to serve."),

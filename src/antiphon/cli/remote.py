@@ -40,7 +40,6 @@ from antiphon.protocol.errors import AntiphonError, BackendError
 from antiphon.protocol.items import item_type
 from antiphon.protocol.response import Response
 from antiphon.protocol.sse import Frame, SseDecoder
-from antiphon.server.origin import is_loopback_name
 from antiphon.transport.http import HttpClient, Limits, Reply
 from antiphon.transport.secret import Secret
 from antiphon.transport.stream import ByteStream, open_stream
@@ -132,6 +131,9 @@ def _key_from(*names: str) -> Secret | None:
 
 def is_loopback(base_url: str) -> bool:
     """Return whether the URL can only mean this machine."""
+    # Imported here: it loads the HTTP server, which most commands do not need.
+    from antiphon.server.origin import is_loopback_name
+
     return is_loopback_name(urlsplit(base_url).netloc.rpartition("@")[2])
 
 

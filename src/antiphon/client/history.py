@@ -23,6 +23,7 @@ Half a surrogate pair, which a model may leave where its output was cut, cannot 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import Any, Final
@@ -38,6 +39,7 @@ __all__ = [
     "NO_OUTPUT",
     "answer_calls",
     "complete_history",
+    "fingerprint",
     "is_model_made",
     "new_items",
     "repair_text",
@@ -91,6 +93,12 @@ def new_items(known: Sequence[Item], items: Sequence[Item]) -> list[Item] | None
     while rest and not _counts(rest[0]) and any(_is_same(rest[0], item) for item in ending):
         del rest[0]
     return rest if any(_counts(item) for item in rest) else None
+
+
+def fingerprint(items: Sequence[Item]) -> str:
+    """Return a digest of what the items mean: the same for all copies that compare as equal."""
+    keys = msgspec.json.encode(repair_text([list(key) for key in _keys(items)]))
+    return hashlib.blake2b(keys, digest_size=16).hexdigest()
 
 
 def trim_to_new(items: Sequence[Item]) -> list[Item]:

@@ -37,6 +37,7 @@ MARKERS: Final = frozenset(
         "stateful_marker",
         "thinking",
         "token_usage",
+        "usage",
     }
 )
 

@@ -75,7 +75,7 @@ class Listeners(Generic[_T]):
         except RuntimeError:
             if inspect.iscoroutine(taking):
                 taking.close()
-            raise TypeError("an asynchronous usage listener needs a running event loop") from None
+            raise TypeError("an asynchronous listener needs a running event loop") from None
         task = loop.create_task(_finish(taking))
         tasks.add(task)
         self._tasks.add(task)
@@ -90,5 +90,5 @@ async def _finish(taking: Awaitable[object]) -> None:
 
 def _report(error: Exception) -> None:
     """Pass an error to Python as an uncaught one: no caller could handle it."""
-    error.add_note("raised by a usage listener, which must not raise; the turn is not affected")
+    error.add_note("raised by a listener, which must not raise; the turn is not affected")
     sys.excepthook(type(error), error, error.__traceback__)

@@ -29,6 +29,7 @@ from antiphon.client.errors import (
     error_from_answer,
     error_from_transport,
 )
+from antiphon.host.listeners import Listeners, Tasks
 from antiphon.host.model_table import ModelFacts, ModelTable
 from antiphon.models.listing import read_models
 from antiphon.models.prices import Price
@@ -92,6 +93,8 @@ class ModelDirectory:
         self._failure: ClientError | None = None
         self._refresh: asyncio.Task[ClientError | None] | None = None
         self._is_closed = False
+        self.changes: Final[Listeners[tuple[ModelDescription, ...]]] = Listeners()
+        """Informed of each list that differs from the one before it."""
 
     async def list(self, *, silent: bool = True) -> tuple[ModelDescription, ...]:
         """Return the models that can chat, in the server's order.
@@ -190,9 +193,11 @@ class ModelDirectory:
         if reply.head.status == 304 and self._etag:
             _log.debug("models unchanged")
             return
-        self._models = tuple(self._read(reply))
+        before, self._models = self._models, tuple(self._read(reply))
         self._etag = reply.head.headers.get("etag")
         _log.debug("models listed: %d", len(self._models))
+        if before is not None and before != self._models:
+            self.changes.notify(self._models, Tasks())
 
     def _read(self, reply: Reply) -> Iterator[ModelDescription]:
         head = reply.head

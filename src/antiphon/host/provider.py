@@ -44,9 +44,10 @@ from antiphon.host.model_table import ModelTable
 from antiphon.host.models import ModelDescription, ModelDirectory
 from antiphon.host.options import RespondOptions, make_params, session_of, system_text
 from antiphon.host.outcome import Outcome
+from antiphon.host.state import ConversationState, show_usage
 from antiphon.host.tokens import TokenCounter
 from antiphon.host.translate import TranslateSettings, translate_messages
-from antiphon.host.usage import TrackedTurn, UsageTracker
+from antiphon.host.usage import TrackedTurn, TurnUsage, UsageTracker
 from antiphon.plans.estimate import estimate_tokens
 from antiphon.protocol.response import Response
 from antiphon.wires.chat.profiles import profile_for
@@ -75,6 +76,10 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     `thinking_models` are the models that may show it: names, beginnings of names with a star,
     or `*`. None stands for every model that sends any. `call_prefix` stands before the ids of
     calls that the application sees, such as `gw-`.
+
+    With `usage_part` an answer ends with its token counts, as data of the type `usage`. With
+    `state_part` it ends with a `stateful_marker`: an application that sends it back can be
+    restarted and still continues by `previous_response_id` (see `state`).
     """
 
     shows_thinking: bool = False
@@ -83,6 +88,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Annotations = "inline"
     tool_images: Literal["content", "message"] = "content"
     gate: GateConfig = GateConfig()
+    usage_part: bool = False
+    state_part: bool = False
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -93,6 +100,7 @@ class _Asked(msgspec.Struct, frozen=True):
     params: Params
     session: str | None
     stream: AsyncStream
+    state: ConversationState | None
 
 
 class Provider:
@@ -127,9 +135,26 @@ class Provider:
         """End what is under way. The client stays open: it was given to us."""
         await self._directory.close()
 
-    async def models(self, silent: bool = True) -> Sequence[ModelDescription]:
-        """Return the server's models. With `silent`, return none where it would raise."""
+    async def models(
+        self, silent: bool = True, *, refresh: bool = False
+    ) -> Sequence[ModelDescription]:
+        """Return the server's models. With `silent`, return none where it would raise.
+
+        With `refresh` the server is asked now; otherwise at most every few minutes.
+        """
+        if refresh:
+            return await self._directory.refresh(silent=silent)
         return await self._directory.list(silent=silent)
+
+    def describe(self, model: str) -> ModelDescription | None:
+        """Return what is known of a model now, listed or not; None if that is nothing."""
+        return self._directory.get(model)
+
+    def add_models_listener(
+        self, listener: Callable[[Sequence[ModelDescription]], object]
+    ) -> Callable[[], None]:
+        """Call `listener` with each list that differs from the one before. Return how to stop."""
+        return self._directory.changes.add(listener)
 
     def count_tokens(self, model: str, content: str | Message) -> int:
         """Return how many tokens a text or a message has for this model. Made to be fast.
@@ -197,9 +222,13 @@ class Provider:
     def _ask(self, model: str, messages: Sequence[Message], options: RespondOptions) -> _Asked:
         """Return the request, checked. Raise BadCall for an option that it cannot hold."""
         wire, params = self._request(model, messages, options)
+        state = None
+        if self._settings.state_part and wire == "responses":
+            state = ConversationState(model, messages, self._translation(model, wire, options))
+            state.resume(params, self._client.cache)
         stream = self._client.stream(wire_api=wire, **params)
         _log.debug("%d items go out by way of %s", len(params["messages"] or ()), wire)
-        return _Asked(model, wire, params, session_of(options), stream)
+        return _Asked(model, wire, params, session_of(options), stream, state)
 
     def _request(
         self, model: str, messages: Sequence[Message], options: RespondOptions
@@ -214,19 +243,24 @@ class Provider:
         try:
             await answer.guard.wait(self._prepare(asked.model))
             turn = self._start(asked)
+            shown: list[ResponsePart] = []
             try:
                 await answer.guard.wait(turn.told())
                 adapter = StreamAdapter(self._adapter_settings(asked.model))
                 async for parts in _adapt(asked.stream, adapter, answer.guard):
+                    if asked.state is not None:
+                        shown += parts
                     yield parts
                 outcome = adapter.finish(skipped_choices=asked.stream.skipped_choices)
             except BaseException as error:
                 self._count_failure(turn, asked.stream, error)
                 await turn.told()
                 raise
-            self._count(turn, asked, outcome.response)
+            ended = self._count(turn, asked, outcome.response)
             answer.end(outcome)
             await turn.told()
+            if notes := self._notes(asked, shown, outcome.response, ended):
+                yield notes
         except ResourceNotFound as error:
             if asked.wire == "chat":
                 error.add_note(_CHAT_HINT)
@@ -269,13 +303,31 @@ class Provider:
             annotations=self._settings.annotations,
         )
 
-    def _count(self, turn: TrackedTurn, asked: _Asked, response: Response) -> None:
+    def _notes(
+        self,
+        asked: _Asked,
+        shown: Sequence[ResponsePart],
+        response: Response,
+        ended: TurnUsage,
+    ) -> list[ResponsePart]:
+        """Return what follows the answer, for the application itself."""
+        notes: list[ResponsePart] = []
+        if self._settings.usage_part:
+            notes.append(show_usage(ended.counted))
+        if asked.state is not None:
+            is_stored = asked.params.get("store") is not False
+            marker = asked.state.mark(shown, response, is_stored=is_stored)
+            notes += [marker] if marker else []
+        return notes
+
+    def _count(self, turn: TrackedTurn, asked: _Asked, response: Response) -> TurnUsage:
         ended = self.usage.complete(
             turn, response, estimated_output=estimate_tokens(response.output)
         )
         if ended.usage and not ended.is_estimate and _is_whole(asked.params):
             counted = _counted(asked.params)
             self.tokens.note_actual(asked.session, asked.model, counted, ended.usage)
+        return ended
 
     def _count_failure(self, turn: TrackedTurn, stream: AsyncStream, error: BaseException) -> None:
         """Book what came before the error: an answer that is stopped costs all the same."""

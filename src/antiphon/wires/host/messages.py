@@ -82,6 +82,7 @@ ErrorCode = Literal[
     "malformed_call",
     "changed_call",
     "damaged_text",
+    "empty_answer",
     # neither
     "cancelled",
     "internal",
