@@ -103,6 +103,7 @@ class _Client:
 
     writer: asyncio.StreamWriter
     is_greeted: bool = False
+    sent_bytes: int = 0
     running: dict[Any, asyncio.Task[None]] = field(default_factory=dict)
 
     async def send(self, message: Json) -> None:
@@ -111,6 +112,7 @@ class _Client:
     async def write(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
+        self.sent_bytes += len(data)
 
 
 class EditorDouble:
@@ -134,6 +136,7 @@ class EditorDouble:
         self._plays: list[Play] = []
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._last: _Client | None = None
 
     def play(self, *plays: Play) -> None:
         """Answer the next requests so; without a script, repeat what the user wrote."""
@@ -156,6 +159,11 @@ class EditorDouble:
         """The options of the last request."""
         options: Json = self.requests[-1]["options"]
         return options
+
+    @property
+    def sent_bytes(self) -> int:
+        """How many bytes the last connection has taken from us."""
+        return self._last.sent_bytes if self._last is not None else 0
 
     async def start(self) -> None:
         """Listen on a port, and write the file."""
@@ -193,7 +201,7 @@ class EditorDouble:
         task = asyncio.current_task()
         assert task is not None
         self._clients.add(task)
-        client = _Client(writer)
+        client = self._last = _Client(writer)
         try:
             while line := await reader.readline():
                 await self._take(json.loads(line), line, client)

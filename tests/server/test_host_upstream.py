@@ -527,24 +527,29 @@ async def test_fifty_requests_share_one_connection(tmp_path: Path) -> None:
     assert len(editor.requests) == 50
 
 
-async def test_a_client_that_leaves_cancels_at_once(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_cancels_within_100_milliseconds(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, editor):
-        editor.play([part("Once upon"), asyncio.Event()])
-        body = {"model": MODEL, "input": "hello", "stream": True}
-        async with aiohttp.ClientSession() as session:
-            reply = await session.post(f"{gateway.base_url}/responses", json=body)
-            while b"Once upon" not in await reply.content.readline():
-                pass
-            left = time.monotonic()
-            reply.close()
-            await editor.cancels.acquire()
-        took = time.monotonic() - left
+        took = [await seconds_to_cancel(gateway, editor) for _ in range(10)]
         after = await ask(gateway)
 
-    assert editor.cancelled == [editor.requests[0]["id"]]
-    assert took < 30  # 100 ms where nothing else runs: `bench` measures it
+    assert editor.cancelled == [one["id"] for one in editor.requests[:10]]
+    assert min(took) < 0.1, took  # a busy machine may delay any of them
     assert after.json["status"] == "completed"
     assert len(editor.hellos) == 1
+
+
+async def seconds_to_cancel(gateway: Gateway, editor: EditorDouble) -> float:
+    """Leave in mid-answer; return how long it takes until the editor is asked to stop."""
+    editor.play([part("Once upon"), asyncio.Event()])
+    body = {"model": MODEL, "input": "hello", "stream": True}
+    async with aiohttp.ClientSession() as session:
+        reply = await session.post(f"{gateway.base_url}/responses", json=body)
+        while b"Once upon" not in await reply.content.readline():
+            pass
+        left = time.monotonic()
+        reply.close()
+        await editor.cancels.acquire()
+    return time.monotonic() - left
 
 
 async def test_a_background_response_is_cancelled_at_the_editor(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import msgspec
 from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.host_file import read_editor_file
-from antiphon.backends.host_inbox import Inbox, Received
+from antiphon.backends.host_inbox import Inbox
 from antiphon.backends.host_link import STALL_SECONDS, HostLink, open_link
 from antiphon.backends.patience import Patience
 from antiphon.plans.capabilities import Capabilities
@@ -34,7 +34,7 @@ from antiphon.protocol.errors import BackendError, NotBuilt
 from antiphon.transport.aside import aside_if
 from antiphon.transport.exchange import late
 from antiphon.transport.http import Limits
-from antiphon.wires.host.answers import Unreadable
+from antiphon.wires.host.answers import Received, Unreadable
 from antiphon.wires.host.exchange import HostExchange
 from antiphon.wires.host.faults import fault_of, invalid_answer
 from antiphon.wires.host.messages import Count, Counted, Failed, ListModels, ModelEntry, Models
@@ -259,7 +259,8 @@ def _model_info(entry: ModelEntry) -> ModelInfo:
         owned_by="editor",
         display_name=entry.name or None,
         family=entry.family or None,
-        context_length=entry.context_window,
+        # Editors state no window of both; a prompt that fits here fits there.
+        context_length=entry.context_window or entry.max_input_tokens,
         max_input_tokens=entry.max_input_tokens,
         max_output_tokens=entry.max_output_tokens,
         modalities=None if entry.image_input is None else modalities,

@@ -11,15 +11,14 @@ import asyncio
 from typing import Final
 
 from antiphon.protocol.errors import BackendError
-from antiphon.wires.host.answers import LooseParts, Unreadable
-from antiphon.wires.host.messages import Answer, Counted, Done, Failed, Measured, Models
+from antiphon.wires.host.answers import Received, Unreadable
+from antiphon.wires.host.messages import Counted, Done, Failed, Measured, Models
 
-__all__ = ["ROOM", "Inbox", "Received"]
+__all__ = ["ROOM", "Inbox"]
 
 ROOM: Final = 1024 * 1024
 """How many bytes of an answer may wait for their reader before the connection is not read."""
 
-Received = Answer | LooseParts | Unreadable
 _LAST: Final = (Models, Counted, Measured, Done, Failed)
 
 
@@ -32,6 +31,8 @@ class Inbox:
         """Whether nothing more is taken for the request."""
         self.is_finished = False
         """Whether the editor has ended it."""
+        self.is_cancelled = False
+        """Whether the editor was asked to stop it."""
         self.has_left = False
         """Whether its reader left."""
         self._waiting: list[Received] = []
@@ -43,7 +44,7 @@ class Inbox:
     @property
     def is_full(self) -> bool:
         """Whether the connection should wait for the reader."""
-        return self._bytes > ROOM
+        return self._bytes > ROOM and self._fault is None
 
     def put(self, message: Received, size: int) -> None:
         """Take a message of so many bytes."""

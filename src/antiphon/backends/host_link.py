@@ -24,16 +24,15 @@ from typing import Final
 import msgspec
 
 from antiphon.backends.host_file import Editor
-from antiphon.backends.host_inbox import Inbox, Received
+from antiphon.backends.host_inbox import Inbox
 from antiphon.protocol.errors import BackendError, OutOfFiles
 from antiphon.transport.exchange import late
 from antiphon.version import __version__
-from antiphon.wires.host.answers import LooseParts, Unreadable, read_answer
+from antiphon.wires.host.answers import Received, Unreadable, read_answer
 from antiphon.wires.host.faults import fault_of, invalid_answer
 from antiphon.wires.host.lines import MAX_LINE_BYTES, LineReader, LongLine
 from antiphon.wires.host.messages import (
     VERSION,
-    Answer,
     Cancel,
     Failed,
     Hello,
@@ -129,10 +128,13 @@ class HostLink:
 
     def leave(self, inbox: Inbox) -> None:
         """Stop a request whose reader goes; nothing happens if it has ended."""
-        if inbox.has_left:
-            return
         inbox.leave()
-        if not inbox.is_finished and self.is_open:
+        self._cancel(inbox)
+
+    def _cancel(self, inbox: Inbox) -> None:
+        """Ask the editor to stop a request, once; nothing is asked for one that has ended."""
+        if self.is_open and not inbox.is_finished and not inbox.is_cancelled:
+            inbox.is_cancelled = True
             self._writer.write(msgspec.json.encode(Cancel(id=inbox.id)) + b"\n")
 
     def close(self) -> None:
@@ -209,7 +211,7 @@ class HostLink:
             except TimeoutError:
                 if len(self._inboxes) > 1:
                     inbox.fail(_slow(self._stall))
-                    return
+                    self._cancel(inbox)
 
     def _redacted(self, failed: Failed) -> Failed:
         """Return an error without our token, should the editor repeat it."""
@@ -232,7 +234,7 @@ class HostLink:
             self._seats.release()
 
 
-def _message_of(line: bytes | LongLine) -> Answer | LooseParts | Unreadable:
+def _message_of(line: bytes | LongLine) -> Received:
     if isinstance(line, LongLine):
         return Unreadable(None, f"a line of it has {line.length} bytes")
     return read_answer(line)

@@ -13,26 +13,57 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.protocol.codec import decode_json
-from antiphon.wires.host.messages import Answer, Failed, Fault, RequestId
-from antiphon.wires.host.parts import ResponsePart
+from antiphon.wires.host.messages import (
+    Counted,
+    Done,
+    Failed,
+    Fault,
+    Log,
+    Measured,
+    Models,
+    ModelsChanged,
+    RequestId,
+    UsageChanged,
+    Welcome,
+)
+from antiphon.wires.host.parts import DataPart, TextPart, ThinkingPart
 
-__all__ = ["LooseParts", "Unreadable", "read_answer"]
+__all__ = [
+    "AnswerParts",
+    "CallPart",
+    "LooseParts",
+    "ReadPart",
+    "Received",
+    "Unreadable",
+    "read_answer",
+]
 
 _MAX_SHOWN: Final = 200
 
-_decode: Final = msgspec.json.Decoder(Answer).decode
-_TYPES: Final = frozenset(
-    {"welcome", "models", "counted", "measured", "parts", "done", "error", "usage", "log"}
-    | {"models_changed"}
-)
-_PARTS: Final = frozenset({"text", "thinking", "tool_call", "data"})
+
+class CallPart(msgspec.Struct, frozen=True, tag="tool_call"):
+    """A tool call with its arguments as they came: a number that is read may be rounded."""
+
+    call_id: str
+    name: str
+    input: msgspec.Raw
+
+
+ReadPart = TextPart | ThinkingPart | CallPart | DataPart
+
+
+class AnswerParts(msgspec.Struct, frozen=True, tag="parts"):
+    """The next parts of an answer, all of them known."""
+
+    id: RequestId
+    parts: Sequence[ReadPart]
 
 
 class LooseParts(msgspec.Struct, frozen=True):
     """Parts of an answer. A part of an unknown type is only the name of its type."""
 
     id: RequestId
-    parts: Sequence[ResponsePart | str]
+    parts: Sequence[ReadPart | str]
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -43,10 +74,45 @@ class Unreadable(msgspec.Struct, frozen=True):
     is_new: bool = False
 
 
-def read_answer(line: bytes) -> Answer | LooseParts | Unreadable:
+_Message = (
+    Welcome
+    | Models
+    | Counted
+    | Measured
+    | AnswerParts
+    | Done
+    | Failed
+    | UsageChanged
+    | Log
+    | ModelsChanged
+)
+Received = _Message | LooseParts | Unreadable
+"""What a line is read as."""
+
+
+class _Loose(msgspec.Struct, frozen=True):
+    parts: list[msgspec.Raw]
+
+
+class _Tagged(msgspec.Struct, frozen=True):
+    type: str
+
+
+_decode: Final = msgspec.json.Decoder(_Message).decode
+_decode_loose: Final = msgspec.json.Decoder(_Loose).decode
+_decode_tag: Final = msgspec.json.Decoder(_Tagged).decode
+_decode_part: Final = msgspec.json.Decoder(ReadPart).decode
+_TYPES: Final = frozenset(
+    {"welcome", "models", "counted", "measured", "parts", "done", "error", "usage", "log"}
+    | {"models_changed"}
+)
+_PARTS: Final = frozenset({"text", "thinking", "tool_call", "data"})
+
+
+def read_answer(line: bytes) -> Received:
     """Return the message of a line."""
     try:
-        answer: Answer = _decode(line)
+        answer: _Message = _decode(line)
     except msgspec.ValidationError as error:
         return _read_loosely(line, str(error))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -63,7 +129,7 @@ def _read_loosely(line: bytes, why: str) -> LooseParts | Failed | Unreadable:
     if not isinstance(kind, str):
         return Unreadable(request_id, "it has no type")
     if kind == "parts" and request_id is not None:
-        return _read_parts(request_id, fields.get("parts"))
+        return _read_parts(request_id, line)
     if kind == "error":
         return Failed(id=request_id, error=_read_fault(fields.get("error")))
     is_new = kind not in _TYPES
@@ -75,18 +141,20 @@ def _id_in(fields: dict[str, Any]) -> RequestId | None:
     return found if isinstance(found, str) or type(found) is int else None
 
 
-def _read_parts(request_id: RequestId, parts: object) -> LooseParts | Unreadable:
-    read: list[ResponsePart | str] = []
-    for part in parts if isinstance(parts, list) else [parts]:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind not in _PARTS:
-            read.append(kind[:_MAX_SHOWN])
-            continue
-        try:
-            read.append(msgspec.convert(part, ResponsePart))
-        except msgspec.ValidationError as error:
-            return Unreadable(request_id, str(error))
-    return LooseParts(request_id, read)
+def _read_parts(request_id: RequestId, line: bytes) -> LooseParts | Unreadable:
+    """Return the parts of a message; one that is known but not valid makes all unreadable."""
+    try:
+        return LooseParts(request_id, [_read_part(one) for one in _decode_loose(line).parts])
+    except msgspec.ValidationError as error:
+        return Unreadable(request_id, str(error))
+
+
+def _read_part(part: msgspec.Raw) -> ReadPart | str:
+    kind = _decode_tag(part).type
+    if kind not in _PARTS:
+        return kind[:_MAX_SHOWN]
+    read: ReadPart = _decode_part(part)
+    return read
 
 
 def _read_fault(error: object) -> Fault:

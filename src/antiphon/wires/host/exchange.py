@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
-from antiphon.wires.host.answers import LooseParts, Unreadable
-from antiphon.wires.host.messages import Answer
+from antiphon.wires.host.answers import Received
 from antiphon.wires.host.request import encode_request, respond_line
 from antiphon.wires.host.stream import HostStream
 from antiphon.wires.lift import CallLifter
@@ -46,7 +45,7 @@ class HostExchange:
         """Whether nothing more is read of the answer."""
         return self._stream.is_done or self._stream.fault is not None
 
-    def feed(self, answers: Iterable[Answer | LooseParts | Unreadable]) -> Sequence[Delta]:
+    def feed(self, answers: Iterable[Received]) -> Sequence[Delta]:
         """Return the deltas of these messages."""
         return self._lift([delta for answer in answers for delta in self._stream.feed(answer)])
 

@@ -39,10 +39,17 @@ from antiphon.protocol.deltas import (
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
-from antiphon.wires.host.answers import LooseParts, Unreadable
+from antiphon.wires.host.answers import (
+    AnswerParts,
+    CallPart,
+    LooseParts,
+    ReadPart,
+    Received,
+    Unreadable,
+)
 from antiphon.wires.host.faults import fault_of, invalid_answer
-from antiphon.wires.host.messages import Answer, Done, Failed, Fault, Parts, UsageFigures
-from antiphon.wires.host.parts import DataPart, ResponsePart, TextPart, ThinkingPart, ToolCallPart
+from antiphon.wires.host.messages import Done, Failed, Fault, UsageFigures
+from antiphon.wires.host.parts import DataPart, TextPart, ThinkingPart
 from antiphon.wires.host.thoughts import write_state
 from antiphon.wires.media import MediaReader
 
@@ -92,7 +99,7 @@ class HostStream:
         self._media = MediaReader()
         self._reported: set[str] = set()
 
-    def feed(self, answer: Answer | LooseParts | Unreadable) -> list[Delta]:
+    def feed(self, answer: Received) -> list[Delta]:
         """Return the deltas of a message of this request; none after the end."""
         if self.fault is None and not self.is_done:
             try:
@@ -107,9 +114,9 @@ class HostStream:
             self._break(error)
         return self._give()
 
-    def _take(self, answer: Answer | LooseParts | Unreadable) -> None:
+    def _take(self, answer: Received) -> None:
         match answer:
-            case Parts() | LooseParts():
+            case AnswerParts() | LooseParts():
                 for part in answer.parts:
                     self._take_part(part)
             case Done():
@@ -123,7 +130,7 @@ class HostStream:
 
     # Parts.
 
-    def _take_part(self, part: ResponsePart | str) -> None:
+    def _take_part(self, part: ReadPart | str) -> None:
         if isinstance(part, ThinkingPart):
             self._think(part)
             return
@@ -131,7 +138,7 @@ class HostStream:
         match part:
             case TextPart():
                 self._say(part.value)
-            case ToolCallPart():
+            case CallPart():
                 self._call(part)
             case DataPart():
                 self._take_data(part)
@@ -162,13 +169,12 @@ class HostStream:
         if thought is not None and (thought.id or thought.metadata):
             self._out.append(write_state(self._model, thought.id, thought.metadata, self._account))
 
-    def _call(self, part: ToolCallPart) -> None:
+    def _call(self, part: CallPart) -> None:
         if not part.name:
             raise invalid_answer("it has a tool call without a name")
-        try:
-            arguments = msgspec.json.encode(part.input).decode()
-        except OverflowError:  # a number of more than 64 bits
-            raise invalid_answer("it has a tool call with a number that is too large") from None
+        arguments = msgspec.json.format(bytes(part.input), indent=-1).decode(errors="replace")
+        if not arguments.startswith("{"):
+            raise invalid_answer("it has a tool call whose input is no object")
         self._spend(len(arguments))
         self._out.append(CallMade(part.name, arguments, part.call_id or None))
 
