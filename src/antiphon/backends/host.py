@@ -23,9 +23,10 @@ import msgspec
 
 from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
 from antiphon.backends.breaker import Breaker
-from antiphon.backends.host_file import read_editor_file
+from antiphon.backends.host_file import Editor, read_editor_file
 from antiphon.backends.host_inbox import Inbox
 from antiphon.backends.host_link import STALL_SECONDS, HostLink, open_link
+from antiphon.backends.host_owner import foreign_listener
 from antiphon.backends.patience import Patience
 from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
@@ -188,7 +189,7 @@ class HostBackend:
         return await asyncio.shield(self._opening)
 
     async def _open_link(self) -> HostLink:
-        editor = await asyncio.to_thread(read_editor_file, self._path)
+        editor = await asyncio.to_thread(_find_editor, self._path)
         self._link = await open_link(editor, self._limits.connect, self._stall)
         return self._link
 
@@ -224,6 +225,18 @@ class _Reading:
             self._on_speech()
         if not self._sink.push(batch):
             await self._sink.drained()
+
+
+def _find_editor(path: Path) -> Editor:
+    """Return what the file states, unless another user listens there. It reads small files."""
+    editor = read_editor_file(path)
+    if foreign_listener(editor.host, editor.port) is not None:
+        raise BackendError(
+            f"another user listens at {editor.host}:{editor.port}, which the file {path} names; "
+            "the editor does not run any longer: start it again, or remove the file",
+            code="upstream_auth",
+        )
+    return editor
 
 
 async def _send(link: HostLink, line_for: Callable[[int], bytes]) -> tuple[list[Received], Inbox]:
