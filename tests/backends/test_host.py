@@ -298,3 +298,18 @@ async def test_tokens_are_the_sum_over_the_messages(tmp_path: Path) -> None:
 async def test_other_paths_are_not_answered(tmp_path: Path) -> None:
     with pytest.raises(NotBuilt):
         HostBackend(tmp_path / "editor.json").relay("/embeddings", b"{}", is_streamed=False)
+
+
+async def test_requests_that_fail_together_have_errors_of_their_own(tmp_path: Path) -> None:
+    async with editing(tmp_path) as (editor, backend):
+        editor.path.unlink()
+        unopened = await asyncio.gather(*(failure(backend) for _ in range(3)))
+        editor.write_file()
+        nonsense: list[Step] = [Raw(b"nonsense\n")]
+        editor.play([asyncio.Event()], [asyncio.Event()], nonsense)
+        broken = await asyncio.gather(*(failure(backend) for _ in range(3)))
+
+    assert {error.code for error in unopened} == {"upstream_unreachable"}
+    assert {error.status for error in unopened} == {503}
+    assert {error.code for error in broken} == {"upstream_invalid_response"}
+    assert len({id(error) for error in [*unopened, *broken]}) == 6

@@ -12,6 +12,7 @@ Cancelling a run cancels the request at the editor, and that stops the model.
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -186,7 +187,10 @@ class HostBackend:
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open_link())
             self._opening.add_done_callback(_note_result)
-        return await asyncio.shield(self._opening)
+        try:
+            return await asyncio.shield(self._opening)
+        except BackendError as error:
+            raise copy.copy(error) from None  # all who wait get one, and add to it
 
     async def _open_link(self) -> HostLink:
         editor = await asyncio.to_thread(_find_editor, self._path)

@@ -16,6 +16,7 @@ the inbox of its request. What the connection guarantees:
 from __future__ import annotations
 
 import asyncio
+import copy
 import errno
 import itertools
 from collections.abc import Callable
@@ -230,7 +231,7 @@ class HostLink:
         self._writer.transport.abort()
         inboxes, self._inboxes = self._inboxes, {}
         for inbox in inboxes.values():
-            inbox.fail(error)
+            inbox.fail(copy.copy(error))  # each turn adds to its own
             self._seats.release()
 
 
