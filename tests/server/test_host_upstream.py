@@ -615,15 +615,22 @@ async def test_an_editor_that_does_not_greet_is_not_waited_for(tmp_path: Path) -
     assert (answer.status, answer.error["code"]) == (504, "upstream_timeout")
 
 
-async def test_an_editor_that_says_nothing_is_cancelled_after_a_while(tmp_path: Path) -> None:
-    limits = Limits(connect=PATIENCE, first_byte=0.2, idle=0.2)
+async def test_an_editor_that_does_not_begin_is_cancelled_after_a_while(tmp_path: Path) -> None:
+    limits = Limits(connect=PATIENCE, first_byte=0.2)
     async with served(tmp_path, limits=limits) as (gateway, editor):
-        editor.play([asyncio.Event()], [part("Half"), asyncio.Event()])
-        first = await ask(gateway)
-        second = terminal(await ask_stream(gateway))
-        await editor.cancels.acquire()
+        editor.play([asyncio.Event()])
+        answer = await ask(gateway)
         await editor.cancels.acquire()
 
-    assert (first.status, first.error["code"]) == (504, "upstream_timeout")
-    assert second.error is not None and second.error.code == "upstream_timeout"
-    assert second.output[0]["content"][0]["text"] == "Half"
+    assert (answer.status, answer.error["code"]) == (504, "upstream_timeout")
+
+
+async def test_an_editor_that_does_not_go_on_is_cancelled_after_a_while(tmp_path: Path) -> None:
+    limits = Limits(connect=PATIENCE, first_byte=PATIENCE, idle=0.2)
+    async with served(tmp_path, limits=limits) as (gateway, editor):
+        editor.play([part("Half"), asyncio.Event()])
+        response = terminal(await ask_stream(gateway))
+        await editor.cancels.acquire()
+
+    assert response.error is not None and response.error.code == "upstream_timeout"
+    assert response.output[0]["content"][0]["text"] == "Half"
