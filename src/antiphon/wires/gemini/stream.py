@@ -40,6 +40,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.protocol.halves import GrowingText
 from antiphon.protocol.sse import MAX_LINE, SseDecoder
 from antiphon.wires.gemini.chunks import (
     Candidate,
@@ -96,6 +97,7 @@ class GeminiStream:
         self._size = 0
         self._signed: list[tuple[int, int, str]] = []
         self._text = AnswerText()
+        self._grown = GrowingText()
         self._partial: tuple[PartialCall, str | None] | None = None
         self._media = MediaReader()
         self._reported: set[str] = set()
@@ -156,7 +158,8 @@ class GeminiStream:
                 raise
 
     def _take_data(self, data: bytes) -> None:
-        if self._run == "text" and not self._tokens and (plain := read_plain(data)) is not None:
+        is_plain = self._run == "text" and not self._tokens and not self._grown.half
+        if is_plain and (plain := read_plain(data)) is not None:
             self._go_on(*plain)  # as most do
             return
         chunk = read_chunk(data)
@@ -214,9 +217,13 @@ class GeminiStream:
         run: _Run = "thought" if part.thought else "text"
         if run != self._run:
             self._begin_run(run)
+        text = self._grown.take(text)
         self._size += len(text)
         if signature:
             self._signed.append((len(text), self._size, signature))
+        self._say(run, text)
+
+    def _say(self, run: _Run, text: str) -> None:
         if not text:
             return
         self._spend(len(text))
@@ -257,6 +264,7 @@ class GeminiStream:
 
         Those of an empty text belong to no message, and stand alone.
         """
+        self._end_text()
         if self._signed and self._run is not None:
             whole = self._size
             signed = (Signed(size, whole - end, name) for size, end, name in self._signed)
@@ -264,6 +272,13 @@ class GeminiStream:
             is_message = self._run == "text" and self._size
             self._out.append(write_state(state, self._account, "previous" if is_message else None))
         self._run, self._size, self._signed = None, 0, []
+
+    def _end_text(self) -> None:
+        """Report what stands for half a character whose other half did not come."""
+        rest = self._grown.rest()
+        if rest and self._run is not None:
+            self._size += len(rest)
+            self._say(self._run, rest)
 
     # Calls.
 
@@ -369,6 +384,7 @@ class GeminiStream:
     def _close(self) -> None:
         """Report what belongs to the answer as a whole."""
         self._cut_call()
+        self._end_text()
         if self._run == "text" or not self._text.pieces:
             self._out += annotate(self._text, self._grounding, self._citations)
         elif self._grounding or self._citations:
@@ -392,9 +408,11 @@ class GeminiStream:
 
     def _break(self, error: BackendError | BrokenStream) -> None:
         """Keep the fault; of an answer that has begun, report also what it cost so far."""
+        fault = invalid_answer(error.message) if isinstance(error, BrokenStream) else error
+        fault.is_torn = bool(self._grown.half)
         if self._has_spoken:
             self._close()
-        self.fault = invalid_answer(error.message) if isinstance(error, BrokenStream) else error
+        self.fault = fault
 
     def _give(self) -> list[Delta]:
         out, self._out = self._out, []

@@ -252,8 +252,15 @@ class MessagesStream:
             raise invalid_answer(f"block {index} starts twice, or there is no end of them")
         block = self._blocks[index] = self._make(raw)
         self._put(block.opened())
+        self._follow(index, block)
+
+    def _follow(self, index: int, block: OpenBlock) -> None:
+        """Expect more text of the block, unless its next character is to be put together."""
         if isinstance(block, TextBlock):
-            self._run.follow(index)
+            if block.is_torn:
+                self._run.forget()
+            else:
+                self._run.follow(index)
 
     def _make(self, raw: msgspec.Raw) -> OpenBlock:
         fields = read_block(raw)
@@ -272,13 +279,15 @@ class MessagesStream:
         raise invalid_answer("a block has no type")
 
     def _grow_block(self, event: MessageEvent, data: bytes) -> None:
-        block = self._blocks.get(_index(event))
+        index = _index(event)
+        block = self._blocks.get(index)
         if block is None or event.delta is None:
             raise invalid_answer("a block grew that is not open")
         kind, known = event.delta.type, block.grows_by
         if known is not None and kind not in known:
             self._report_once(f"{kind[:_SHOWN]}: a delta that its block cannot hold is left out")
         self._put(block.grow(event.delta, data))
+        self._follow(index, block)
 
     def _grow_run(self, texts: Sequence[str]) -> Sequence[Delta]:
         """Return the next pieces of the text block that is open, as `_put` would add them."""
@@ -365,6 +374,9 @@ class MessagesStream:
     def _break(self, error: BackendError | BrokenStream) -> None:
         if isinstance(error, BrokenStream):
             error = invalid_answer(error.message)
+        torn = [delta for block in self._blocks.values() for delta in block.rest()]
+        error.is_torn = bool(torn)
+        self._out += torn
         self.fault = error
 
     def _give(self) -> Sequence[Delta]:
