@@ -6,6 +6,7 @@
     | thinking            | SummaryGrew or ReasoningGrew; with a signature, NativeState        |
     | redacted_thinking   | NativeState                                                        |
     | tool_use            | CallOpened, CallGrew, CallClosed                                   |
+    | of a server's tool  | a hosted item (`server_tools`)                                     |
     | any other           | ItemPassed with the block as it is, its type `anthropic:<type>`    |
 
 A block that starts with content is read as one that grew by it, so an answer that is not streamed
@@ -28,13 +29,12 @@ from antiphon.protocol.deltas import (
     ItemPassed,
     NativeState,
     ReasoningGrew,
-    Reported,
     SummaryGrew,
     TextGrew,
 )
 from antiphon.protocol.halves import GrowingText, join_all, join_halves
 from antiphon.wires.messages.events import Body, Growth, invalid_answer, read_delta
-from antiphon.wires.messages.history import OPAQUE
+from antiphon.wires.messages.history import CITATION, OPAQUE
 from antiphon.wires.messages.ids import call_id_of
 from antiphon.wires.messages.partial_json import read_partial
 
@@ -51,7 +51,6 @@ __all__ = [
 WIRE: Final = "messages"
 """What native state of this API is called."""
 
-_PASSAGES: Final = "citations: only the cited document is named; the passage in it is left out"
 _MAX_CITATIONS: Final = 10_000
 _encode = msgspec.json.Encoder().encode
 
@@ -139,8 +138,6 @@ class TextBlock:
         found: list[Delta] = [*self.rest()]
         end = self._begin + self._length
         found += [AnnotationAdded(_annotation(one, self._begin, end)) for one in self._citations]
-        if any(map(_has_passage, self._citations)):
-            found.append(Reported(_PASSAGES))
         return found
 
     def whole(self) -> Body:
@@ -347,21 +344,18 @@ def _joined(first: object, values: Sequence[Any]) -> Any:  # Any: JSON of a peer
 
 
 def _annotation(citation: Body, begin: int, end: int) -> Body:
-    """Return a citation as an annotation: a web page, or a document."""
-    url = _url_of(citation)
+    """Return a citation as an annotation, a web page or a document, with itself."""
+    url, own = _url_of(citation), {CITATION: citation}
     if url is not None:
         place = {"start_index": begin, "end_index": end}
-        return {"type": "url_citation", **place, "title": citation.get("title") or "", "url": url}
+        page = {"title": citation.get("title") or "", "url": url}
+        return {"type": "url_citation", **place, **page, **own}
     name = citation.get("document_title") or citation.get("title") or citation.get("source")
     file = {"file_id": citation.get("file_id") or "", "filename": name or ""}
-    return {"type": "file_citation", **file, "index": end}
+    return {"type": "file_citation", **file, "index": end, **own}
 
 
 def _url_of(citation: Body) -> str | None:
     url = citation.get("url") or citation.get("source")
     is_web = isinstance(url, str) and url.startswith(("http://", "https://"))
     return url if is_web else None
-
-
-def _has_passage(citation: Body) -> bool:
-    return citation.get("type") != "web_search_result_location"

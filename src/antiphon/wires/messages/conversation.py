@@ -24,10 +24,10 @@ from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.native_state import PAUSED, native_of, note_dropped, state_of
 from antiphon.wires.lower import lower_items
-from antiphon.wires.messages.answer import opaque_block
+from antiphon.wires.messages.answer import native_blocks
 from antiphon.wires.messages.blocks import WIRE
 from antiphon.wires.messages.content import Block, ContentWriter, text_block
-from antiphon.wires.messages.history import ERROR_PREFIX, OPAQUE
+from antiphon.wires.messages.history import BLOCKS, ERROR_PREFIX, OPAQUE
 from antiphon.wires.messages.ids import tool_use_id_of
 from antiphon.wires.turns import Arranger, Call, Entry, Said, Turn
 
@@ -63,7 +63,8 @@ def write_conversation(
     items: Sequence[Item], toolbox: Toolbox, *, account: str, mid_system: bool
 ) -> Conversation:
     """Return the items as a conversation with a model that is reached through this account."""
-    arranger = Arranger(enumerate(lower_items(items, toolbox, _is_own)), _is_own)
+    own = [_as_own(item) if BLOCKS in item else item for item in items]
+    arranger = Arranger(enumerate(lower_items(own, toolbox, _is_own)), _is_own)
     writer = _Writer(account, mid_system=mid_system)
     writer.write(arranger.turns)
     writer.finish()
@@ -79,6 +80,12 @@ def lacks_thinking(messages: Sequence[Message]) -> bool:
     begin = users[-1] + 1 if users else 0
     loop = [one for one in messages[begin:] if one["role"] == "assistant"]
     return bool(loop) and bool(loop[0]["content"]) and not _is_thinking(loop[0]["content"][0])
+
+
+def _as_own(item: Item) -> Item:
+    """Return a hosted item that carries its blocks as nothing but these."""
+    blocks = native_blocks(item)
+    return item if blocks is None else {"type": BLOCKS, BLOCKS: blocks}
 
 
 def _is_own(kind: str) -> bool:
@@ -197,9 +204,9 @@ class _Writer:
         where = f"input[{index}]"
         if item_type(item) == PAUSED:
             return self._paused(item, where)
-        block = opaque_block(item)
-        if block is not None:
-            return [block]
+        blocks = native_blocks(item)
+        if blocks is not None:
+            return [*blocks]
         return [*self._content.write(item.get("content"), f"{where}.content")]
 
     def _paused(self, item: Item, where: str) -> list[Block | msgspec.Raw]:

@@ -63,6 +63,7 @@ from antiphon.wires.messages.events import (
     read_growth,
 )
 from antiphon.wires.messages.runs import DeltaRun
+from antiphon.wires.messages.server_tools import ServerTools
 from antiphon.wires.messages.usage import SpentReader
 
 __all__ = ["MAX_OUTPUT", "MessagesStream"]
@@ -123,6 +124,7 @@ class MessagesStream:
         """How many characters the text has that a next text block would continue."""
         self._has_said = False
         """Whether there was any text, or a call."""
+        self._server_tools = ServerTools()
         self._spent = SpentReader()
         self._stop: Growth | None = None
         self._reported: set[str] = set()
@@ -250,7 +252,7 @@ class MessagesStream:
         self._count += 1
         if index in self._blocks or self._count > _MAX_BLOCKS:
             raise invalid_answer(f"block {index} starts twice, or there is no end of them")
-        block = self._blocks[index] = self._make(raw)
+        block = self._blocks[index] = self._make(read_block(raw), raw)
         self._put(block.opened())
         self._follow(index, block)
 
@@ -262,8 +264,11 @@ class MessagesStream:
             else:
                 self._run.follow(index)
 
-    def _make(self, raw: msgspec.Raw) -> OpenBlock:
-        fields = read_block(raw)
+    def _make(self, fields: Body, raw: msgspec.Raw) -> OpenBlock:
+        served = self._server_tools.make(fields)
+        if served is not None:
+            return served
+        self._put(self._server_tools.end())
         match fields.get("type"):
             case "text":
                 return TextBlock(fields, self._place)
@@ -332,6 +337,7 @@ class MessagesStream:
             raise invalid_answer("it ends without a stop reason")
         if self._blocks:
             raise invalid_answer("it ends in the middle of a block")
+        self._put(self._server_tools.end())
         if not self.has_begun:
             self.has_begun = True
             self._emit_usage()

@@ -25,6 +25,7 @@ from antiphon.wires.messages.listing import read_page
 from antiphon.wires.messages.offers import MCP_BETA
 from antiphon.wires.messages.profiles import GENERIC, Profile
 from antiphon.wires.messages.request import Terms, count_body, encode_body, write_request
+from antiphon.wires.messages.server_tools import INCLUDES
 from antiphon.wires.messages.stream import MessagesStream
 from antiphon.wires.messages.traits import Stated, Traits, traits_of
 from antiphon.wires.wire import Post
@@ -73,7 +74,12 @@ class MessagesWire:
             "anthropic-version": VERSION,
             **({"anthropic-beta": ",".join(all_betas)} if all_betas else {}),
         }
-        self.capabilities = Capabilities(tool_kinds=frozenset(hosted), parts=_PARTS, counts=True)
+        self.capabilities = Capabilities(
+            tool_kinds=frozenset(hosted),
+            parts=_PARTS,
+            includes=INCLUDES if hosted else frozenset(),
+            counts=True,
+        )
 
     def exchange(self, plan: Plan, max_line: int = MAX_LINE) -> MessagesExchange:
         """Return the request for this plan, and the reader of its answer."""

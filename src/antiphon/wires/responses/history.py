@@ -23,7 +23,7 @@ from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.native_state import native_of, note_dropped, state_of, without_state
 from antiphon.wires.lower import Lowering
 from antiphon.wires.responses.answer_prose import WIRE
-from antiphon.wires.responses.parts import PartWriter
+from antiphon.wires.responses.parts import PartWriter, without_vendor_fields
 from antiphon.wires.responses.profiles import Profile
 
 __all__ = ["write_input"]
@@ -211,7 +211,7 @@ class _InputWriter:
 
     def _hosted_item(self, place: int, item: Item) -> Iterator[Item]:
         if self._is_taken(item):
-            yield without_state(item)
+            yield without_vendor_fields(without_state(item))
             return
         lowered = self._lowering.lower(item)
         if lowered["type"] != "function_call_output":
@@ -225,8 +225,8 @@ class _InputWriter:
 
     def _hosted_output(self, place: int, item: Item, lowered: Item) -> Item:
         """Return a result in words; what only its provider can read is left out."""
-        if lowered.get("content"):
-            self._notes.append(f"input[{place}].content: sent in words")
+        opaque = [name for name in lowered if name == "content" or ":" in name]
+        self._notes += [f"input[{place}].{name}: sent in words" for name in opaque if lowered[name]]
         call_id = lowered["call_id"]
         said = self._parts.write_output(lowered["output"], f"input[{place}].output")
         output: Item = {"type": "function_call_output", "call_id": call_id, "output": said}

@@ -12,7 +12,7 @@ from typing import Any, Final
 from antiphon.protocol.items import Part
 from antiphon.wires.responses.profiles import Profile
 
-__all__ = ["PartWriter"]
+__all__ = ["PartWriter", "without_vendor_fields"]
 
 _MAX_MARKS: Final = 4
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -78,8 +78,18 @@ def _text(part: Part, *, is_ours: bool) -> Part:
     return {
         "type": "output_text",
         "text": part.get("text"),
-        "annotations": notes if isinstance(notes, list) else [],
+        "annotations": [_plain(note) for note in notes] if isinstance(notes, list) else [],
     }
+
+
+def _plain(note: Any) -> Any:  # Any: what a caller has put there
+    """Return an annotation without the fields of another vendor."""
+    return without_vendor_fields(note) if isinstance(note, dict) else note
+
+
+def without_vendor_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without what another wire keeps in it: names with a colon."""
+    return {name: value for name, value in fields.items() if ":" not in name}
 
 
 def _image(part: Part) -> Part:
