@@ -347,3 +347,38 @@ async def test_the_key_never_leaves_through_an_error(door: str) -> None:
 
     assert b"sk-ant-secret-1" not in answer.body
     assert answer.status == 400
+
+
+# Betas.
+
+
+async def test_betas_of_the_messages_door_are_passed_on_if_they_are_allowed() -> None:
+    wanted = "context-management-2025-06-27, context-1m-2025-08-07,effort-\tx,"
+    body = {
+        "model": MODEL,
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hi."}],
+        "context_management": {"edits": []},
+    }
+    async with served(betas=["one-1"]) as (gateway, upstream):
+        upstream.play(text("a"), text("b"))
+        headers = {"anthropic-beta": wanted}
+        first = await request(gateway, "POST", "/messages", body, headers=headers)
+        second = await request(gateway, "POST", "/messages", body)
+
+    assert (first.status, second.status) == (200, 200)
+    betas = [one.headers["anthropic-beta"] for one in upstream.requests]
+    assert betas == ["one-1,context-management-2025-06-27", "one-1"]
+    has_field = ["context_management" in one.body for one in upstream.requests]
+    assert has_field == [True, False]
+    assert "antiphon" not in first.json
+
+
+async def test_betas_of_another_door_are_a_field_that_nobody_knows() -> None:
+    async with served() as (gateway, upstream):
+        upstream.play(text("a"))
+        named: Any = {"anthropic-beta": ["context-management-2025-06-27"]}
+        answer = await ask(gateway, **named)
+
+    assert "anthropic-beta" not in upstream.requests[0].headers
+    assert any("anthropic-beta" in note for note in answer.json["antiphon"]["degraded"])

@@ -8,7 +8,7 @@ The deltas are about the caller's own tools. Nothing is raised for what the serv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from antiphon.plans.plan import Plan
@@ -37,6 +37,7 @@ class GeminiExchange:
     ) -> None:
         method = "streamGenerateContent?alt=sse" if plan.stream else "generateContent"
         self.path = f"{model_path(plan.model)}:{method}"
+        self.headers: Mapping[str, str] = {}
         self.body, self.degraded = encode_request(plan, profile, account)
         self.has_begun = False
         self._stream = GeminiStream(account=account, max_line=max_line)

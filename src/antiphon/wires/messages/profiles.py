@@ -26,6 +26,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it wants to know the end user, for its own limits."""
     extra_fields: Mapping[str, str]
     """Fields beyond the Responses API that are passed on, and the beta that each needs."""
+    caller_betas: tuple[str, ...] = ()
+    """How the names of betas begin that a caller may turn on for its request."""
 
 
 GENERIC: Final = Profile(name="generic", extra_fields={"top_k": ""})
@@ -46,6 +48,18 @@ ANTHROPIC: Final = Profile(
         "fallbacks": "fallback",
         "mcp_servers": "mcp-client",
     },
+    # What they add to a request or an answer is understood here, and none raises the price.
+    caller_betas=(
+        "claude-code-",
+        "context-management-",
+        "effort-",
+        "extended-cache-ttl-",
+        "fine-grained-tool-streaming-",
+        "interleaved-thinking-",
+        "mid-conversation-system-",
+        "prompt-caching-scope-",
+        "thinking-token-count-",
+    ),
 )
 PROFILES: Final = {profile.name: profile for profile in (ANTHROPIC, GENERIC)}
 _PLACES: Final = {"api.anthropic.com": "anthropic"}

@@ -9,13 +9,16 @@ request are lifted back. What a model takes is learned from the list of models w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
 from antiphon.models.facts import ModelInfo
 from antiphon.plans.capabilities import Capabilities
-from antiphon.plans.plan import Plan
+from antiphon.plans.plan import BETAS, Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.sse import MAX_LINE
@@ -33,6 +36,7 @@ from antiphon.wires.wire import Post
 __all__ = ["VERSION", "MessagesExchange", "MessagesWire"]
 
 VERSION: Final = "2023-06-01"
+_BETA: Final = re.compile(r"[a-z0-9-]{1,100}")
 
 _MAX_KNOWN: Final = 10_000
 _MODELS: Final = "/models?limit=1000"
@@ -70,10 +74,7 @@ class MessagesWire:
         self._stated: dict[str, Stated] = {}
         self.key_header = profile.key_header
         self.models_path = root + _MODELS
-        self.headers: Mapping[str, str] = {
-            "anthropic-version": VERSION,
-            **({"anthropic-beta": ",".join(all_betas)} if all_betas else {}),
-        }
+        self.headers: Mapping[str, str] = {"anthropic-version": VERSION, **_header(all_betas)}
         self.capabilities = Capabilities(
             tool_kinds=frozenset(hosted),
             parts=_PARTS,
@@ -83,7 +84,8 @@ class MessagesWire:
 
     def exchange(self, plan: Plan, max_line: int = MAX_LINE) -> MessagesExchange:
         """Return the request for this plan, and the reader of its answer."""
-        return MessagesExchange(plan, self._traits(plan), self._terms, self._root, max_line)
+        terms = with_caller_betas(plan, self._terms)
+        return MessagesExchange(plan, self._traits(plan), terms, self._root, max_line)
 
     def refusal(
         self, status: int, body: bytes, retry_after: float | None, *, has_key: bool
@@ -111,12 +113,29 @@ class MessagesWire:
         return traits_of(plan.model, self._stated.get(plan.model))
 
 
+def with_caller_betas(plan: Plan, terms: Terms) -> Terms:
+    """Return the terms with the betas that the caller may turn on, and wants to.
+
+    A name may hold nothing that ends a header or adds another one to the list.
+    """
+    wanted, allowed = plan.hints.get(BETAS), terms.profile.caller_betas
+    if not wanted or not allowed:
+        return terms
+    named = [one for one in wanted if one.startswith(allowed) and _BETA.fullmatch(one)]
+    return msgspec.structs.replace(terms, betas=tuple(dict.fromkeys([*terms.betas, *named])))
+
+
+def _header(betas: Sequence[str]) -> dict[str, str]:
+    return {BETAS: ",".join(betas)} if betas else {}
+
+
 class MessagesExchange:
     """The body to post for a plan, and the reader of what comes back."""
 
     def __init__(self, plan: Plan, traits: Traits, terms: Terms, root: str, max_line: int) -> None:
         written = write_request(plan, traits, terms)
         self.path = f"{root}/messages"
+        self.headers: Mapping[str, str] = _header(terms.betas)
         self.body = encode_body(written.body, is_large=plan.is_large)
         self.degraded: Sequence[str] = written.report
         self._stream = MessagesStream(

@@ -9,7 +9,7 @@ the server does wrong: everything read before a fault is returned, and `fault` h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from antiphon.plans.plan import Plan
@@ -37,6 +37,7 @@ class ResponsesExchange:
         account: str = "",
         max_line: int = MAX_LINE,
     ) -> None:
+        self.headers: Mapping[str, str] = {}
         self.body, self.degraded = encode_request(plan, profile, hosted, account)
         self._stream = ResponsesStream(
             profile,
