@@ -6,6 +6,7 @@ other server that we know nothing about: it gets what the API has long had.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,7 +14,12 @@ import msgspec
 
 from antiphon.wires.profiles import find_profile
 
-__all__ = ["ANTHROPIC", "GENERIC", "PROFILES", "Profile", "profile_for"]
+__all__ = ["ANTHROPIC", "DATED", "GENERIC", "HOSTED", "PROFILES", "Profile", "profile_for"]
+
+HOSTED: Final = frozenset({"web_search", "code_interpreter", "mcp"})
+"""Kinds of tools of the Responses API that Anthropic has tools of its own for."""
+DATED: Final = re.compile(r"[a-z][a-z_]*_20\d{6}")
+"""The type of a tool of Anthropic's own."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ about: it gets what most servers of this API honour.
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 import msgspec
@@ -15,7 +16,16 @@ from antiphon.plans.capabilities import Capabilities
 from antiphon.protocol.families import Kind
 from antiphon.wires.profiles import find_profile
 
-__all__ = ["GENERIC", "PROFILES", "Profile", "ToolKind", "capabilities_of", "profile_for"]
+__all__ = [
+    "GENERIC",
+    "HOSTED",
+    "PROFILES",
+    "VENDOR",
+    "Profile",
+    "ToolKind",
+    "capabilities_of",
+    "profile_for",
+]
 
 ToolKind = Kind | Literal["namespace"]
 
@@ -227,6 +237,12 @@ _PLACES: Final = {
     ":1234": "lmstudio",
     ":11434": "ollama",
 }
+
+
+HOSTED: Final = frozenset(kind for profile in PROFILES.values() for kind in profile.hosted)
+"""Kinds of tools that some server of this API runs itself."""
+VENDOR: Final = re.compile(r"[a-z0-9_-]+:[a-z0-9_.-]+")
+"""The type of a tool that one vendor alone has."""
 
 
 def capabilities_of(profile: Profile, hosted: frozenset[str] | None = None) -> Capabilities:
