@@ -83,8 +83,10 @@ class GeminiStream:
     ) -> None:
         self.fault: BackendError | None = None
         self.is_done = False
-        self.has_reason = False
-        """Whether the model has stopped."""
+        self.has_begun = False
+        """Whether anything was reported."""
+        self.has_stopped = False
+        """Whether the model has stopped; a signature or usage may follow."""
         self._account = account
         self._sse = SseDecoder(max_line)
         self._room = max_output
@@ -122,7 +124,7 @@ class GeminiStream:
         if self.fault is None:
             try:
                 self._take_rest()
-                if not self.has_reason:
+                if not self.has_stopped:
                     raise error or (
                         _closed() if self._has_chunks else invalid_answer("it has no events")
                     )
@@ -136,7 +138,7 @@ class GeminiStream:
         try:
             for data in chunks_of(body):
                 self._take_data(data)
-            if not self.has_reason:
+            if not self.has_stopped:
                 raise invalid_answer("it has no finished candidate")
             self._finish()
         except BackendError as error:
@@ -185,7 +187,7 @@ class GeminiStream:
             self._take_parts(candidate.content.parts, data, place)
         if candidate.finish_reason:
             self._stop, notes = read_end(candidate, self._account)
-            self.has_reason = True
+            self.has_stopped = True
             self._report(notes)
 
     def _take_parts(self, parts: list[Part], data: bytes, candidate: int) -> None:
@@ -206,7 +208,7 @@ class GeminiStream:
             raise error
         self._out.append(RefusalGrew(error.message))
         self._stop = Stopped("content_filter")
-        self.has_reason = True
+        self.has_stopped = True
 
     # Texts and thoughts.
 
@@ -416,6 +418,8 @@ class GeminiStream:
 
     def _give(self) -> list[Delta]:
         out, self._out = self._out, []
+        if out:
+            self.has_begun = True
         return out
 
 

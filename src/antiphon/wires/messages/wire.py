@@ -19,11 +19,10 @@ import msgspec
 from antiphon.models.facts import ModelInfo
 from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import BETAS, Plan
-from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.sse import MAX_LINE
+from antiphon.wires.exchange import LiftedExchange
 from antiphon.wires.faults import fault_from_body
-from antiphon.wires.lift import CallLifter
 from antiphon.wires.messages.listing import read_page
 from antiphon.wires.messages.offers import MCP_BETA
 from antiphon.wires.messages.profiles import GENERIC, Profile
@@ -129,67 +128,19 @@ def _header(betas: Sequence[str]) -> dict[str, str]:
     return {BETAS: ",".join(betas)} if betas else {}
 
 
-class MessagesExchange:
+class MessagesExchange(LiftedExchange):
     """The body to post for a plan, and the reader of what comes back."""
 
     def __init__(self, plan: Plan, traits: Traits, terms: Terms, root: str, max_line: int) -> None:
         written = write_request(plan, traits, terms)
         self.path = f"{root}/messages"
-        self.headers: Mapping[str, str] = _header(terms.betas)
+        self.headers = _header(terms.betas)
         self.body = encode_body(written.body, is_large=plan.is_large)
         self.degraded: Sequence[str] = written.report
-        self._stream = MessagesStream(
+        reader = MessagesStream(
             account=terms.account,
             is_summary=traits.summarises,
             keeps_blocks=written.has_server_tools,
             max_line=max_line,
         )
-        self._lifter = CallLifter(plan.toolbox)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the model has begun to answer."""
-        return self._stream.has_begun
-
-    @property
-    def fault(self) -> BackendError | None:
-        """Why the answer cannot be read further."""
-        return self._stream.fault
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the answer is complete."""
-        return self._stream.is_done
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether the model has stopped, so that only the end mark can follow."""
-        return self._stream.has_stopped
-
-    @property
-    def is_about_to_end(self) -> bool:
-        """Whether nothing more, or only the end mark, is to be expected."""
-        stream = self._stream
-        return stream.has_stopped or stream.is_done or stream.fault is not None
-
-    def feed(self, data: bytes) -> Sequence[Delta]:
-        """Return the deltas of these bytes of a streamed answer."""
-        deltas = self._stream.feed(data)
-        lifter = self._lifter
-        must_lift = lifter.held is not None or self._stream.fault is not None
-        if must_lift or not lifter.taken.isdisjoint(map(type, deltas)):
-            return self._lift(deltas)
-        return deltas  # as most are
-
-    def end(self, error: BackendError | None = None) -> Sequence[Delta]:
-        """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
-        return self._lift(self._stream.end(error))
-
-    def whole(self, body: bytes) -> Sequence[Delta]:
-        """Return the deltas of an answer that was not streamed."""
-        return self._lift(self._stream.whole(body))
-
-    def _lift(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
-        """Return what these deltas are about the caller's tools, as far as that is certain."""
-        deltas = self._lifter.feed(deltas)
-        return deltas if self.fault is None else [*deltas, *self._lifter.release()]
+        super().__init__(reader, plan.toolbox)
