@@ -13,6 +13,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.http import HttpBackend
+from antiphon.routing.settings import DeploymentSettings, RouteSettings
 from antiphon.testing import Script, ScriptedUpstream, serve_gateway
 from antiphon.testing.gateway import Gateway
 from antiphon.transport.secret import Secret
@@ -382,3 +383,31 @@ async def test_betas_of_another_door_are_a_field_that_nobody_knows() -> None:
 
     assert "anthropic-beta" not in upstream.requests[0].headers
     assert any("anthropic-beta" in note for note in answer.json["antiphon"]["degraded"])
+
+
+# Continuation.
+
+
+@pytest.mark.parametrize(("name", "asked"), [("claude-opus-4-1", 1), ("claude-opus-4-8", 0)])
+async def test_an_older_model_goes_on_with_an_answer_that_broke_off(name: str, asked: int) -> None:
+    whole, shown = "It rains  \n\nand pours.", "It rains  \n\n"
+    mark = b"event: content_block_delta"
+    begun = mark.join(stream(text(whole), len(shown)).split(mark)[:2])
+    async with asyncio.timeout(PATIENCE), serve_messages() as one, serve_messages() as two:
+        one.play(Cut(begun))
+        two.play(text(whole[len(shown.rstrip()) :]))
+        backends = {
+            key: HttpBackend(server.base_url, MessagesWire(ANTHROPIC, account=key))
+            for key, server in (("a", one), ("b", two))
+        }
+        deployments = tuple(DeploymentSettings(provider=key, model=name) for key in backends)
+        route = RouteSettings(deployments=deployments, affinity="none", failover="stream")
+        async with serve_gateway(backends, routes={"route": route}) as gateway:
+            response = terminal(await ask_stream(gateway, model="route"))
+
+    assert len(two.requests) == asked
+    assert response.status == ("completed" if asked else "failed")
+    if asked:
+        assert response.output_text == whole
+        last = two.requests[0].body["messages"][-1]
+        assert last == {"role": "assistant", "content": [{"type": "text", "text": shown.rstrip()}]}

@@ -32,6 +32,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it wants to know the end user, for its own limits."""
     extra_fields: Mapping[str, str]
     """Fields beyond the Responses API that are passed on, and the beta that each needs."""
+    continued_models: str = ""
+    """A regular expression for the names of models that go on with an answer; empty for none."""
     caller_betas: tuple[str, ...] = ()
     """How the names of betas begin that a caller may turn on for its request."""
 
@@ -54,6 +56,8 @@ ANTHROPIC: Final = Profile(
         "fallbacks": "fallback",
         "mcp_servers": "mcp-client",
     },
+    # Up to Claude 4.5. Newer ones answer 400: they do not support assistant message prefill.
+    continued_models=(r"claude-(?:3(?:[-.]\d)?-[a-z]+|[a-z]+-4(?:[-.][0-5])?(?![-.]?\d(?!\d{7})))"),
     # What they add to a request or an answer is understood here, and none raises the price.
     caller_betas=(
         "claude-code-",

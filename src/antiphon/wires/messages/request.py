@@ -73,6 +73,8 @@ def write_request(plan: Plan, traits: Traits, terms: Terms) -> Written:
         plan.items, plan.toolbox, account=terms.account, mid_system=traits.mid_system
     )
     system, messages, report = conversation
+    if plan.prefix is not None:  # the model goes on with the last message if it is its own
+        messages.append({"role": "assistant", "content": [text_block(plan.prefix)]})
     if plan.instructions:
         system.insert(0, text_block(plan.instructions))
     length = _length(plan, traits, terms, report)

@@ -39,7 +39,6 @@ _BETA: Final = re.compile(r"[a-z0-9-]{1,100}")
 
 _MAX_KNOWN: Final = 10_000
 _MODELS: Final = "/models?limit=1000"
-_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
 class MessagesWire:
@@ -76,9 +75,11 @@ class MessagesWire:
         self.headers: Mapping[str, str] = {"anthropic-version": VERSION, **_header(all_betas)}
         self.capabilities = Capabilities(
             tool_kinds=frozenset(hosted),
-            parts=_PARTS,
             includes=INCLUDES if hosted else frozenset(),
             counts=True,
+            continues=bool(profile.continued_models),
+            continued_models=profile.continued_models,
+            strips_prefix=True,
         )
 
     def exchange(self, plan: Plan, max_line: int = MAX_LINE) -> MessagesExchange:

@@ -254,7 +254,6 @@ def capabilities_of(profile: Profile, hosted: frozenset[str] | None = None) -> C
     }
     return Capabilities(
         tool_kinds=kinds,
-        parts=profile.parts,
         enforces=frozenset(what for what, is_so in enforced.items() if is_so),
         includes=_SEEN if kinds else frozenset(),
         counts=profile.counts,
