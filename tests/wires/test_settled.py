@@ -116,7 +116,7 @@ def _turn(number: int) -> list[Item]:
     return [message("user", text), call(name), output(name, text), message("assistant", text)]
 
 
-@pytest.mark.parametrize("name", [name for name in _WIRES if "responses" not in name])
+@pytest.mark.parametrize("name", _WIRES)
 def test_only_what_is_new_of_a_long_conversation_is_written(name: str) -> None:
     wire, model = _WIRES[name]
     thread = Thread((), WEIGHT).grow([item for number in range(300) for item in _turn(number)])

@@ -28,10 +28,11 @@ _TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", 
 class PartWriter:
     """Writes parts for one request. What cannot be sent goes to `report`."""
 
-    def __init__(self, profile: Profile, report: list[str]) -> None:
+    def __init__(self, profile: Profile, report: list[str], marks: int = 0) -> None:
         self._profile = profile
         self._report = report
-        self._marks = 0
+        self.marks = marks
+        """How many marks for the cache were written."""
 
     def write(self, content: object, where: str, *, is_ours: bool) -> str | list[Part]:
         """Return the content of a message; `is_ours` if the model wrote it."""
@@ -65,9 +66,9 @@ class PartWriter:
     def _marked(self, written: Part, given: Part) -> Part:
         """Return the part with a mark for the cache if the caller set one. Few are taken."""
         is_marked = given.get("cache_control") or given.get("prompt_cache_breakpoint")
-        if not is_marked or not self._profile.breakpoints or self._marks >= _MAX_MARKS:
+        if not is_marked or not self._profile.breakpoints or self.marks >= _MAX_MARKS:
             return written
-        self._marks += 1
+        self.marks += 1
         return written | {"prompt_cache_breakpoint": {"mode": "explicit"}}
 
 
