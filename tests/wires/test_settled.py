@@ -1,4 +1,4 @@
-"""A long thread is written by every wire in the same bytes as if it were written anew."""
+"""Every wire writes a long thread in the same bytes as the plain list of its items."""
 
 from __future__ import annotations
 

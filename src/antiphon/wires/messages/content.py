@@ -17,7 +17,7 @@ import msgspec
 from antiphon.protocol.items import Part
 from antiphon.wires.files import read_data_url, read_text_file
 from antiphon.wires.messages.history import CITATION
-from antiphon.wires.texts import TEXT_FIELDS
+from antiphon.wires.texts import PART_FIELDS, TEXT_FIELDS, unknown_fields
 
 __all__ = ["Block", "ContentWriter", "cited_blocks", "text_block"]
 
@@ -26,14 +26,7 @@ Block = dict[str, Any]
 
 _IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF: Final = "application/pdf"
-# What is read of a part; logprobs mean nothing to a model.
-_FIELDS: Final = frozenset(
-    {
-        *("type", "text", "refusal", "annotations", "logprobs", "image_url", "detail"),
-        *("filename", "file_data", "file_url", "file_id"),
-        *("cache_control", "citations", "context", "search_result"),
-    }
-)
+_FIELDS: Final = PART_FIELDS | {"citations", "context", "search_result"}
 _CANNOT: Final = "this API cannot take it"
 _NOT_THERE: Final = "it is not a file of this provider"
 # Ids of other providers begin otherwise: OpenAI's with `file-`.
@@ -61,8 +54,7 @@ class ContentWriter:
         if field is None and write is None:
             return [self._unknown(part, kind, where)]
         if not _FIELDS.issuperset(part):
-            unknown = (name for name, value in part.items() if value and name not in _FIELDS)
-            self._report += [f"{where}.{name}" for name in unknown]
+            self._report += unknown_fields(part, _FIELDS, where)
         if write is not None:
             return [_with_hints(part, write(self, part, f"{where} ({kind})"))]
         if isinstance(part.get("search_result"), dict):
