@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -115,6 +116,22 @@ async def test_how_long_to_wait_is_told(upstream: MessagesUpstream) -> None:
         await played(upstream, Refusal(429, "rate_limit_error", headers={"retry-after": "7"}))
 
     assert caught.value.retry_after == 7
+
+
+async def test_the_end_of_a_limit_is_waited_for_where_no_wait_is_told(
+    upstream: MessagesUpstream,
+) -> None:
+    reset = datetime.now(UTC) + timedelta(seconds=3600)
+    limit = "anthropic-ratelimit-input-tokens"
+    headers = {f"{limit}-remaining": "0", f"{limit}-reset": reset.isoformat()}
+    with pytest.raises(BackendError) as caught:
+        await played(upstream, Refusal(429, "rate_limit_error", headers=headers))
+    assert caught.value.retry_after is not None
+    assert 3000 < caught.value.retry_after <= 3600
+
+    with pytest.raises(BackendError) as caught:
+        await played(upstream, Refusal(529, "overloaded_error", headers=headers))
+    assert caught.value.retry_after is None
 
 
 async def test_a_prompt_that_is_too_long_is_an_overflow(upstream: MessagesUpstream) -> None:

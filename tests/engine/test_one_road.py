@@ -2,7 +2,8 @@
 
 A turn with few tokens and one with many run in the same mode; the functions of ours that were
 called more often in the longer one are what a token costs. They must be the same in all modes,
-except those of the sink, which are listed here by name.
+except those of the sink, which are listed here by name, and over all wires, except those of the
+reader, which has no more of them than that of the chat wire.
 """
 
 from __future__ import annotations
@@ -12,22 +13,31 @@ import inspect
 import json
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 import antiphon
+from antiphon.backends.base import Backend
 from antiphon.backends.chat import ChatBackend
+from antiphon.backends.http import HttpBackend
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.sinks import NO_READER
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.wires.gemini.profiles import PROFILES as GEMINI
+from antiphon.wires.gemini.wire import GeminiWire
+from antiphon.wires.messages.wire import MessagesWire
+from antiphon.wires.responses.profiles import PROFILES
+from antiphon.wires.responses.wire import ResponsesWire
 from tests.asking import ask, events_of, request, terminal
 from tests.talking import talk
 from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
+
+Json = dict[str, Any]
 
 _OURS: Final = str(Path(antiphon.__file__).parent)
 _TESTING: Final = str(Path(antiphon.__file__).parent / "testing")
@@ -107,27 +117,111 @@ def _is_ours(path: str) -> bool:
     return path.startswith(_OURS) and not path.startswith(_TESTING)
 
 
+_MODELS: Final[Json] = {"data": [{"id": "m"}]}
+
+
+class Dialect(NamedTuple):
+    """How a server of a wire streams a text: a beginning, pieces, and an end."""
+
+    backend: Callable[[str], Backend]
+    begin: Sequence[Json]
+    piece: Callable[[str], Json]
+    end: Sequence[Json]
+    models: Json = _MODELS
+
+
+def _chat_event(finish_reason: str | None = None, **delta: str) -> Json:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def _gemini_event(text: str, **fields: str) -> Json:
+    content = {"role": "model", "parts": [{"text": text}]}
+    return {"candidates": [{"content": content, "index": 0, **fields}], "modelVersion": "m"}
+
+
+def _responses_event(kind: str, **fields: Any) -> Json:
+    return {"type": f"response.{kind}", "output_index": 0, "item_id": "msg_1", **fields}
+
+
+def _block_event(kind: str, **fields: Any) -> Json:
+    return {"type": f"content_block_{kind}", "index": 0, **fields}
+
+
+_MESSAGE: Final = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
+_DIALECTS: Final = {
+    "chat": Dialect(
+        lambda url: ChatBackend(url, profile="vllm"),
+        (),
+        lambda text: _chat_event(content=text),
+        (_chat_event("stop"),),
+    ),
+    "messages": Dialect(
+        lambda url: HttpBackend(url, MessagesWire(root="")),
+        (
+            {"type": "message_start", "message": {"id": "msg_1", "usage": {"input_tokens": 1}}},
+            _block_event("start", content_block={"type": "text", "text": ""}),
+        ),
+        lambda text: _block_event("delta", delta={"type": "text_delta", "text": text}),
+        (
+            _block_event("stop"),
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            {"type": "message_stop"},
+        ),
+    ),
+    "responses": Dialect(
+        lambda url: HttpBackend(url, ResponsesWire(PROFILES["vllm"])),
+        (
+            {"type": "response.created", "response": {"id": "r", "output": []}},
+            {"type": "response.output_item.added", "output_index": 0, "item": _MESSAGE},
+        ),
+        lambda text: _responses_event("output_text.delta", content_index=0, delta=text),
+        (
+            {
+                "type": "response.completed",
+                "response": {"id": "r", "status": "completed", "output": []},
+            },
+        ),
+    ),
+    "gemini": Dialect(
+        lambda url: HttpBackend(url, GeminiWire(GEMINI["gemini"])),
+        (),
+        _gemini_event,
+        (_gemini_event("", finishReason="STOP"),),
+        {"models": [{"name": "models/m"}]},
+    ),
+}
+
+
 class Upstream:
     """Streams a JSON string, a letter to a read; each is taken in before the next is sent."""
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, dialect: Dialect) -> None:
         self._tokens = tokens
+        self._dialect = dialect
 
     async def __call__(self, request: Request, connection: Connection) -> None:
+        dialect = self._dialect
         if request.method == "GET":
-            await connection.write(reply(b'{"data":[{"id":"m"}]}'))
+            await connection.write(reply(json.dumps(dialect.models).encode()))
             return
         await connection.write(head("text/event-stream"))
+        if dialect.begin:
+            await connection.write(chunk(_write(dialect.begin)))
         for text in ('"', *("x" * self._tokens), '"'):
-            await connection.write(chunk(_event(content=text)))
+            await connection.write(chunk(_write([dialect.piece(text)])))
             for _pass in range(_PASSES):
                 await asyncio.sleep(0)
-        await connection.write(chunk(_event("stop") + b"data: [DONE]\n\n") + chunk(b""))
+        end = _write(dialect.end) + (b"data: [DONE]\n\n" if dialect is _DIALECTS["chat"] else b"")
+        await connection.write(chunk(end) + chunk(b""))
 
 
-def _event(finish_reason: str | None = None, **delta: str) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    return b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()
+def _write(events: Sequence[Json]) -> bytes:
+    """Return the events as they are sent; those that have a type have a line for it."""
+    lines = []
+    for event in events:
+        name = f"event: {event['type']}\n" if "type" in event else ""
+        lines.append(f"{name}data: {json.dumps(event, separators=(',', ':'))}\n\n")
+    return "".join(lines).encode()
 
 
 async def _sse(gateway: Gateway, **body: Any) -> str:
@@ -204,10 +298,10 @@ async def _whole(gateway: Gateway) -> str:
 Turn = Callable[[Gateway], Awaitable[str]]
 
 
-async def _calls(turn: Turn, tokens: int) -> Calls:
-    calls = Calls()
-    async with raw_server(Upstream(tokens)) as server:
-        backend = ChatBackend(server.url + "/v1", profile="vllm")
+async def _calls(turn: Turn, tokens: int, wire: str) -> Calls:
+    calls, dialect = Calls(), _DIALECTS[wire]
+    async with raw_server(Upstream(tokens, dialect)) as server:
+        backend = dialect.backend(server.url + "/v1")
         async with serve_gateway({"test": backend}, default_model="test/m") as gateway:
             with calls.counted():
                 text = await turn(gateway)
@@ -215,10 +309,10 @@ async def _calls(turn: Turn, tokens: int) -> Calls:
     return calls
 
 
-async def per_token(turn: Turn) -> tuple[set[str], float]:
+async def per_token(turn: Turn, wire: str = "chat") -> tuple[set[str], float]:
     """Return the functions that a token needs, and how many wake-ups."""
-    await _calls(turn, _FEW)  # what is only done once in a process
-    few, many = await _calls(turn, _FEW), await _calls(turn, _MANY)
+    await _calls(turn, _FEW, wire)  # what is only done once in a process
+    few, many = await _calls(turn, _FEW, wire), await _calls(turn, _MANY, wire)
     more = _MANY - _FEW
     often = {n for n, count in many.by_name.items() if count - few.by_name[n] >= more / 2}
     return often, (many.wake_ups - few.wake_ups) / more
@@ -245,6 +339,35 @@ async def test_a_token_takes_the_same_functions_in_every_mode(turn: Turn, sink: 
     assert other - sink == plain - SSE_SINK
     assert plain >= SSE_SINK
     assert wake_ups <= _MOST_WAKE_UPS
+
+
+@pytest.mark.parametrize("wire", [wire for wire in _DIALECTS if wire != "chat"])
+@pytest.mark.parametrize(
+    ("turn", "sink"),
+    [
+        (_sse_with_tool, SSE_SINK),
+        (_messages_door, MESSAGES_SINK),
+        (_websocket, WEBSOCKET_SINK),
+        (_background, NULL_SINK),
+    ],
+)
+async def test_a_token_takes_the_same_functions_over_every_wire(
+    wire: str, turn: Turn, sink: set[str]
+) -> None:
+    chat, _ = await per_token(_sse)
+    other, wake_ups = await per_token(turn, wire)
+
+    read, chat_read = _reader_in(other, wire), _reader_in(chat, "chat")
+    assert other - sink - read == chat - SSE_SINK - chat_read
+    assert 0 < len(read) <= len(chat_read)
+    assert wake_ups <= _MOST_WAKE_UPS
+
+
+def _reader_in(names: set[str], wire: str) -> set[str]:
+    """Return the functions of the wire, and of the decoder of events, which chat needs less of."""
+    reader = (f"wires/{wire}/", "wires/exchange.py", "protocol/sse.py")
+    sinks = SSE_SINK | CHAT_SINK | MESSAGES_SINK
+    return {name for name in names if name.startswith(reader) and name not in sinks}
 
 
 async def test_an_answer_that_is_not_streamed_leaves_out_the_log_alone() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,23 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
             Settings(
                 providers={"a": ProviderSettings(wire_api="gemini", base_url=_URL, hosted=("mcp",))}
             ),
-            "Gemini does not run 'mcp'",
+            "'gemini' runs 'mcp'; known are code_interpreter",
+        ),
+        (
+            Settings(
+                providers={
+                    "a": ProviderSettings(wire_api="messages", base_url=_URL, hosted=("web_serch",))
+                }
+            ),
+            "'messages' runs 'web_serch'; known are code_interpreter, mcp, web_search and dated",
+        ),
+        (
+            Settings(
+                providers={
+                    "a": ProviderSettings(wire_api="responses", base_url=_URL, hosted=("mpc",))
+                }
+            ),
+            "'responses' runs 'mpc'; known are code_interpreter, computer, .*, x_search and types",
         ),
         (
             Settings(providers={"a": ProviderSettings(wire_api="host", base_url=_URL)}),
@@ -280,3 +297,13 @@ async def test_upstreams_are_reached_through_a_proxy_only_if_that_is_set(
         assert [model.id for model in await backend.models()] == ["m"]
         await backend.close()
     assert [len(upstream.requests), len(proxy.requests)] == ([0, 1] if use_proxies else [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("wire_api", "kind"),
+    [("messages", "web_fetch_20260318"), ("responses", "openrouter:web_search")],
+)
+def test_types_of_a_vendor_that_are_new_to_us_can_be_hosted(wire_api: Any, kind: str) -> None:
+    provider = ProviderSettings(wire_api=wire_api, base_url=_URL, hosted=(kind,))
+    (source,) = read_sources(Settings(providers={"a": provider}), {})
+    assert source.provider.hosted == (kind,)

@@ -6,7 +6,6 @@ from antiphon.plans.capabilities import Capabilities, common_capabilities
 
 ABLE = Capabilities(
     tool_kinds=frozenset({"web_search", "file_search"}),
-    parts=frozenset({"input_text", "input_image"}),
     enforces=frozenset({"format", "arguments"}),
     counts=True,
     continues=True,

@@ -88,7 +88,7 @@ BUGS: Final = [
     ("self._is_new_part = self._has_thought = False", "pass"),
     ('if item.get("status") == "incomplete" and', "if False and"),
     ("if sealed and self._thinking.is_shown:", "if sealed:"),
-    ("elif (block := opaque_block(item)) is not None:", "elif (block := None) is not None:"),
+    ("for block in native_blocks(item) or ():", "for block in ():"),
     ("        self._stop()\n        self._item = None", "        self._item = None"),
     ("        self._stop()\n        self._item = None", "        self._stop()"),
     ("if self._is_new_part or self._kind", "if self._kind"),

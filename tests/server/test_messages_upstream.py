@@ -13,6 +13,7 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.http import HttpBackend
+from antiphon.routing.settings import DeploymentSettings, RouteSettings
 from antiphon.testing import Script, ScriptedUpstream, serve_gateway
 from antiphon.testing.gateway import Gateway
 from antiphon.transport.secret import Secret
@@ -244,8 +245,7 @@ async def test_a_pause_is_resumed_in_the_same_response_with_all_usage() -> None:
 
     assert response.status == "completed"
     found = [item["type"] for item in response.output]
-    results_of = ["anthropic:server_tool_use", "anthropic:web_search_tool_result"]
-    assert found == ["reasoning", *results_of, "message"]
+    assert found == ["reasoning", "web_search_call", "message"]
     assert response.usage is not None and response.usage.total_tokens == 30
     assert upstream.requests[1].body["messages"][-1] == {
         "role": "assistant",
@@ -273,8 +273,9 @@ async def test_a_search_goes_back_to_its_provider_as_it_came() -> None:
         body: Any = {"previous_response_id": first.json["id"], "input": "Sure?"}
         await ask(gateway, tools=[{"type": "web_search"}], **body)
 
-    blocks = [one for one in upstream.blocks if one["type"] not in ("text",)]
-    assert blocks == [one for one in TWINS["search"]["content"] if one["type"] != "text"]
+    assert first.json["output"][0]["action"]["sources"][0]["title"] == "Rain"
+    # Texts that cite pages go back with the index by which the provider finds them.
+    assert upstream.blocks[1:-1] == TWINS["search"]["content"]
 
 
 async def test_a_chat_model_is_shown_what_a_search_found_and_that_is_reported() -> None:
@@ -288,9 +289,10 @@ async def test_a_chat_model_is_shown_what_a_search_found_and_that_is_reported() 
         messages = other.requests[0].json["messages"]
 
     shown = [one["content"] for one in messages if one["role"] == "tool"]
-    assert shown == ["Rain (https://weather.example/rain)"] * 2
+    assert len(shown) == 2
+    assert all("Rain" in one and "https://weather.example/rain" in one for one in shown)
     assert "opaque" not in str(messages)
-    assert any(note.endswith(".content") for note in second.json["antiphon"]["degraded"])
+    assert any(note.endswith(".anthropic:blocks") for note in second.json["antiphon"]["degraded"])
 
 
 # Faults.
@@ -346,3 +348,66 @@ async def test_the_key_never_leaves_through_an_error(door: str) -> None:
 
     assert b"sk-ant-secret-1" not in answer.body
     assert answer.status == 400
+
+
+# Betas.
+
+
+async def test_betas_of_the_messages_door_are_passed_on_if_they_are_allowed() -> None:
+    wanted = "context-management-2025-06-27, context-1m-2025-08-07,effort-\tx,"
+    body = {
+        "model": MODEL,
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hi."}],
+        "context_management": {"edits": []},
+    }
+    async with served(betas=["one-1"]) as (gateway, upstream):
+        upstream.play(text("a"), text("b"))
+        headers = {"anthropic-beta": wanted}
+        first = await request(gateway, "POST", "/messages", body, headers=headers)
+        second = await request(gateway, "POST", "/messages", body)
+
+    assert (first.status, second.status) == (200, 200)
+    betas = [one.headers["anthropic-beta"] for one in upstream.requests]
+    assert betas == ["one-1,context-management-2025-06-27", "one-1"]
+    has_field = ["context_management" in one.body for one in upstream.requests]
+    assert has_field == [True, False]
+    assert "antiphon" not in first.json
+
+
+async def test_betas_of_another_door_are_a_field_that_nobody_knows() -> None:
+    async with served() as (gateway, upstream):
+        upstream.play(text("a"))
+        named: Any = {"anthropic-beta": ["context-management-2025-06-27"]}
+        answer = await ask(gateway, **named)
+
+    assert "anthropic-beta" not in upstream.requests[0].headers
+    assert any("anthropic-beta" in note for note in answer.json["antiphon"]["degraded"])
+
+
+# Continuation.
+
+
+@pytest.mark.parametrize(("name", "asked"), [("claude-opus-4-1", 1), ("claude-opus-4-8", 0)])
+async def test_an_older_model_goes_on_with_an_answer_that_broke_off(name: str, asked: int) -> None:
+    whole, shown = "It rains  \n\nand pours.", "It rains  \n\n"
+    mark = b"event: content_block_delta"
+    begun = mark.join(stream(text(whole), len(shown)).split(mark)[:2])
+    async with asyncio.timeout(PATIENCE), serve_messages() as one, serve_messages() as two:
+        one.play(Cut(begun))
+        two.play(text(whole[len(shown.rstrip()) :]))
+        backends = {
+            key: HttpBackend(server.base_url, MessagesWire(ANTHROPIC, account=key))
+            for key, server in (("a", one), ("b", two))
+        }
+        deployments = tuple(DeploymentSettings(provider=key, model=name) for key in backends)
+        route = RouteSettings(deployments=deployments, affinity="none", failover="stream")
+        async with serve_gateway(backends, routes={"route": route}) as gateway:
+            response = terminal(await ask_stream(gateway, model="route"))
+
+    assert len(two.requests) == asked
+    assert response.status == ("completed" if asked else "failed")
+    if asked:
+        assert response.output_text == whole
+        last = two.requests[0].body["messages"][-1]
+        assert last == {"role": "assistant", "content": [{"type": "text", "text": shown.rstrip()}]}

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.transport.retry import MAX_ATTEMPTS, WAIT_BUDGET, read_retry_after, retry_delay
+from antiphon.transport.retry import (
+    MAX_ATTEMPTS,
+    WAIT_BUDGET,
+    read_limit_reset,
+    read_retry_after,
+    retry_delay,
+)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 410, 422, 501, 505, 525])
@@ -64,3 +70,36 @@ def test_what_would_fail_again_fails_at_once(code: str) -> None:
 )
 def test_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
     assert read_retry_after(headers, now=4.0) == seconds
+
+
+def _limit(name: str, reset: str, remaining: str | None = None) -> dict[str, str]:
+    left = {} if remaining is None else {f"anthropic-ratelimit-{name}-remaining": remaining}
+    return {f"anthropic-ratelimit-{name}-reset": reset, **left}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"anthropic-ratelimit-requests-remaining": "0"}, None),
+        (_limit("requests", "soon", "0"), None),
+        (_limit("requests", "1970-01-01T00:00:10Z", "0"), 6.0),
+        (_limit("requests", "1970-01-01T00:00:10", "0"), 6.0),
+        (_limit("requests", "1970-01-01T00:00:01Z", "0"), 0.0),
+        (
+            _limit("requests", "1970-01-01T00:00:10Z", "5")
+            | _limit("input-tokens", "1970-01-01T00:00:30Z", "0")
+            | _limit("tokens", "1970-01-01T00:00:20Z", "0"),
+            26.0,
+        ),
+        (
+            _limit("requests", "1970-01-01T00:00:10Z")
+            | _limit("tokens", "1970-01-01T00:00:20Z", "7"),
+            6.0,
+        ),
+    ],
+)
+def test_a_limit_that_is_used_up_is_waited_for(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert read_limit_reset(headers, now=4.0) == seconds

@@ -25,7 +25,7 @@ from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.aside import aside_if
 from antiphon.transport.http import Head, HttpClient, Limits, Reply, Secret
-from antiphon.transport.retry import read_retry_after
+from antiphon.transport.retry import read_limit_reset, read_retry_after
 from antiphon.transport.stream import ByteStream, open_stream
 from antiphon.transport.token import TokenSource
 from antiphon.wires.wire import Exchange, Wire
@@ -88,7 +88,7 @@ class HttpBackend:
         reading = _Reading(exchange, sink, partial(self.patience.note_success, plan.model))
         try:
             async with await self._send(
-                exchange.path, exchange.body, is_streamed=plan.stream
+                exchange.path, exchange.body, exchange.headers, is_streamed=plan.stream
             ) as answer:
                 if _is_event_stream(answer.head, plan.stream):
                     await reading.events(answer)
@@ -107,7 +107,7 @@ class HttpBackend:
     async def relay(self, path: str, body: bytes, *, is_streamed: bool) -> AsyncIterator[Relayed]:
         """Pass a body on to another path of the server; it is not sent twice."""
         try:
-            async with await self._send(path, body, is_streamed=is_streamed) as answer:
+            async with await self._send(path, body, {}, is_streamed=is_streamed) as answer:
                 yield Relayed(_is_event_stream(answer.head, is_streamed), answer)
         except BackendError as error:
             self._redact(error)
@@ -139,13 +139,15 @@ class HttpBackend:
             raise error
         return reply
 
-    async def _send(self, path: str, body: bytes, *, is_streamed: bool) -> ByteStream:
+    async def _send(
+        self, path: str, body: bytes, headers: Mapping[str, str], *, is_streamed: bool
+    ) -> ByteStream:
         """Return the server's answer, or raise the error that its refusal stands for."""
         answer = await open_stream(
             self._client,
             f"{self._base}{path}",
             body,
-            headers={"Accept": _EVENTS if is_streamed else "application/json"},
+            headers={**headers, "Accept": _EVENTS if is_streamed else "application/json"},
             # An answer that is not streamed has its first byte when the model has its last.
             patience=None if is_streamed else self._client.limits.idle,
         )
@@ -168,6 +170,8 @@ class HttpBackend:
 
     def _refusal(self, head: Head, body: bytes) -> BackendError:
         retry_after = read_retry_after(head.headers, time.time())
+        if retry_after is None and head.status == 429:
+            retry_after = read_limit_reset(head.headers, time.time())
         return self._wire.refusal(head.status, body, retry_after, has_key=self._has_key)
 
     def _redact(self, error: BackendError) -> None:

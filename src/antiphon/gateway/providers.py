@@ -11,8 +11,9 @@ Models of an editor are reached by `backends.host`, at the place that a file of 
 from __future__ import annotations
 
 import importlib.util
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -216,6 +217,25 @@ def _wire_for(source: Source) -> Wire:
     return _WIRES[wire_api](source)
 
 
+def _check_hosted(
+    source: Source,
+    known: Collection[str],
+    others: re.Pattern[str] | None = None,
+    hint: str = "",
+) -> None:
+    """Raise BadSettings for a kind of tool that no server of this wire runs.
+
+    Names of the form `others` are accepted: vendors name new tools so.
+    """
+    for kind in source.provider.hosted or ():
+        if kind not in known and not (others is not None and others.fullmatch(kind)):
+            raise BadSettings(
+                f"[providers.{source.name}] hosted: no server of wire_api = "
+                f"{source.provider.wire_api!r} runs {kind!r}; known are "
+                f"{', '.join(sorted(known))} {hint}".rstrip()
+            )
+
+
 def _chat_wire(source: Source) -> Wire:
     from antiphon.wires.chat.profiles import profile_for
     from antiphon.wires.chat.wire import ChatWire
@@ -228,21 +248,17 @@ def _gemini_wire(source: Source) -> Wire:
     from antiphon.wires.gemini.wire import GeminiWire
 
     provider = source.provider
-    unknown = [kind for kind in provider.hosted or () if kind not in HOSTED]
-    if unknown:
-        raise BadSettings(
-            f"[providers.{source.name}] hosted: Gemini does not run {unknown[0]!r}; "
-            f"it runs {', '.join(sorted(HOSTED))}"
-        )
+    _check_hosted(source, HOSTED)
     profile = profile_for(provider.profile or source.base_url, provider.hosted)
     return GeminiWire(profile, provider.account or source.name)
 
 
 def _messages_wire(source: Source) -> Wire:
-    from antiphon.wires.messages.profiles import profile_for
+    from antiphon.wires.messages.profiles import DATED, HOSTED, profile_for
     from antiphon.wires.messages.wire import MessagesWire
 
     provider = source.provider
+    _check_hosted(source, HOSTED, DATED, "and dated types such as web_fetch_20260318")
     return MessagesWire(
         profile_for(provider.profile or source.base_url),
         # Both are in use: https://api.anthropic.com and http://127.0.0.1:8080/v1
@@ -256,10 +272,11 @@ def _messages_wire(source: Source) -> Wire:
 
 
 def _responses_wire(source: Source) -> Wire:
-    from antiphon.wires.responses.profiles import profile_for
+    from antiphon.wires.responses.profiles import HOSTED, VENDOR, profile_for
     from antiphon.wires.responses.wire import ResponsesWire
 
     provider = source.provider
+    _check_hosted(source, HOSTED, VENDOR, "and types of a vendor such as openrouter:web_search")
     return ResponsesWire(
         profile_for(provider.profile or source.base_url),
         hosted=None if provider.hosted is None else frozenset(provider.hosted),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -14,8 +15,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_kinds: frozenset[str] = frozenset()
     """Kinds of tools that the upstream runs itself, such as "web_search"."""
-    parts: frozenset[str] = frozenset({"input_text"})
-    """Types of input parts that it takes in any form."""
     enforces: frozenset[str] = frozenset()
     """What its model cannot but do, and need not be checked. "format": a text that `plan.format`
     asks for; "arguments": those of strict functions."""
@@ -25,10 +24,16 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `count` may know the length of a request."""
     continues: bool = False
     """Whether it continues an answer that was begun elsewhere."""
+    continued_models: str = ""
+    """A regular expression for the names of the models that do; empty if all of them do."""
     strips_prefix: bool = False
     """Whether the beginning of such an answer must not end with white space."""
     pauses: bool = False
     """Whether it may pause any answer, and not only one in which it runs tools itself."""
+
+    def continues_with(self, model: str) -> bool:
+        """Return whether a model continues an answer that was begun elsewhere."""
+        return self.continues and re.search(self.continued_models, model) is not None
 
 
 def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
@@ -38,7 +43,6 @@ def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
     first, *others = all_of
     return Capabilities(
         tool_kinds=first.tool_kinds.intersection(*(one.tool_kinds for one in others)),
-        parts=first.parts.intersection(*(one.parts for one in others)),
         enforces=first.enforces.intersection(*(one.enforces for one in others)),
         includes=first.includes.intersection(*(one.includes for one in others)),
         counts=all(one.counts for one in all_of),

@@ -20,6 +20,8 @@ from antiphon.protocol.tools import ToolPolicy
 __all__ = ["NO_TOOLS", "Plan", "make_plan"]
 
 NO_TOOLS: Final = Toolbox()
+BETAS: Final = "anthropic-beta"
+"""The name of the hint with the betas of Anthropic's API that the caller wants to use."""
 _HINTS: Final = ("prompt_cache_key", "safety_identifier", "user", "max_tool_calls")
 
 
@@ -105,14 +107,30 @@ def make_plan(
         reasoning_effort=reasoning.effort if reasoning else None,
         reasoning_summary=_summary(reasoning) if reasoning else None,
         include=tuple(include),
-        hints={name: value for name in _HINTS if (value := getattr(request, name)) is not None},
+        hints=_hints(request),
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
         end_user=_end_user(request),
         is_large=is_large,
-        extra=request.extra,
+        extra=_extra(request),
     )
+
+
+def _hints(request: CreateResponse) -> dict[str, Any]:
+    hints = {name: value for name in _HINTS if (value := getattr(request, name)) is not None}
+    return {**hints, BETAS: request.extra[BETAS]} if _has_betas(request) else hints
+
+
+def _extra(request: CreateResponse) -> Mapping[str, Any]:
+    if not _has_betas(request):
+        return request.extra
+    return {name: value for name, value in request.extra.items() if name != BETAS}
+
+
+def _has_betas(request: CreateResponse) -> bool:
+    """Return whether a door has put betas there. They are a tuple, which no body can hold."""
+    return isinstance(request.extra.get(BETAS), tuple)
 
 
 def _end_user(request: CreateResponse) -> str | None:

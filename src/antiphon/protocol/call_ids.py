@@ -46,6 +46,12 @@ class CallIds:
         self._claimed.add(call_id)
         return call_id
 
+    def fork(self) -> CallIds:
+        """Return a copy that knows the ids so far and continues on its own."""
+        made = CallIds(self._claimed, self._is_taken)
+        made._numbers = self._numbers.copy()
+        return made
+
     def add(self, call_id: str) -> None:
         """Note that an id is taken."""
         self._claimed.add(call_id)

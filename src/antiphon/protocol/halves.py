@@ -6,9 +6,32 @@ of text, and the other at the beginning of the next. A half that stays alone is 
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Collection
+from typing import Any, Final
 
-__all__ = ["join_all", "join_halves", "split_half"]
+import msgspec
+
+__all__ = ["GrowingText", "decode_torn", "join_all", "join_halves", "join_others", "split_half"]
+
+_REPLACEMENT: Final = "\ufffd"
+
+
+class GrowingText:
+    """A text that comes in pieces. Half a character at the end of one waits for the next."""
+
+    def __init__(self) -> None:
+        self.half = ""
+
+    def take(self, text: str) -> str:
+        """Return what can be reported of the next piece of the text."""
+        text, self.half = split_half(self.half + text)
+        return join_halves(text)
+
+    def rest(self) -> str:
+        """Return what stands for a half that stayed alone, if there is one."""
+        half, self.half = self.half, ""
+        return _REPLACEMENT if half else ""
 
 
 def join_halves(text: str) -> str:
@@ -28,13 +51,35 @@ def split_half(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def join_all(value: Any) -> Any:  # Any: JSON of a peer
-    """Return a JSON value whose texts and names are all whole."""
+def decode_torn(data: bytes, texts: Collection[str], raw: Collection[str] = ()) -> Any:
+    """Return JSON that msgspec refuses because it holds halves of characters.
+
+    Raise ValueError or RecursionError if it is no JSON. The rest is `join_others`.
+    """
+    return join_others(json.loads(data), texts, raw)
+
+
+def join_others(
+    value: Any, texts: Collection[str], raw: Collection[str] = (), name: str = ""
+) -> Any:  # Any: JSON of a peer
+    """Return a JSON value in which only the fields named in `texts` may hold halves.
+
+    They keep theirs because the next piece may bring the other half. The fields named in `raw`
+    stay JSON. `name` is the field that holds the value.
+    """
+    if name in raw:
+        return msgspec.Raw(json.dumps(value).encode())
     match value:
         case str():
-            return join_halves(value)
+            return value if name in texts else join_halves(value)
         case list():
-            return [join_all(one) for one in value]
+            return [join_others(one, texts, raw, name) for one in value]
         case dict():
-            return {join_halves(name): join_all(one) for name, one in value.items()}
+            fields = value.items()
+            return {join_halves(key): join_others(one, texts, raw, key) for key, one in fields}
     return value
+
+
+def join_all(value: Any) -> Any:  # Any: JSON of a peer
+    """Return a JSON value whose texts and names are all whole."""
+    return join_others(value, ())

@@ -118,6 +118,8 @@ def _whole(
         "name": name,
         "arguments": asked if isinstance(asked, str) else _encode(asked),
         "output": output,
+        # What only its provider can read is reported as left out.
+        **{field: value for field, value in item.items() if ":" in field and value},
     }
 
 

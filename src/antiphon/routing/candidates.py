@@ -160,7 +160,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             return self.deployments[0].backend.capabilities
         own = common_capabilities([one.backend.capabilities for one in self.deployments])
         every = common_capabilities([one.backend.capabilities for one in self.all])
-        return msgspec.structs.replace(every, tool_kinds=own.tool_kinds, parts=own.parts)
+        return msgspec.structs.replace(every, tool_kinds=own.tool_kinds)
 
     @property
     def context_length(self) -> int | None:

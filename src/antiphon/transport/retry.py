@@ -9,11 +9,20 @@ budget, there is no retry, and the caller passes the peer's Retry-After on.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-__all__ = ["MAX_ATTEMPTS", "WAIT_BUDGET", "back_off", "read_retry_after", "retry_delay"]
+__all__ = [
+    "MAX_ATTEMPTS",
+    "WAIT_BUDGET",
+    "back_off",
+    "read_limit_reset",
+    "read_retry_after",
+    "retry_delay",
+]
 
 MAX_ATTEMPTS: Final = 3
 WAIT_BUDGET: Final = 20.0
@@ -29,6 +38,9 @@ _HOPELESS: Final = frozenset(
         "upstream_timeout",
     }
 )
+
+_LIMIT: Final = re.compile(r"anthropic-ratelimit-([a-z-]{1,40})-reset")
+_REMAINING: Final = "anthropic-ratelimit-%s-remaining"
 
 
 def retry_delay(
@@ -68,6 +80,27 @@ def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     if seconds is None:
         seconds = _until(headers.get("retry-after"), now)
     return seconds
+
+
+def read_limit_reset(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds until every limit that is used up begins anew, if the peer states it.
+
+    Anthropic sends a time for each of its limits, in RFC 3339, and how much of it remains. Where
+    it does not state which one is used up, the first to begin anew counts.
+    """
+    found = [_LIMIT.fullmatch(name) for name in headers]
+    resets = {one[1]: _moment(headers[one[0]]) for one in found if one is not None}
+    times = {name: max(time - now, 0.0) for name, time in resets.items() if time is not None}
+    spent = [times[name] for name in times if headers.get(_REMAINING % name, "").strip() == "0"]
+    return max(spent) if spent else min(times.values(), default=None)
+
+
+def _moment(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _number(text: str | None, *, scale: float) -> float | None:

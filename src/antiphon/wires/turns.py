@@ -41,6 +41,7 @@ _FIELDS: Final = {
     "function_call": _LABELS | {"call_id", "name", "arguments"},
     "function_call_output": _LABELS | {"call_id", "output"},
     "reasoning": _LABELS | {"summary", "content", "encrypted_content", NATIVE},
+    HOSTED_CALL: _LABELS | {"call_id", "name", "arguments", "output"},
 }
 
 Entry = tuple[int, Item]

@@ -37,6 +37,11 @@ class Exchange(Protocol):
         ...
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What is sent with this request besides the headers of the wire, or in their place."""
+        ...
+
+    @property
     def degraded(self) -> Sequence[str]:
         """What the request cannot express of the plan."""
         ...

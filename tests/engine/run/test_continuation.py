@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -40,6 +40,7 @@ from antiphon.testing import (
 from antiphon.testing.gateway import Gateway
 from tests.asking import ask, ask_stream, events_of, request, terminal
 from tests.engine.run.test_rounds import used
+from tests.properties.planting import plant
 from tests.talking import talk
 
 PIECES = ["The", " quick", " brown", " fox\n", "\n  jumps", " over ", "", "the", " lazy dog", "."]
@@ -430,11 +431,87 @@ async def test_white_space_that_a_target_must_not_be_given_is_not_written_twice(
         assert response.output_text == TEXT
 
 
-def test_the_guards_notice_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuation, "_common", lambda one, other: 0)
-    guard = continuation._PrefixGuard("".join(LONG[:30]), strips=False)
-    guard.feed([TextGrew("".join(LONG[:10]) + "else")])
-    assert not guard.has_failed  # and so the test of restarts fails with this bug
+_BEGUN: Final = "".join(LONG[:30]).rstrip()
+_SHORT: Final = "".join(LONG[:6])
+_CALL: Final[list[Delta]] = [CallOpened(0, "f"), CallGrew(0, "{}"), STOP]
+# What was shown, what a model begins its leg with, and what is forwarded; None if it has lied.
+_LEGS: Final[list[tuple[str, list[Delta], list[Delta] | None]]] = [
+    (_BEGUN, [TextGrew(_BEGUN + "and on"), STOP], [TextGrew("and on"), STOP]),
+    (_BEGUN, [TextGrew(_BEGUN), STOP], [STOP]),
+    (_BEGUN, [TextGrew("".join(LONG[:10]) + "else"), STOP], None),
+    (_BEGUN, [TextGrew("".join(LONG[:10])), STOP], None),
+    (_BEGUN, [ReasoningGrew("hm"), TextGrew("x"), STOP], None),
+    (_BEGUN, [TextGrew("and on"), STOP], [TextGrew("and on"), STOP]),
+    (_BEGUN, [*_CALL], [*_CALL]),
+    (_BEGUN + " \n", [TextGrew(" \nand on"), STOP], [TextGrew("and on"), STOP]),
+    (_BEGUN + " \n", [TextGrew("and on"), STOP], [TextGrew("and on"), STOP]),
+    (_BEGUN + " \n", [TextGrew(" \n"), STOP], [STOP]),
+    (_SHORT, [TextGrew(_SHORT[:30] + "else"), STOP], [TextGrew(_SHORT[:30] + "else"), STOP]),
+    ("ha ", [TextGrew("ha ha"), STOP], [TextGrew("ha ha"), STOP]),
+]
+
+
+def check_guard(make: Any) -> None:
+    """Play every leg to a guard, in pieces of several sizes: lies must be caught, no others."""
+    for text, leg, wanted in _LEGS:
+        for size in (1, 7, 1000):
+            guard = make(text, strips=text.endswith("\n"))
+            found: list[Delta] = []
+            for delta in _in_pieces(leg, size):
+                found += guard.feed([delta]) if not guard.has_failed else []  # the turn fails
+            assert guard.has_failed == (wanted is None)
+            if wanted is not None:
+                assert _joined(found) == wanted
+                assert guard.is_decided
+
+
+def _in_pieces(leg: Sequence[Delta], size: int) -> list[Delta]:
+    cut: list[Delta] = []
+    for delta in leg:
+        text = delta.text if isinstance(delta, TextGrew) else ""
+        cut += [TextGrew(text[at : at + size]) for at in range(0, len(text), size)]
+        cut += [] if isinstance(delta, TextGrew) else [delta]
+    return cut
+
+
+def _joined(deltas: Sequence[Delta]) -> list[Delta]:
+    text = "".join(one.text for one in deltas if isinstance(one, TextGrew))
+    rest: list[Delta] = [one for one in deltas if not isinstance(one, TextGrew)]
+    return [TextGrew(text), *rest] if text else rest
+
+
+def test_the_guard_lets_no_liar_through() -> None:
+    check_guard(continuation._PrefixGuard)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # An echo is written a second time.
+        ("found.startswith(text)", "False"),
+        ("self._found, self.is_decided = found[len(text) :], True", "self.is_decided = True"),
+        # An answer that starts again is written after the first.
+        ("len(text) > _LONG and _common(text, found) >= _SURE", "False"),
+        ("_common(text, found) >= _SURE", "_common(text, found) > len(text)"),
+        (
+            "else:\n                self.has_failed = True",
+            "else:\n                out.append(delta)",
+        ),
+        # White space is written twice.
+        ("self._found[shared:]", "self._found"),
+        ("if self._space.startswith(self._found) and not is_end:", "if False:"),
+        ('text[len(text.rstrip()) :] if strips else ""', '""'),
+        # What is no lie is taken for one, or lost.
+        ("len(text) >= _SURE and ", ""),
+        ("len(text) > _LONG and ", ""),
+        ("Stopped | CallOpened", "Stopped"),
+        ("self._decide(is_end=True)", "pass"),
+    ],
+)
+def test_a_guard_with_a_bug_is_caught(old: str, new: str) -> None:
+    broken: Any = plant([continuation], old, new)
+    with pytest.raises(AssertionError):
+        check_guard(broken._PrefixGuard)
 
 
 # Real chat servers on loopback, killed in mid-stream.

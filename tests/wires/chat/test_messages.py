@@ -17,6 +17,7 @@ from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.items import Item
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool
+from antiphon.wires import settled as settled_turns
 from antiphon.wires.chat import messages
 from antiphon.wires.chat.profiles import GENERIC, PROFILES, Profile
 from antiphon.wires.chat.request import encode_request, write_request
@@ -86,7 +87,7 @@ def settled(thread: Thread) -> int:
 @contextmanager
 def patience(turns: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "_PATIENCE", turns)
+        patch.setattr(settled_turns, "_PATIENCE", turns)
         yield
 
 
@@ -102,7 +103,7 @@ _PARTS: Final = st.sampled_from(
         [],
     ]
 )
-_ITEM: Final = st.one_of(
+ITEM: Final = st.one_of(
     st.builds(message, st.sampled_from(["user", "assistant"]), _TEXT),
     st.builds(
         message, st.sampled_from(["system", "developer", "user", "assistant"]), st.one_of(_PARTS)
@@ -146,7 +147,7 @@ _ITEM: Final = st.one_of(
 _STEPS: Final = st.lists(
     st.tuples(
         st.integers(0, 7),  # which thread grows
-        st.lists(_ITEM, min_size=1, max_size=4),
+        st.lists(ITEM, min_size=1, max_size=4),
         st.sampled_from([0, 0, 0, 0, 0, 1]),  # whether the tools are others now
         st.sampled_from([0, 0, 0, 0, 0, 1]),
     ),

@@ -498,13 +498,34 @@ def test_text_after_a_signature_alone_counts_as_an_answer_that_has_begun() -> No
     assert [one.usage.total_tokens for one in cut if isinstance(one, UsageKnown)] == [5]
 
 
-@pytest.mark.parametrize("odd", [b'"\\ud83d"', b'"\xff"', b"[" * 100_000 + b"]" * 100_000])
+@pytest.mark.parametrize("odd", [b'"\xff"', b"[" * 100_000 + b"]" * 100_000])
 def test_a_part_that_holds_no_json_is_a_fault(odd: bytes) -> None:
     part = b'{"newPart":' + odd + b"}"
     data = b'{"candidates":[{"content":{"parts":[' + part + b']},"finishReason":"STOP"}]}'
     _, reader = whole(data)
     assert reader.fault is not None
     assert reader.fault.code == "upstream_invalid_response"
+
+
+def test_half_a_character_anywhere_but_in_a_text_is_replaced() -> None:
+    call = {"functionCall": {"name": "f", "args": {"a": "\ud83d", "b": "x"}}}
+    deltas, reader = read(sse(finish({"newPart": "\ud83d"}, call, {"text": "a\ud83d"})))
+    assert reader.fault is None
+    part = {"type": "google:part", "status": "completed", "part": {"newPart": "\ufffd"}}
+    assert ItemPassed(part) in deltas
+    assert CallMade("f", '{"a":"\ufffd","b":"x"}') in deltas
+    assert [one.text for one in deltas if isinstance(one, TextGrew)] == ["a", "\ufffd"]
+
+
+def test_a_piece_of_an_argument_that_ends_in_half_a_character_goes_on() -> None:
+    def piece(text: str, **more: bool) -> dict[str, Any]:
+        partial = [{"jsonPath": "$.a", "stringValue": text}]
+        return {"functionCall": {"partialArgs": partial, **more}}
+
+    first = {"functionCall": {"name": "f", "willContinue": True}}
+    pieces = [piece("\ud83d", willContinue=True), piece("\ude00")]
+    deltas, _ = read(sse(chunk(first), *map(chunk, pieces), finish()))
+    assert CallMade("f", '{"a":"😀"}') in deltas
 
 
 def test_arguments_and_tokens_of_the_wrong_kind_break_nothing() -> None:

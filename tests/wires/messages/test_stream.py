@@ -16,6 +16,7 @@ from antiphon.protocol.deltas import (
     CallGrew,
     CallOpened,
     Delta,
+    ItemClosed,
     ItemPassed,
     NativeState,
     ReasoningGrew,
@@ -30,6 +31,7 @@ from antiphon.protocol.errors import BackendError
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
+from antiphon.wires.messages.answer import native_blocks
 from antiphon.wires.messages.events import read_event
 from antiphon.wires.messages.stream import MessagesStream
 from tests.building import build
@@ -97,8 +99,8 @@ def test_blocks_that_must_go_back_are_those_that_the_sdk_reads(data: bytes) -> N
     blocks = [plain(one) for one in read_stream([data], beta=True)["content"]]
 
     states = [msgspec.json.decode(one.data) for one in seen if isinstance(one, NativeState)]
-    passed = [one.item for one in seen if isinstance(one, ItemPassed)]
-    native = [{**one, "type": one["type"].removeprefix("anthropic:")} for one in passed]
+    passed = [one.item for one in seen if isinstance(one, ItemPassed | ItemClosed)]
+    native = [block for item in passed for block in native_blocks(item) or ()]
     known = ("text", "tool_use", "thinking", "redacted_thinking")
     assert states == [one for one in blocks if one["type"] in known[2:]]
     assert [plain(one) for one in native] == [one for one in blocks if one["type"] not in known]
@@ -158,17 +160,18 @@ def test_citations_name_the_page_and_the_words_of_their_block() -> None:
     notes = [one.annotation for one in seen if isinstance(one, AnnotationAdded)]
 
     page = {"title": "Rain", "url": "https://weather.example/rain"}
-    first = {"type": "url_citation", "start_index": 9, "end_index": 17, **page}
+    cited = {"anthropic:citation": TWINS["search"]["content"][3]["citations"][0]}
+    first = {"type": "url_citation", "start_index": 9, "end_index": 17, **page, **cited}
     assert notes[0] == first
     assert notes[2] == {**first, "start_index": 0, "end_index": 12}
 
 
-def test_a_cited_document_is_named_and_its_passage_reported() -> None:
+def test_a_cited_document_is_named_and_its_passage_kept() -> None:
     _, seen = read([stream(TWINS["documents"])])
 
     note = {"type": "file_citation", "file_id": "", "filename": "paper.pdf", "index": 17}
-    assert AnnotationAdded(note) in seen
-    assert any(isinstance(one, Reported) and "passage" in one.what for one in seen)
+    cited = TWINS["documents"]["content"][0]["citations"][0]
+    assert AnnotationAdded({**note, "anthropic:citation": cited}) in seen
 
 
 def test_a_signature_ends_the_thought_and_carries_the_whole_block() -> None:

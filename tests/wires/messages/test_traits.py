@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from antiphon.wires.messages.profiles import ANTHROPIC
 from antiphon.wires.messages.traits import OPEN, Stated, read_traits, traits_of
+from antiphon.wires.messages.wire import MessagesWire
 
 
 @pytest.mark.parametrize(
@@ -85,3 +87,25 @@ def test_an_answer_leaves_room_in_the_window_of_an_open_server() -> None:
     traits = traits_of("qwen", read_traits({"id": "qwen"}, 8192))
 
     assert (traits.max_tokens, traits.limit) == (4096, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "continues"),
+    [
+        ("claude-3-5-sonnet-20241022", True),
+        ("claude-3-haiku-20240307", True),
+        ("anthropic.claude-3-7-sonnet-20250219-v1:0", True),
+        ("claude-opus-4-20250514", True),
+        ("claude-opus-4-1", True),
+        ("claude-sonnet-4-5-20250929", True),
+        ("claude-haiku-4.5", True),
+        ("claude-opus-4-6", False),
+        ("claude-sonnet-4-10", False),
+        ("claude-opus-5", False),
+        ("claude-fable-5-1", False),
+        ("llama", False),
+    ],
+)
+def test_only_older_models_go_on_with_an_answer(model: str, continues: bool) -> None:
+    assert MessagesWire(ANTHROPIC).capabilities.continues_with(model) is continues
+    assert not MessagesWire().capabilities.continues_with(model)

@@ -192,7 +192,7 @@ class Failover(Policy):
             one
             for one in (*self._route.deployments, *self._route.fallbacks)
             if (one.model == same or self._rules.across_models)
-            and (one.backend.capabilities.continues or not needs_prefix)
+            and (one.backend.capabilities.continues_with(one.model) or not needs_prefix)
         ]
         return choose_other(left, self._board, "next", _kinds_of(plan), tried)
 

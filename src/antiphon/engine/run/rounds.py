@@ -352,9 +352,12 @@ class Rounds:
 
     def _note_state(self) -> None:
         """Note whether the next text can pass without a look at it."""
-        notes = [note for policy in self._seeing if (note := policy.note_text) is not None]
-        self._passes_text = self._has_spoken and len(notes) == len(self._seeing)
-        self._note_text = notes[0] if len(notes) == 1 else partial(_call_all, notes)
+        notes = [policy.note_text for policy in self._seeing]
+        self._passes_text = self._has_spoken and None not in notes
+        heard = [note for note in notes if note is not None and note is not _ignore]
+        self._note_text = None
+        if heard:
+            self._note_text = heard[0] if len(heard) == 1 else partial(_call_all, heard)
 
     async def drained(self) -> None:
         """Wait until more can be taken."""

@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.protocol.deltas import StopReason
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.halves import join_others
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
 from antiphon.wires.faults import fault_from_json, has_error
 
@@ -230,7 +231,7 @@ def _read_slowly(data: bytes) -> Chunk:
     """Read what msgspec refuses and Python servers write: half characters, NaN and Infinity."""
     try:
         value = json.loads(data.decode("utf-8", "replace"), parse_constant=_number_for)
-        return msgspec.convert(_scrub(value), SlowChunk)
+        return msgspec.convert(join_others(value, _TEXTS), SlowChunk)
     except msgspec.ValidationError as error:
         raise _misshapen(data, error) from None
     except ValueError:
@@ -241,17 +242,6 @@ def _read_slowly(data: bytes) -> Chunk:
 
 def _number_for(constant: str) -> float:
     return _IMPOSSIBLE
-
-
-def _scrub(value: Any, key: str = "") -> Any:  # Any: a JSON value
-    """Return the value without half characters, except in texts, where they may find their half."""
-    if isinstance(value, str):
-        return value if key in _TEXTS else value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_scrub(entry, key) for entry in value]
-    if isinstance(value, dict):
-        return {_scrub(name): _scrub(entry, name) for name, entry in value.items()}
-    return value
 
 
 def read_any(data: bytes) -> object:

@@ -10,7 +10,7 @@ a fault is returned, and `fault` holds the fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from antiphon.plans.plan import Plan
@@ -37,6 +37,7 @@ class ChatExchange:
         self._profile = profile
         self._emulation = emulate(plan, profile)
         sent = self._sent = plan if self._emulation is None else self._emulation.plan
+        self.headers: Mapping[str, str] = {}
         self.body, self.degraded = encode_request(sent, profile)
         """The request, and what it cannot express of the plan."""
         self._stream = ChatStream(

@@ -1,19 +1,16 @@
 """Turns as messages of the chat API, and a cache of the messages that cannot change. Pure.
 
 `write_messages` writes all items. `write_thread` returns the same messages and reports for a
-thread, but keeps the part that can no longer change as bytes: finished turns, up to the first
-call that still waits for its result. Only what follows is written at each turn. If a result
-arrives for a call that was settled before, everything is written again, once.
+thread, but keeps the part that can no longer change as bytes (`wires.settled`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.plans.plan import NO_TOOLS
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.native_state import note_dropped, state_of
@@ -21,8 +18,8 @@ from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.thread import Thread
 from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
 from antiphon.wires.chat.profiles import Profile
-from antiphon.wires.lower import Lowering, lower_items
-from antiphon.wires.turns import Arranger, Call, Entry, Said, Turn
+from antiphon.wires.settled import write_turns
+from antiphon.wires.turns import Call, Entry, Said, Turn
 
 __all__ = ["ChatMessage", "write_messages", "write_thread"]
 
@@ -31,8 +28,6 @@ ChatMessage = dict[str, Any]
 
 _SYSTEM: Final = frozenset({"system", "developer"})
 _NO_OUTPUT: Final = "(no output was provided for this call)"
-# A call that was not answered for so many turns does not hold up those behind it any longer.
-_PATIENCE: Final = 32
 
 
 class _Written(NamedTuple):
@@ -49,91 +44,30 @@ class _Written(NamedTuple):
 _NOTHING: Final = _Written()
 
 
-class _Settled(NamedTuple):
-    """The items before `place`, whose messages are already written.
-
-    `terms` is everything else that the messages depend on. `notes` and `lonely` were reported
-    before the first message, `waiting` holds the ids of calls without a result.
-    """
-
-    terms: Hashable
-    lowering: Lowering
-    place: int = 0
-    written: _Written = _NOTHING
-    notes: tuple[str, ...] = ()
-    lonely: tuple[str, ...] = ()
-    waiting: frozenset[str] = frozenset()
-
-
 def write_messages(
     items: Sequence[Item], toolbox: Toolbox, profile: Profile, orders: Sequence[str]
 ) -> tuple[list[ChatMessage], list[str]]:
     """Return the items as messages, `orders` first, and a report of what could not be sent."""
-    arranger = Arranger(enumerate(lower_items(items, toolbox)))
-    writer = _MessageWriter(profile)
-    writer.write(arranger.turns)
-    messages = [*writer.first(orders), *writer.messages]
-    return messages, [*arranger.report(), *writer.report()]
+    writer, report = _write(tuple(items), toolbox, profile)
+    return [*writer.first(orders), *writer.messages], [*report, *writer.report()]
 
 
 def write_thread(
     thread: Thread, toolbox: Toolbox, profile: Profile, orders: Sequence[str]
 ) -> tuple[list[bytes], list[str]]:
     """Return the same of a thread, each as JSON; it then remembers what is settled of it."""
-    terms = (profile, toolbox.names)
-    settled: _Settled | None = thread.recall(write_thread)
-    if settled is None or settled.terms != terms:
-        settled = _Settled(terms, Lowering(NO_TOOLS))
-    rest = _arrange(thread, settled, toolbox)
-    if settled.place and _upsets(rest, settled):
-        settled = _Settled(terms, Lowering(NO_TOOLS))
-        rest = _arrange(thread, settled, toolbox)
-    count = rest.settled(_PATIENCE)
-    if count:
-        settled = _settle_more(thread, settled, rest, count, profile)
-        thread.learn(write_thread, settled)
-    writer = _MessageWriter(profile, settled.written)
-    writer.write(rest.turns[count:])
-    first, rest_of_all = map(encode_long, writer.first(orders)), map(encode_long, writer.messages)
-    messages = [*first, *settled.written.messages, *rest_of_all]
-    place = settled.place
-    notes = [*settled.notes, *(text for index, text in rest.notes if index >= place)]
-    lonely = (call.note_lonely() for call in rest.lonely if call.index >= place)
-    return messages, [*notes, *settled.lonely, *lonely, *writer.report()]
+    writer, report = _write(thread, toolbox, profile)
+    first, rest = map(encode_long, writer.first(orders)), map(encode_long, writer.messages)
+    return [*first, *writer.past, *rest], [*report, *writer.report()]
 
 
-def _arrange(thread: Thread, settled: _Settled, toolbox: Toolbox) -> Arranger:
-    """Return the turns behind what is settled."""
-    lowering = settled.lowering.fork(toolbox)
-    places = range(settled.place, len(thread))
-    return Arranger((place, lowering.lower(thread[place])) for place in places)
+def _write(
+    items: Sequence[Item], toolbox: Toolbox, profile: Profile
+) -> tuple[_MessageWriter, list[str]]:
+    def make(past: _Written | None) -> _MessageWriter:
+        return _MessageWriter(profile, past or _NOTHING)
 
-
-def _upsets(rest: Arranger, settled: _Settled) -> bool:
-    """Return whether items behind have to do with a call that was settled."""
-    return bool(rest.orphans) or not settled.waiting.isdisjoint(rest.call_ids)
-
-
-def _settle_more(
-    thread: Thread, settled: _Settled, rest: Arranger, count: int, profile: Profile
-) -> _Settled:
-    """Return what is settled when these turns are, too."""
-    place = rest.turns[count].index if count < len(rest.turns) else len(thread)
-    writer = _MessageWriter(profile, settled.written)
-    writer.write(rest.turns[:count])
-    lowering = settled.lowering.fork(NO_TOOLS)
-    for index in range(settled.place, place):
-        lowering.lower(thread[index])
-    lonely = [call for call in rest.lonely if call.index < place]
-    return _Settled(
-        settled.terms,
-        lowering,
-        place,
-        writer.pause(),
-        (*settled.notes, *(text for index, text in rest.notes if index < place)),
-        (*settled.lonely, *(call.note_lonely() for call in lonely)),
-        settled.waiting.union(call.own_id for call in lonely),
-    )
+    return write_turns(items, toolbox, make, write_thread, profile)
 
 
 class _MessageWriter:
@@ -144,7 +78,7 @@ class _MessageWriter:
         self._report = [*past.report]
         self._parts = PartWriter(profile, self._report)
         self._system = [*past.system]
-        self._past = past.messages
+        self.past = past.messages
         self.messages: list[ChatMessage] = []
         """Those that come behind the past."""
         self._unused_reasoning = [*past.unused_reasoning]
@@ -161,7 +95,7 @@ class _MessageWriter:
     def pause(self) -> _Written:
         """Return what was written so far, to go on with; messages are then bytes."""
         return _Written(
-            (*self._past, *map(encode_long, self.messages)),
+            (*self.past, *map(encode_long, self.messages)),
             tuple(self._system),
             tuple(self._report),
             tuple(self._unused_reasoning),
@@ -219,7 +153,7 @@ class _MessageWriter:
         self._add_results(calls)
 
     def _add_system(self, text: str, where: str, role: str) -> None:
-        if not self._past and not self.messages:
+        if not self.past and not self.messages:
             self._system.append(text)
             return
         late = self._profile.late_system_role

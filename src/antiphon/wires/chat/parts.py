@@ -12,33 +12,15 @@ from typing import Any, Final
 from antiphon.protocol.items import Part
 from antiphon.wires.chat.profiles import Profile
 from antiphon.wires.files import read_text_file
-from antiphon.wires.texts import TEXT_FIELDS
+from antiphon.wires.texts import PART_FIELDS, TEXT_FIELDS, unknown_fields
 
 __all__ = ["ChatPart", "PartWriter", "join_text", "together"]
 
 ChatPart = dict[str, Any]
 """A part in the words of the chat API; Any, because its fields differ by type."""
 
-# What we read of a part; annotations and logprobs mean nothing to a model, a server that caches
-# prompts needs no `cache_control` to do so, and a search result is in the text too.
-_FIELDS: Final = frozenset(
-    {
-        "type",
-        "cache_control",
-        "search_result",
-        "text",
-        "refusal",
-        "annotations",
-        "logprobs",
-        "image_url",
-        "detail",
-        "filename",
-        "file_data",
-        "file_url",
-        "file_id",
-        "video_url",
-    }
-)
+# A search result is in the text too.
+_FIELDS: Final = PART_FIELDS | {"search_result", "video_url"}
 
 
 class PartWriter:
@@ -58,8 +40,7 @@ class PartWriter:
     def _write_part(self, part: Part, where: str) -> ChatPart:
         kind = str(part.get("type"))
         if not _FIELDS.issuperset(part):
-            unknown = (name for name, value in part.items() if value and name not in _FIELDS)
-            self._report += [f"{where}.{name}" for name in unknown]
+            self._report += unknown_fields(part, _FIELDS, where)
         field = TEXT_FIELDS.get(kind)
         if field is not None:
             return {"type": "text", "text": str(part.get(field) or "")}

@@ -198,10 +198,8 @@ _PLACES: Final = {
 
 def capabilities_of(profile: Profile) -> Capabilities:
     """Return what a server of this profile does by itself."""
-    parts = {"input_image": profile.images, "input_file": profile.files}
     enforced = {"format": profile.json_schema, "arguments": profile.enforces_strict}
     return Capabilities(
-        parts=frozenset({"input_text"} | {part for part, is_so in parts.items() if is_so}),
         enforces=frozenset(what for what, is_so in enforced.items() if is_so),
         counts=True,
         continues=profile.continues != "no",

@@ -36,6 +36,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.protocol.halves import join_halves, split_half
 from antiphon.protocol.response import Usage
 from antiphon.protocol.sse import MAX_LINE, Frame, SseDecoder, read_frames
 from antiphon.wires.chat.calls import CallReader
@@ -414,11 +415,10 @@ class ChatStream:
 
     def _mend(self, channel: _Channel | int, text: str) -> str:
         """Return the text with the halves of characters joined; the last half waits."""
-        text = self._halves.pop(channel, "") + text
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._halves[channel] = text[-1]
-            text = text[:-1]
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text, half = split_half(self._halves.pop(channel, "") + text)
+        if half:
+            self._halves[channel] = half
+        return join_halves(text)
 
     # The end.
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.protocol.codec import decode_json
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.halves import decode_torn
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
 from antiphon.wires.faults import has_error
 from antiphon.wires.gemini.faults import fault_from_error
@@ -44,6 +44,9 @@ _TIERS: Final = {
     "ON_DEMAND_PRIORITY": "priority",
 }
 _IMPOSSIBLE: Final = -9999.0
+# Where the end of a piece may be half a character.
+_GROWING: Final = frozenset({"text", "stringValue"})
+_RAW: Final = frozenset({"args", "usageMetadata"})
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -152,12 +155,35 @@ def read_chunk(data: bytes) -> Chunk:
     except msgspec.ValidationError as error:
         raise _misshapen(data, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise invalid_answer("it is not JSON") from None
+        chunk = _read_torn(data)
     except RecursionError:
         raise invalid_answer("its JSON is too deep") from None
     if chunk.error:
-        raise fault_from_error(decode_json(data))
+        raise fault_from_error(_read_json(data))
     return chunk
+
+
+def _read_torn(data: bytes) -> Chunk:
+    try:
+        return msgspec.convert(decode_torn(data, _GROWING, _RAW), Chunk)
+    except msgspec.ValidationError as error:
+        raise _misshapen(data, error) from None
+    except ValueError:
+        raise invalid_answer("it is not JSON") from None
+    except RecursionError:
+        raise invalid_answer("its JSON is too deep") from None
+
+
+def _read_json(data: bytes) -> Any:
+    """Return the value of JSON without halves of characters; None if it is not JSON."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return decode_torn(data, ())
+    except (ValueError, RecursionError):
+        return None
 
 
 def chunks_of(body: bytes) -> list[bytes]:
@@ -174,7 +200,10 @@ def read_arguments(call: FunctionCall) -> str:
     """Return the arguments as compact JSON: whole answers are indented, streamed ones are not."""
     if bytes(call.args) in (b"", b"null"):
         return "{}"
-    return msgspec.json.format(bytes(call.args), indent=-1).decode(errors="replace")
+    try:
+        return msgspec.json.format(bytes(call.args), indent=-1).decode(errors="replace")
+    except msgspec.DecodeError:
+        return msgspec.json.encode(_read_json(bytes(call.args))).decode()
 
 
 def read_plain(data: bytes) -> tuple[str, msgspec.Raw] | None:
@@ -188,7 +217,7 @@ def read_plain(data: bytes) -> tuple[str, msgspec.Raw] | None:
 
 
 def _misshapen(data: bytes, error: msgspec.ValidationError) -> BackendError:
-    value = decode_json(data)
+    value = _read_json(data)
     first = value[0] if isinstance(value, list) and value else value
     return fault_from_error(value) if has_error(first) else invalid_answer(str(error))
 
@@ -198,7 +227,7 @@ def other_parts(data: bytes, place: int) -> list[dict[str, Any]]:
 
     Raise BackendError if a part holds what is no JSON: it was skipped when the chunk was read.
     """
-    value: Any = decode_json(data)
+    value = _read_json(data)
     if value is None:
         raise invalid_answer("it is not JSON")
     parts: list[dict[str, Any]] = value["candidates"][place]["content"]["parts"]

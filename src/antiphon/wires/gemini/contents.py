@@ -12,21 +12,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from antiphon.plans.plan import Plan
 from antiphon.protocol.items import Item, item_type, text_of
-from antiphon.protocol.native_state import PAUSED, native_of, note_foreign, state_of
+from antiphon.protocol.native_state import NATIVE, PAUSED, native_of, note_foreign, state_of
+from antiphon.protocol.pieces import encode_long
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.unwrap import is_object
 from antiphon.wires.gemini.names import name_for
 from antiphon.wires.gemini.parts import GeminiPart, PartWriter, is_binary, text_part
 from antiphon.wires.gemini.profiles import Generation
 from antiphon.wires.gemini.signatures import DUMMY, WIRE, SignedState, read_state, signed_texts
-from antiphon.wires.lower import Lowering
-from antiphon.wires.turns import Arranger, Call, Entry, Said, Turn
+from antiphon.wires.settled import Own, write_turns
+from antiphon.wires.turns import Call, Entry, Said, Turn
 
 __all__ = ["PART_ITEM", "Content", "write_contents"]
 
@@ -36,7 +38,6 @@ Content = dict[str, Any]
 PART_ITEM: Final = "google:part"
 """The type of an item that holds a part of the model which has no other item, as it came."""
 _IMAGE: Final = "image_generation_call"
-_OWN: Final = frozenset({PART_ITEM, _IMAGE})
 _SYSTEM: Final = frozenset({"system", "developer"})
 _MINTED: Final = "call_"
 _NO_OUTPUT: Final = "(no output was provided for this call)"
@@ -45,29 +46,51 @@ _BEGIN: Final = "(The conversation begins with the assistant.)"
 
 def write_contents(
     plan: Plan, generation: Generation, account: str
-) -> tuple[list[str], list[Content], list[str]]:
+) -> tuple[list[str], list[Content | msgspec.Raw], list[str]]:
     """Return the leading system texts, the contents, and a report of what could not be sent."""
-    lowering = Lowering(plan.toolbox)
-    items = [item for item in plan.items if item_type(item) != PAUSED]
-    lowered = [item if _is_own(item) else lowering.lower(item) for item in items]
-    arranger = Arranger(enumerate(lowered), _OWN.__contains__)
-    writer = _ContentWriter(plan, generation, _Signatures(items, account))
-    for turn in arranger.turns:
-        if isinstance(turn, Said):
-            writer.say(turn)
-        elif not turn.is_empty:
-            writer.act(turn)
+    items = plan.items
+    if not isinstance(items, Thread):  # no thread has such an item
+        items = [item for item in items if item_type(item) != PAUSED]
+    signatures, aliases = _Signatures(items, account), plan.toolbox.aliases
+
+    def make(past: _Written | None) -> _ContentWriter:
+        return _ContentWriter(aliases, generation, signatures, past or _NOTHING)
+
+    terms = (generation, account)
+    writer, report = write_turns(items, plan.toolbox, make, write_contents, terms, _OWN)
     contents = writer.finish()
     foreign = note_foreign(items, WIRE, account)
-    return writer.system, contents, [*arranger.report(), *writer.report, *foreign]
+    return writer.system, contents, [*report, *writer.report, *foreign]
 
 
-def _is_own(item: Item) -> bool:
-    """Return whether the item is a part of a model's content in itself."""
+def _find_own(item: Item) -> Item | None:
+    """Return an item that is a part of a model's content in itself."""
     kind = item_type(item)
     if kind == PART_ITEM:
-        return isinstance(item.get("part"), dict)
-    return kind == _IMAGE and isinstance(item.get("result"), str) and bool(item["result"])
+        return item if isinstance(item.get("part"), dict) else None
+    is_image = kind == _IMAGE and isinstance(item.get("result"), str) and bool(item["result"])
+    return item if is_image else None
+
+
+_OWN: Final = Own(_find_own, frozenset({PART_ITEM, _IMAGE}).__contains__)
+
+
+class _Written(NamedTuple):
+    """What was written of a conversation so far, and found out on the way.
+
+    Contents are bytes but for the last one, which may still grow. `first` is the role of the first.
+    """
+
+    contents: tuple[msgspec.Raw, ...] = ()
+    last: Content | None = None
+    first: str = ""
+    system: tuple[str, ...] = ()
+    report: tuple[str, ...] = ()
+    unsigned: tuple[int, ...] = ()
+    unused: tuple[int, ...] = ()
+
+
+_NOTHING: Final = _Written()
 
 
 class _Signatures:
@@ -79,6 +102,8 @@ class _Signatures:
         self.alone: dict[int, SignedState] = {}
         """Of a thought, or of an empty part that belongs to no other item."""
         for place, item in enumerate(items):
+            if NATIVE not in item:
+                continue  # as most are
             native = native_of(item, WIRE, account)
             state = read_state(native) if native is not None else None
             if native is None or state is None:
@@ -94,31 +119,62 @@ class _Signatures:
 class _ContentWriter:
     """Turns to contents."""
 
-    def __init__(self, plan: Plan, generation: Generation, signatures: _Signatures) -> None:
-        self.system: list[str] = []
-        self.report: list[str] = []
-        self._aliases = plan.toolbox.aliases
+    def __init__(
+        self,
+        aliases: Collection[str],
+        generation: Generation,
+        signatures: _Signatures,
+        past: _Written = _NOTHING,
+    ) -> None:
+        self.system = [*past.system]
+        self.report = [*past.report]
+        self._aliases = aliases
         self._generation = generation
         self._signatures = signatures
         self._parts = PartWriter(self.report, has_resolution=generation.part_media)
-        self._contents: list[Content] = []
-        self._unsigned: list[int] = []
-        self._unused: list[int] = []
+        self._past = past.contents
+        self._first = past.first
+        last = past.last
+        self._contents = [] if last is None else [{**last, "parts": [*last["parts"]]}]
+        self._unsigned = [*past.unsigned]
+        self._unused = [*past.unused]
 
-    def finish(self) -> list[Content]:
+    def write(self, turns: Iterable[Said | Turn]) -> None:
+        """Write turns after those before."""
+        for turn in turns:
+            if isinstance(turn, Said):
+                self._say(turn)
+            elif not turn.is_empty:
+                self._act(turn)
+
+    def pause(self) -> _Written:
+        """Return what was written so far, to go on with."""
+        done, last = self._contents[:-1], self._contents[-1] if self._contents else None
+        return _Written(
+            (*self._past, *(msgspec.Raw(encode_long(content)) for content in done)),
+            last,
+            self._first,
+            tuple(self.system),
+            tuple(self.report),
+            tuple(self._unsigned),
+            tuple(self._unused),
+        )
+
+    def finish(self) -> list[Content | msgspec.Raw]:
         """Return the contents, which begin with the user."""
-        if not self._contents or self._contents[0]["role"] == "model":
-            self._contents.insert(0, {"role": "user", "parts": [text_part(_BEGIN)]})
+        contents: list[Content | msgspec.Raw] = [*self._past, *self._contents]
+        if self._first != "user":
+            contents.insert(0, {"role": "user", "parts": [text_part(_BEGIN)]})
             self.report.append("input: it does not begin with a user; a message was put in front")
         self.report += _noted(
             self._unsigned, "function_call", "it has no signature of this model; a dummy is sent"
         )
         self.report += _noted(self._unused, "reasoning", "this model does not take it back")
-        return self._contents
+        return contents
 
     # Who is not the model.
 
-    def say(self, said: Said) -> None:
+    def _say(self, said: Said) -> None:
         item, where = said.item, f"input[{said.index}]"
         if item.get("type") == "function_call_output":
             label = text_part(f"Output of a tool call ({item['call_id']}):")
@@ -136,7 +192,7 @@ class _ContentWriter:
 
     # The model.
 
-    def act(self, turn: Turn) -> None:
+    def _act(self, turn: Turn) -> None:
         calls = {call.index: call for call in turn.calls}
         ids = self._ids(turn)
         parts: list[GeminiPart] = []
@@ -259,6 +315,7 @@ class _ContentWriter:
     def _add(self, role: str, parts: list[GeminiPart]) -> None:
         if not parts:
             return
+        self._first = self._first or role
         last = self._contents[-1] if self._contents else None
         if last is not None and last["role"] == role and not _clash(last["parts"], parts):
             last["parts"] += parts

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.halves import join_all
+
 __all__ = ["PartialCall"]
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
@@ -39,7 +41,7 @@ class PartialCall:
 
     def arguments(self) -> str:
         """Return the arguments so far, as JSON."""
-        return msgspec.json.encode(self._root).decode()
+        return msgspec.json.encode(join_all(self._root)).decode()
 
     def _put(self, steps: list[str | int], value: object) -> None:
         place: Any = self._root

@@ -12,32 +12,14 @@ from typing import Any, Final
 
 from antiphon.protocol.items import Part
 from antiphon.wires.files import read_data_url, read_text_file
-from antiphon.wires.texts import TEXT_FIELDS
+from antiphon.wires.texts import PART_FIELDS, TEXT_FIELDS, unknown_fields
 
 __all__ = ["GeminiPart", "PartWriter", "is_binary", "text_part"]
 
 GeminiPart = dict[str, Any]
 """A part in the words of Gemini; Any, because its fields differ by kind."""
 
-# What we read of a part; annotations, logprobs and `cache_control` mean nothing to the model.
-_FIELDS: Final = frozenset(
-    {
-        "type",
-        "cache_control",
-        "text",
-        "refusal",
-        "annotations",
-        "logprobs",
-        "image_url",
-        "detail",
-        "filename",
-        "file_data",
-        "file_url",
-        "file_id",
-        "video_url",
-        "input_audio",
-    }
-)
+_FIELDS: Final = PART_FIELDS | {"video_url", "input_audio"}
 # Addresses that the server reads itself: its own files, Cloud Storage and YouTube.
 _READABLE: Final = re.compile(
     r"gs://|https://generativelanguage\.googleapis\.com/"
@@ -98,8 +80,7 @@ class PartWriter:
     def _write_part(self, part: Part, where: str) -> GeminiPart:
         kind = str(part.get("type"))
         if not _FIELDS.issuperset(part):
-            unknown = (name for name, value in part.items() if value and name not in _FIELDS)
-            self._report += [f"{where}.{name}" for name in unknown]
+            self._report += unknown_fields(part, _FIELDS, where)
         field = TEXT_FIELDS.get(kind)
         if field is not None:
             return text_part(str(part.get(field) or ""))

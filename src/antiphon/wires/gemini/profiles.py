@@ -82,7 +82,6 @@ def capabilities_of(profile: Profile) -> Capabilities:
     """Return what a server of this profile does by itself."""
     return Capabilities(
         tool_kinds=profile.hosted & HOSTED.keys(),
-        parts=frozenset({"input_text", "input_image", "input_file", "input_audio", "input_video"}),
         counts=True,
         pauses=True,
     )

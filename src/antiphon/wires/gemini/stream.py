@@ -40,6 +40,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError, BrokenStream
+from antiphon.protocol.halves import GrowingText
 from antiphon.protocol.sse import MAX_LINE, SseDecoder
 from antiphon.wires.gemini.chunks import (
     Candidate,
@@ -82,8 +83,10 @@ class GeminiStream:
     ) -> None:
         self.fault: BackendError | None = None
         self.is_done = False
-        self.has_reason = False
-        """Whether the model has stopped."""
+        self.has_begun = False
+        """Whether anything was reported."""
+        self.has_stopped = False
+        """Whether the model has stopped; a signature or usage may follow."""
         self._account = account
         self._sse = SseDecoder(max_line)
         self._room = max_output
@@ -96,6 +99,7 @@ class GeminiStream:
         self._size = 0
         self._signed: list[tuple[int, int, str]] = []
         self._text = AnswerText()
+        self._grown = GrowingText()
         self._partial: tuple[PartialCall, str | None] | None = None
         self._media = MediaReader()
         self._reported: set[str] = set()
@@ -120,7 +124,7 @@ class GeminiStream:
         if self.fault is None:
             try:
                 self._take_rest()
-                if not self.has_reason:
+                if not self.has_stopped:
                     raise error or (
                         _closed() if self._has_chunks else invalid_answer("it has no events")
                     )
@@ -134,7 +138,7 @@ class GeminiStream:
         try:
             for data in chunks_of(body):
                 self._take_data(data)
-            if not self.has_reason:
+            if not self.has_stopped:
                 raise invalid_answer("it has no finished candidate")
             self._finish()
         except BackendError as error:
@@ -156,7 +160,8 @@ class GeminiStream:
                 raise
 
     def _take_data(self, data: bytes) -> None:
-        if self._run == "text" and not self._tokens and (plain := read_plain(data)) is not None:
+        is_plain = self._run == "text" and not self._tokens and not self._grown.half
+        if is_plain and (plain := read_plain(data)) is not None:
             self._go_on(*plain)  # as most do
             return
         chunk = read_chunk(data)
@@ -182,7 +187,7 @@ class GeminiStream:
             self._take_parts(candidate.content.parts, data, place)
         if candidate.finish_reason:
             self._stop, notes = read_end(candidate, self._account)
-            self.has_reason = True
+            self.has_stopped = True
             self._report(notes)
 
     def _take_parts(self, parts: list[Part], data: bytes, candidate: int) -> None:
@@ -203,7 +208,7 @@ class GeminiStream:
             raise error
         self._out.append(RefusalGrew(error.message))
         self._stop = Stopped("content_filter")
-        self.has_reason = True
+        self.has_stopped = True
 
     # Texts and thoughts.
 
@@ -214,9 +219,13 @@ class GeminiStream:
         run: _Run = "thought" if part.thought else "text"
         if run != self._run:
             self._begin_run(run)
+        text = self._grown.take(text)
         self._size += len(text)
         if signature:
             self._signed.append((len(text), self._size, signature))
+        self._say(run, text)
+
+    def _say(self, run: _Run, text: str) -> None:
         if not text:
             return
         self._spend(len(text))
@@ -257,6 +266,7 @@ class GeminiStream:
 
         Those of an empty text belong to no message, and stand alone.
         """
+        self._end_text()
         if self._signed and self._run is not None:
             whole = self._size
             signed = (Signed(size, whole - end, name) for size, end, name in self._signed)
@@ -264,6 +274,13 @@ class GeminiStream:
             is_message = self._run == "text" and self._size
             self._out.append(write_state(state, self._account, "previous" if is_message else None))
         self._run, self._size, self._signed = None, 0, []
+
+    def _end_text(self) -> None:
+        """Report what stands for half a character whose other half did not come."""
+        rest = self._grown.rest()
+        if rest and self._run is not None:
+            self._size += len(rest)
+            self._say(self._run, rest)
 
     # Calls.
 
@@ -369,6 +386,7 @@ class GeminiStream:
     def _close(self) -> None:
         """Report what belongs to the answer as a whole."""
         self._cut_call()
+        self._end_text()
         if self._run == "text" or not self._text.pieces:
             self._out += annotate(self._text, self._grounding, self._citations)
         elif self._grounding or self._citations:
@@ -392,12 +410,16 @@ class GeminiStream:
 
     def _break(self, error: BackendError | BrokenStream) -> None:
         """Keep the fault; of an answer that has begun, report also what it cost so far."""
+        fault = invalid_answer(error.message) if isinstance(error, BrokenStream) else error
+        fault.is_torn = bool(self._grown.half)
         if self._has_spoken:
             self._close()
-        self.fault = invalid_answer(error.message) if isinstance(error, BrokenStream) else error
+        self.fault = fault
 
     def _give(self) -> list[Delta]:
         out, self._out = self._out, []
+        if out:
+            self.has_begun = True
         return out
 
 

@@ -16,7 +16,7 @@ import msgspec
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.response import Response
 from antiphon.wires.messages.ask import Thinking
-from antiphon.wires.messages.history import OPAQUE
+from antiphon.wires.messages.history import BLOCKS, CITATION, OPAQUE
 from antiphon.wires.messages.ids import message_id_of, tool_use_id_of
 from antiphon.wires.messages.partial_json import read_partial
 from antiphon.wires.messages.usage import first_usage, usage_of
@@ -26,8 +26,8 @@ __all__ = [
     "citation_of",
     "first_message",
     "input_of",
+    "native_blocks",
     "notes_of",
-    "opaque_block",
     "stop_reason_of",
     "whole_message",
 ]
@@ -79,8 +79,7 @@ def stop_reason_of(response: Response) -> str:
 def notes_of(response: Response, thinking: Thinking) -> dict[str, Any]:
     """Return the field with what antiphon notes about an answer; empty if there is nothing."""
     notes: dict[str, Any] = msgspec.to_builtins(response.antiphon) if response.antiphon else {}
-    kinds = (item_type(item) for item in response.output)
-    left_out = Counter(kind for kind in kinds if not _is_held(kind, thinking))
+    left_out = Counter(item_type(item) for item in response.output if not _is_held(item, thinking))
     if left_out:
         notes["left_out"] = dict(left_out)
     return {"antiphon": notes} if notes else {}
@@ -88,6 +87,9 @@ def notes_of(response: Response, thinking: Thinking) -> dict[str, Any]:
 
 def citation_of(annotation: dict[str, Any]) -> dict[str, Any] | None:
     """Return an annotation as a citation, or None if the API has no word for it."""
+    given = annotation.get(CITATION)
+    if isinstance(given, dict):
+        return given
     if annotation.get("type") != "url_citation":
         return None
     return {
@@ -99,22 +101,29 @@ def citation_of(annotation: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def opaque_block(item: Item) -> dict[str, Any] | None:
-    """Return the block of Anthropic's own servers that an item holds, or None for other items."""
-    kind = item_type(item)
+def native_blocks(item: Item) -> list[dict[str, Any]] | None:
+    """Return the blocks of Anthropic's own servers that an item holds; None for other items."""
+    kind, carried = item_type(item), item.get(BLOCKS)
+    if isinstance(carried, list):
+        return carried if all(map(_is_block, carried)) else None
     if not kind.startswith(OPAQUE):
         return None
     block = {**item, "type": kind.removeprefix(OPAQUE)}
     if not kind.endswith(_NAMED):  # then the id is ours: every item has one
         block.pop("id", None)
-    return block
+    return [block]
 
 
-def _is_held(kind: str, thinking: Thinking) -> bool:
-    """Return whether a message can hold items of this type."""
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _is_held(item: Item, thinking: Thinking) -> bool:
+    """Return whether a message can hold the item."""
+    kind = item_type(item)
     if kind == "reasoning":
         return thinking.is_shown
-    return kind in ("message", "function_call") or kind.startswith(OPAQUE)
+    return kind in ("message", "function_call") or native_blocks(item) is not None
 
 
 def _is_refusal(item: Item) -> bool:
@@ -133,9 +142,7 @@ def _blocks(output: Sequence[Item], thinking: Thinking) -> Iterator[dict[str, An
                 if thinking.is_shown:
                     yield from _thought(item, thinking.is_omitted)
             case _:
-                block = opaque_block(item)
-                if block is not None:
-                    yield block
+                yield from native_blocks(item) or ()
 
 
 def _texts(item: Item) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@
     | thinking            | SummaryGrew or ReasoningGrew; with a signature, NativeState        |
     | redacted_thinking   | NativeState                                                        |
     | tool_use            | CallOpened, CallGrew, CallClosed                                   |
+    | of a server's tool  | a hosted item (`server_tools`)                                     |
     | any other           | ItemPassed with the block as it is, its type `anthropic:<type>`    |
 
 A block that starts with content is read as one that grew by it, so an answer that is not streamed
@@ -28,12 +29,12 @@ from antiphon.protocol.deltas import (
     ItemPassed,
     NativeState,
     ReasoningGrew,
-    Reported,
     SummaryGrew,
     TextGrew,
 )
-from antiphon.wires.messages.events import Body, Growth, invalid_answer, read_block
-from antiphon.wires.messages.history import OPAQUE
+from antiphon.protocol.halves import GrowingText, join_all, join_halves
+from antiphon.wires.messages.events import Body, Growth, invalid_answer, read_delta
+from antiphon.wires.messages.history import CITATION, OPAQUE
 from antiphon.wires.messages.ids import call_id_of
 from antiphon.wires.messages.partial_json import read_partial
 
@@ -50,7 +51,6 @@ __all__ = [
 WIRE: Final = "messages"
 """What native state of this API is called."""
 
-_PASSAGES: Final = "citations: only the cited document is named; the passage in it is left out"
 _MAX_CITATIONS: Final = 10_000
 _encode = msgspec.json.Encoder().encode
 
@@ -71,6 +71,10 @@ class OpenBlock(Protocol):
         """Return the deltas of one of its events; `data` is all of it."""
         ...
 
+    def rest(self) -> Sequence[Delta]:
+        """Return what stands for half a character whose other half did not come."""
+        ...
+
     def close(self) -> Sequence[Delta]:
         """Return the deltas of its end."""
         ...
@@ -88,6 +92,7 @@ class TextBlock:
     def __init__(self, fields: Body, begin: int) -> None:
         self._fields = fields
         self._begin = begin
+        self._grown = GrowingText()
         self._pieces: list[str] = []
         self._length = 0
         given = fields.get("citations")
@@ -97,13 +102,18 @@ class TextBlock:
     def opened(self) -> Sequence[Delta]:
         """Return the text that it starts with."""
         text = self._fields.get("text")
-        return self._grown(text) if isinstance(text, str) else ()
+        return self._grow(text) if isinstance(text, str) else ()
 
     def grow(self, growth: Growth, data: bytes) -> Sequence[Delta]:
         """Return how the text grew; a citation waits for the end of the block."""
         if growth.citation is not None:
             self._cite(growth.citation)
-        return self._grown(growth.text) if growth.text else ()
+        return self._grow(growth.text) if growth.text else ()
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether half a character waits for the next piece."""
+        return bool(self._grown.half)
 
     def add(self, texts: Sequence[str]) -> int:
         """Take the next pieces of the text; return how long they are."""
@@ -112,18 +122,22 @@ class TextBlock:
         self._length += size
         return size
 
-    def _grown(self, text: str) -> Sequence[Delta]:
+    def _grow(self, text: str) -> Sequence[Delta]:
+        return self._say(self._grown.take(text))
+
+    def _say(self, text: str) -> Sequence[Delta]:
         self.add((text,))
         return (TextGrew(text),) if text else ()
 
+    def rest(self) -> Sequence[Delta]:
+        """Return what stands for half a character whose other half did not come."""
+        return self._say(self._grown.rest())
+
     def close(self) -> Sequence[Delta]:
         """Return the citations; each is about all of the block."""
+        found: list[Delta] = [*self.rest()]
         end = self._begin + self._length
-        found: list[Delta] = [
-            AnnotationAdded(_annotation(one, self._begin, end)) for one in self._citations
-        ]
-        if any(map(_has_passage, self._citations)):
-            found.append(Reported(_PASSAGES))
+        found += [AnnotationAdded(_annotation(one, self._begin, end)) for one in self._citations]
         return found
 
     def whole(self) -> Body:
@@ -134,7 +148,7 @@ class TextBlock:
     def _cite(self, citation: Body) -> None:
         if len(self._citations) >= _MAX_CITATIONS:
             raise invalid_answer("its citations do not end")
-        self._citations.append(citation)
+        self._citations.append(join_all(citation))
 
 
 class ThinkingBlock:
@@ -149,6 +163,7 @@ class ThinkingBlock:
         self._fields = fields
         self._grew = grew
         self._account = account
+        self._grown = GrowingText()
         self._pieces: list[str] = []
         self._signature: list[str] = []
 
@@ -166,14 +181,22 @@ class ThinkingBlock:
         return self._add(growth.thinking) if growth.thinking else ()
 
     def _add(self, text: str) -> Sequence[Delta]:
+        return self._say(self._grown.take(text))
+
+    def _say(self, text: str) -> Sequence[Delta]:
         self._pieces.append(text)
-        return (self._grew(text),)
+        return (self._grew(text),) if text else ()
+
+    def rest(self) -> Sequence[Delta]:
+        """Return what stands for half a character whose other half did not come."""
+        return self._say(self._grown.rest())
 
     def close(self) -> Sequence[Delta]:
         """Return the whole block as native state if it is signed."""
+        rest = self.rest()
         if not any(self._signature):
-            return ()
-        return (NativeState(WIRE, _encode(self.whole()), account=self._account),)
+            return rest
+        return (*rest, NativeState(WIRE, _encode(self.whole()), account=self._account))
 
     def whole(self) -> Body:
         """Return the block with all of its text and its signature."""
@@ -198,6 +221,10 @@ class RedactedBlock:
         """Raise BackendError: such a block does not grow."""
         raise invalid_answer("a block of redacted thinking grew")
 
+    def rest(self) -> Sequence[Delta]:
+        """Return nothing: it has no text."""
+        return ()
+
     def close(self) -> Sequence[Delta]:
         """Return the block as native state."""
         return (NativeState(WIRE, self._raw, account=self._account),)
@@ -220,6 +247,7 @@ class CallBlock:
         self._key = key
         self._name = name
         self._id = call_id if isinstance(call_id, str) and call_id else None
+        self._grown = GrowingText()
         self._pieces: list[str] = []
 
     def opened(self) -> Sequence[Delta]:
@@ -229,16 +257,23 @@ class CallBlock:
 
     def grow(self, growth: Growth, data: bytes) -> Sequence[Delta]:
         """Return how its input grew."""
-        if not growth.partial_json:
+        return self._say(self._grown.take(growth.partial_json or ""))
+
+    def _say(self, piece: str) -> Sequence[Delta]:
+        if not piece:
             return ()
-        self._pieces.append(growth.partial_json)
-        return (CallGrew(self._key, growth.partial_json),)
+        self._pieces.append(piece)
+        return (CallGrew(self._key, piece),)
+
+    def rest(self) -> Sequence[Delta]:
+        """Return what stands for half a character whose other half did not come."""
+        return self._say(self._grown.rest())
 
     def close(self) -> Sequence[Delta]:
         """Return its end. An input that did not grow is that of the start, or an empty one."""
-        closed = CallClosed(self._key)
+        rest, closed = self.rest(), CallClosed(self._key)
         if any(piece.strip() for piece in self._pieces):
-            return (closed,)
+            return (*rest, closed)
         given = self._fields.get("input")
         text = _encode({} if given is None else given).decode()
         return CallGrew(self._key, text), closed
@@ -267,10 +302,13 @@ class OpaqueBlock:
         if growth.partial_json is not None:
             self._input.append(growth.partial_json)
             return ()
-        fields = read_block(data).get("delta") or {}
-        for name, value in fields.items():
+        for name, value in read_delta(data).items():
             if name != "type":
                 self._grown.setdefault(name, []).append(value)
+        return ()
+
+    def rest(self) -> Sequence[Delta]:
+        """Return nothing: it is reported when it is whole."""
         return ()
 
     def close(self) -> Sequence[Delta]:
@@ -282,13 +320,13 @@ class OpaqueBlock:
         """Return the block with everything that it grew by."""
         block = _with_input(self._fields, self._input)
         for name, values in self._grown.items():
-            block[name] = _joined(block.get(name), values)
+            block[name] = join_all(_joined(block.get(name), values))
         return block
 
 
 def _with_input(fields: Body, pieces: Sequence[str]) -> Body:
     """Return the block with its input; one that was cut short is as much of it as is whole."""
-    text = "".join(pieces)
+    text = join_halves("".join(pieces))
     return {**fields, "input": read_partial(text)} if text.strip() else {**fields}
 
 
@@ -306,21 +344,18 @@ def _joined(first: object, values: Sequence[Any]) -> Any:  # Any: JSON of a peer
 
 
 def _annotation(citation: Body, begin: int, end: int) -> Body:
-    """Return a citation as an annotation: a web page, or a document."""
-    url = _url_of(citation)
+    """Return a citation as an annotation, a web page or a document, with itself."""
+    url, own = _url_of(citation), {CITATION: citation}
     if url is not None:
         place = {"start_index": begin, "end_index": end}
-        return {"type": "url_citation", **place, "title": citation.get("title") or "", "url": url}
+        page = {"title": citation.get("title") or "", "url": url}
+        return {"type": "url_citation", **place, **page, **own}
     name = citation.get("document_title") or citation.get("title") or citation.get("source")
     file = {"file_id": citation.get("file_id") or "", "filename": name or ""}
-    return {"type": "file_citation", **file, "index": end}
+    return {"type": "file_citation", **file, "index": end, **own}
 
 
 def _url_of(citation: Body) -> str | None:
     url = citation.get("url") or citation.get("source")
     is_web = isinstance(url, str) and url.startswith(("http://", "https://"))
     return url if is_web else None
-
-
-def _has_passage(citation: Body) -> bool:
-    return citation.get("type") != "web_search_result_location"

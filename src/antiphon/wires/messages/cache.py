@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["MAX_BREAKPOINTS", "place_breakpoints"]
+__all__ = ["MAX_BREAKPOINTS", "has_mark", "place_breakpoints"]
 
 MAX_BREAKPOINTS: Final = 4
 
@@ -31,7 +31,7 @@ def place_breakpoints(
     """Set the breakpoints in the blocks; return the tools with theirs, which are copied."""
     contents = [message["content"] for message in messages]
     blocks = [*system, *(block for content in contents for block in content)]
-    marked = [block for block in (*tools, *blocks) if _has_mark(block)]
+    marked = [block for block in (*tools, *blocks) if has_mark(block)]
     if len(marked) > MAX_BREAKPOINTS:
         report.append(f"cache_control: the last {MAX_BREAKPOINTS} of {len(marked)} are kept")
         return _unmark(tools, blocks, len(marked) - MAX_BREAKPOINTS)
@@ -46,7 +46,8 @@ def place_breakpoints(
     return copied
 
 
-def _has_mark(block: _Block | msgspec.Raw) -> bool:
+def has_mark(block: _Block | msgspec.Raw) -> bool:
+    """Return whether a breakpoint is set at the block."""
     return isinstance(block, dict) and block.get("cache_control") is not None
 
 
@@ -54,12 +55,12 @@ def _unmark(tools: Sequence[_Block], blocks: Sequence[_Block], count: int) -> li
     """Take the first breakpoints away; return the tools."""
     kept: list[_Block] = []
     for tool in tools:
-        if _has_mark(tool) and count:
+        if has_mark(tool) and count:
             count -= 1
             tool = {name: tool[name] for name in tool if name != "cache_control"}
         kept.append(tool)
     for block in blocks:
-        if _has_mark(block) and count:
+        if has_mark(block) and count:
             count -= 1
             del block["cache_control"]
     return kept

@@ -3,7 +3,8 @@
 Text, images and documents have blocks of their own; a text file is a document, so that it can be
 cited. What the API cannot take is replaced by a note, so that the model knows that something was
 there, and is reported. A part of an unknown type is sent as its JSON. Empty texts are left out:
-the API refuses them. `cache_control`, `citations` and `context` go with their block.
+the API refuses them. `cache_control`, `citations` and `context` go with their block. A text of the
+assistant is cut where pages are cited, because a citation belongs to all of its block.
 """
 
 from __future__ import annotations
@@ -15,23 +16,17 @@ import msgspec
 
 from antiphon.protocol.items import Part
 from antiphon.wires.files import read_data_url, read_text_file
-from antiphon.wires.texts import TEXT_FIELDS
+from antiphon.wires.messages.history import CITATION
+from antiphon.wires.texts import PART_FIELDS, TEXT_FIELDS, unknown_fields
 
-__all__ = ["Block", "ContentWriter", "text_block"]
+__all__ = ["Block", "ContentWriter", "cited_blocks", "text_block"]
 
 Block = dict[str, Any]
 """A content block; Any, because its fields differ by type."""
 
 _IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF: Final = "application/pdf"
-# What is read of a part; annotations and logprobs mean nothing to a model.
-_FIELDS: Final = frozenset(
-    {
-        *("type", "text", "refusal", "annotations", "logprobs", "image_url", "detail"),
-        *("filename", "file_data", "file_url", "file_id"),
-        *("cache_control", "citations", "context", "search_result"),
-    }
-)
+_FIELDS: Final = PART_FIELDS | {"citations", "context", "search_result"}
 _CANNOT: Final = "this API cannot take it"
 _NOT_THERE: Final = "it is not a file of this provider"
 # Ids of other providers begin otherwise: OpenAI's with `file-`.
@@ -50,23 +45,25 @@ class ContentWriter:
             return [text_block(content)] if content.strip() else []
         parts = content if isinstance(content, list) else []
         written = (self._part(part, f"{where}[{n}]") for n, part in enumerate(parts))
-        return [block for block in written if block is not None]
+        return [block for blocks in written for block in blocks]
 
-    def _part(self, part: Part, where: str) -> Block | None:
+    def _part(self, part: Part, where: str) -> list[Block]:
         kind = str(part.get("type"))
         field = TEXT_FIELDS.get(kind)
         write = _WRITERS.get(kind)
         if field is None and write is None:
-            return self._unknown(part, kind, where)
+            return [self._unknown(part, kind, where)]
         if not _FIELDS.issuperset(part):
-            unknown = (name for name, value in part.items() if value and name not in _FIELDS)
-            self._report += [f"{where}.{name}" for name in unknown]
+            self._report += unknown_fields(part, _FIELDS, where)
         if write is not None:
-            return _with_hints(part, write(self, part, f"{where} ({kind})"))
+            return [_with_hints(part, write(self, part, f"{where} ({kind})"))]
         if isinstance(part.get("search_result"), dict):
-            return _with_hints(part, {"type": "search_result", **part["search_result"]})
+            return [_with_hints(part, {"type": "search_result", **part["search_result"]})]
         text = str(part.get(field or "") or "")
-        return _with_hints(part, text_block(text)) if text.strip() else None
+        if not text.strip():
+            return []
+        blocks = cited_blocks(text, part.get("annotations"))
+        return [*blocks[:-1], _with_hints(part, blocks[-1])]
 
     def _unknown(self, part: Part, kind: str, where: str) -> Block:
         if kind in ("input_audio", "input_video"):
@@ -132,6 +129,41 @@ _WRITERS: Final[dict[str, _Write]] = {
 def text_block(text: str) -> Block:
     """Return a text block."""
     return {"type": "text", "text": text}
+
+
+def cited_blocks(text: str, annotations: object) -> list[Block]:
+    """Return a text as blocks, those that cite pages with their citations.
+
+    Only citations of a search are sent back: the provider finds the page by their index.
+    """
+    blocks: list[Block] = []
+    done = 0
+    for (start, end), citations in sorted(_spans(text, annotations).items()):
+        if start >= done and text[start:end].strip():
+            # The API refuses a block of spaces, so those between two blocks go with the second.
+            between = text[done:start]
+            begin = start if between.strip() else done
+            blocks += [text_block(between)] if between.strip() else []
+            blocks.append({**text_block(text[begin:end]), "citations": citations})
+            done = end
+    rest = text[done:]
+    if rest.strip() or not blocks:
+        return [*blocks, text_block(rest)]
+    blocks[-1]["text"] += rest
+    return blocks
+
+
+def _spans(text: str, annotations: object) -> dict[tuple[int, int], list[Block]]:
+    """Return the citations that an answer came with, by the place of their words."""
+    found: dict[tuple[int, int], list[Block]] = {}
+    for note in annotations if isinstance(annotations, list) else ():
+        citation = note.get(CITATION) if isinstance(note, dict) else None
+        if not isinstance(citation, dict) or not citation.get("encrypted_index"):
+            continue
+        start, end = note.get("start_index"), note.get("end_index")
+        if type(start) is int and type(end) is int and 0 <= start < end <= len(text):
+            found.setdefault((start, end), []).append(citation)
+    return found
 
 
 def _base64(media_type: str, data: str) -> Block:

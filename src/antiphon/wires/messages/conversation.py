@@ -15,6 +15,7 @@ of turn n + 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,15 +24,17 @@ from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.items import Item, item_type, text_of
 from antiphon.protocol.native_state import PAUSED, native_of, note_dropped, state_of
-from antiphon.wires.lower import lower_items
-from antiphon.wires.messages.answer import opaque_block
+from antiphon.protocol.pieces import encode_long
+from antiphon.wires.messages.answer import native_blocks
 from antiphon.wires.messages.blocks import WIRE
+from antiphon.wires.messages.cache import has_mark
 from antiphon.wires.messages.content import Block, ContentWriter, text_block
-from antiphon.wires.messages.history import ERROR_PREFIX, OPAQUE
+from antiphon.wires.messages.history import BLOCKS, ERROR_PREFIX, OPAQUE
 from antiphon.wires.messages.ids import tool_use_id_of
-from antiphon.wires.turns import Arranger, Call, Entry, Said, Turn
+from antiphon.wires.settled import Own, write_turns
+from antiphon.wires.turns import Call, Entry, Said, Turn
 
-__all__ = ["Conversation", "Message", "lacks_thinking", "write_conversation"]
+__all__ = ["Conversation", "FrozenMessage", "Message", "lacks_thinking", "write_conversation"]
 
 Message = dict[str, Any]
 """A message; Any: its content is a list of blocks, some of them as bytes."""
@@ -57,40 +60,84 @@ class Conversation(NamedTuple):
     system: list[Block]
     messages: list[Message]
     report: list[str]
+    past: Sequence[FrozenMessage] = ()
+    """Messages before these, which were written for an earlier request."""
 
 
 def write_conversation(
     items: Sequence[Item], toolbox: Toolbox, *, account: str, mid_system: bool
 ) -> Conversation:
     """Return the items as a conversation with a model that is reached through this account."""
-    arranger = Arranger(enumerate(lower_items(items, toolbox, _is_own)), _is_own)
-    writer = _Writer(account, mid_system=mid_system)
-    writer.write(arranger.turns)
+
+    def make(past: _Writer | None) -> _Writer:
+        return _Writer(account, mid_system=mid_system) if past is None else past.pause()
+
+    terms = (account, mid_system)
+    writer, report = write_turns(items, toolbox, make, write_conversation, terms, _OWN)
     writer.finish()
-    return Conversation(writer.system, writer.messages, [*arranger.report(), *writer.report()])
+    notes = [*report, *writer.report()]
+    return Conversation(writer.system, writer.messages, notes, writer.past)
 
 
-def lacks_thinking(messages: Sequence[Message]) -> bool:
+def lacks_thinking(messages: Sequence[Message], past: Sequence[FrozenMessage] = ()) -> bool:
     """Return whether the calls that are being answered came without the thinking before them.
 
     A model that has a budget to think refuses such a request.
     """
-    users = [n for n, one in enumerate(messages) if one["role"] == "user" and not _has_result(one)]
-    begin = users[-1] + 1 if users else 0
-    loop = [one for one in messages[begin:] if one["role"] == "assistant"]
-    return bool(loop) and bool(loop[0]["content"]) and not _is_thinking(loop[0]["content"][0])
+    first: str | None = None
+    both: Iterable[Message | FrozenMessage] = chain(reversed(messages), reversed(past))
+    for message in both:
+        role, kinds = _kinds_of(message)
+        if role == "user" and "tool_result" not in kinds:
+            break
+        if role == "assistant":
+            first = kinds[0] if kinds else None
+    return first is not None and first not in _THINKING
+
+
+def _find_own(item: Item) -> Item | None:
+    """Return an item that holds blocks; a hosted one that carries its blocks as nothing else."""
+    if BLOCKS in item:
+        blocks = native_blocks(item)
+        return None if blocks is None else {"type": BLOCKS, BLOCKS: blocks}
+    return item if _is_own(item_type(item)) else None
 
 
 def _is_own(kind: str) -> bool:
     return kind == PAUSED or kind.startswith(OPAQUE)
 
 
-def _has_result(message: Message) -> bool:
-    return any(_type_of(block) == "tool_result" for block in message["content"])
+_OWN: Final = Own(_find_own, _is_own)
 
 
-def _is_thinking(block: Block | msgspec.Raw) -> bool:
-    return _type_of(block) in _THINKING
+class FrozenMessage(msgspec.Struct, frozen=True):
+    """A message that does not change any more: its bytes, its role and the types of its blocks."""
+
+    raw: msgspec.Raw
+    role: str
+    kinds: tuple[str, ...]
+
+
+def _kinds_of(message: Message | FrozenMessage) -> tuple[str, Sequence[str]]:
+    if isinstance(message, FrozenMessage):
+        return message.role, message.kinds
+    return message["role"], [_type_of(block) for block in message["content"]]
+
+
+def _freeze(message: Message) -> FrozenMessage:
+    role, kinds = _kinds_of(message)
+    return FrozenMessage(msgspec.Raw(encode_long(message)), role, tuple(kinds))
+
+
+def _is_marked(message: Message) -> bool:
+    """Return whether there is a mark of the cache in it, which may have to be removed."""
+    return any(map(has_mark, message["content"]))
+
+
+def _copy(message: Message) -> Message:
+    """Return a message whose blocks can be marked, or added to."""
+    blocks = [dict(one) if isinstance(one, dict) else one for one in message["content"]]
+    return {**message, "content": blocks}
 
 
 def _type_of(block: Block | msgspec.Raw) -> str:
@@ -102,7 +149,9 @@ class _Writer:
 
     def __init__(self, account: str, *, mid_system: bool) -> None:
         self.system: list[Block] = []
+        self.past: list[FrozenMessage] = []
         self.messages: list[Message] = []
+        """Those after the past."""
         self._account = account
         self._mid_system = mid_system
         self._report: list[str] = []
@@ -118,10 +167,34 @@ class _Writer:
             else:
                 self._say(turn)
 
+    def pause(self) -> _Writer:
+        """Return a writer that goes on from here; messages that are settled are bytes there.
+
+        The last ones are not: blocks are added to the last, and the cache may be marked at the
+        end of the request before, which is a message of the user.
+        """
+        made = _Writer(self._account, mid_system=self._mid_system)
+        users = [place for place, one in enumerate(self.messages) if one["role"] == "user"]
+        done = self.messages[: users[-2]] if len(users) > 1 else []
+        frozen = list(takewhile(lambda message: not _is_marked(message), done))
+        made.past = [*self.past, *map(_freeze, frozen)]
+        made.messages += map(_copy, self.messages[len(frozen) :])
+        made.system += map(dict, self.system)
+        made._report += self._report
+        made._ids = self._ids.fork()
+        made._foreign += self._foreign
+        made._unsigned += self._unsigned
+        return made
+
     def finish(self) -> None:
         """Keep the rules for the first and the last message."""
-        if not self.messages or self.messages[0]["role"] == "assistant":
-            self.messages.insert(0, {"role": "user", "content": [text_block(_BEGIN)]})
+        first = self.past[0].role if self.past else self.messages and self.messages[0]["role"]
+        if first in ("assistant", []):
+            begin = {"role": "user", "content": [text_block(_BEGIN)]}
+            if self.past:
+                self.past.insert(0, _freeze(begin))
+            else:
+                self.messages.insert(0, begin)
             self._report.append("input: a user message is put before it, as the API demands")
         last = self.messages[-1]
         block = last["content"][-1]
@@ -147,7 +220,7 @@ class _Writer:
             self._add("user", blocks)
 
     def _add_system(self, blocks: list[Block], where: str, role: str) -> None:
-        if not self.messages:
+        if not self.messages:  # some are always open once there was one
             self.system += blocks
         elif self._mid_system:
             self._add("system", blocks)
@@ -197,9 +270,9 @@ class _Writer:
         where = f"input[{index}]"
         if item_type(item) == PAUSED:
             return self._paused(item, where)
-        block = opaque_block(item)
-        if block is not None:
-            return [block]
+        blocks = native_blocks(item)
+        if blocks is not None:
+            return [{**block} for block in blocks]  # a mark of the cache may be set there
         return [*self._content.write(item.get("content"), f"{where}.content")]
 
     def _paused(self, item: Item, where: str) -> list[Block | msgspec.Raw]:

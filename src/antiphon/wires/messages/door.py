@@ -7,10 +7,12 @@ the blocks back, and one that cannot be opened then would be worth nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from antiphon.plans.estimate import estimate_tokens, estimate_tools
+from antiphon.plans.plan import BETAS
 from antiphon.protocol.body import decode_body
 from antiphon.protocol.errors import AntiphonError, InvalidRequest
 from antiphon.protocol.request import CreateResponse
@@ -30,6 +32,7 @@ from antiphon.wires.messages.errors import (
 
 __all__ = ["MessagesAsked", "MessagesDoor", "estimate_prompt", "write_error"]
 
+_MAX_BETAS: Final = 32
 _encode = msgspec.json.Encoder().encode
 
 
@@ -74,7 +77,11 @@ class MessagesDoor:
         if not isinstance(body, dict):
             raise InvalidRequest("the body must be a JSON object", code="invalid_type")
         thinking = read_thinking(body) if self._can_seal else Thinking()
-        return MessagesAsked(read_ask(body, len(data), store=self._store), thinking)
+        request = read_ask(body, len(data), store=self._store)
+        betas = [name.strip() for name in headers.get(BETAS, "").split(",")]
+        if any(betas):
+            request.extra[BETAS] = tuple(name for name in betas if name)[:_MAX_BETAS]
+        return MessagesAsked(request, thinking)
 
     def rename(
         self, data: bytes, headers: Mapping[str, str], error: InvalidRequest

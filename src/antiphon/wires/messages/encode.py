@@ -54,8 +54,8 @@ from antiphon.wires.messages.answer import (
     citation_of,
     first_message,
     input_of,
+    native_blocks,
     notes_of,
-    opaque_block,
     stop_reason_of,
 )
 from antiphon.wires.messages.ask import Thinking
@@ -242,8 +242,9 @@ class MessagesEncoder:
         sealed = item.get("encrypted_content") if item_type(item) == "reasoning" else None
         if sealed and self._thinking.is_shown:
             self._sign(sealed)
-        elif (block := opaque_block(item)) is not None:
+        for block in native_blocks(item) or ():
             self._start(block)
+            self._stop()
         self._stop()
         self._item = None
 

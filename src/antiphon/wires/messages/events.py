@@ -7,11 +7,13 @@ so nothing but the shape of an object is required.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.halves import decode_torn, join_all
 
 __all__ = [
     "Body",
@@ -19,6 +21,7 @@ __all__ = [
     "MessageEvent",
     "invalid_answer",
     "read_block",
+    "read_delta",
     "read_event",
     "read_growth",
 ]
@@ -27,6 +30,9 @@ __all__ = [
 Body = dict[str, Any]
 
 _SHOWN: Final = 200
+# Where the end of a piece may be half a character.
+_GROWING: Final = frozenset({"text", "thinking", "partial_json"})
+_RAW: Final = frozenset({"content_block"})
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -64,7 +70,7 @@ def read_event(data: bytes) -> MessageEvent:
     try:
         return _decode_event(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid_answer(f"an event is not readable: {str(error)[:_SHOWN]}") from None
+        return _read_torn_event(data, error)
 
 
 def read_growth(fields: Body) -> Growth:
@@ -80,7 +86,46 @@ def read_block(raw: bytes | msgspec.Raw) -> Body:
     try:
         return _decode_block(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid_answer(f"it is not readable: {str(error)[:_SHOWN]}") from None
+        return _read_torn_block(bytes(raw), error)
+
+
+def read_delta(data: bytes) -> Body:
+    """Return all fields of the `delta` of an event. Texts may end in half a character."""
+    try:
+        delta = _decode_block(data).get("delta")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        delta = _load(data, error).get("delta")
+    return delta if isinstance(delta, dict) else {}
+
+
+def _read_torn_event(data: bytes, error: Exception) -> MessageEvent:
+    try:
+        return msgspec.convert(decode_torn(data, _GROWING, _RAW), MessageEvent)
+    except (ValueError, RecursionError):
+        raise _unreadable(error) from None
+
+
+def _read_torn_block(data: bytes, error: Exception) -> Body:
+    value = _load(data, error)
+    block: Body = join_all(value)
+    kind = block.get("type")
+    if kind in ("text", "thinking") and isinstance(value.get(kind), str):
+        block[kind] = value[kind]
+    return block
+
+
+def _load(data: bytes, error: Exception) -> Body:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise _unreadable(error) from None
+    return value
+
+
+def _unreadable(error: Exception) -> BackendError:
+    return invalid_answer(f"it is not readable: {str(error)[:_SHOWN]}")
 
 
 def invalid_answer(why: str) -> BackendError:

@@ -21,10 +21,22 @@ from antiphon.protocol.items import Item, Part
 from antiphon.wires.messages.ids import call_id_of
 from antiphon.wires.messages.parts import Block, keep_hints, read_blocks, read_parts, text_in
 
-__all__ = ["ERROR_PREFIX", "OPAQUE", "read_messages", "read_system", "system_blocks"]
+__all__ = [
+    "BLOCKS",
+    "CITATION",
+    "ERROR_PREFIX",
+    "OPAQUE",
+    "read_messages",
+    "read_system",
+    "system_blocks",
+]
 
 OPAQUE: Final = "anthropic:"
 """What the type of an item begins with that is a block of Anthropic's own servers."""
+BLOCKS: Final = "anthropic:blocks"
+"""The field of a hosted item with the blocks of Anthropic's own servers that it stands for."""
+CITATION: Final = "anthropic:citation"
+"""The field of an annotation with the citation that it stands for."""
 ERROR_PREFIX: Final = "Error: "
 """What the output of a failed tool call begins with."""
 
@@ -156,17 +168,20 @@ def _text(block: Block, param: str) -> Part:
         where = f"{param}.citations"
         raise InvalidRequest(f"{where} must be a list", code="invalid_type", param=where)
     if citations:
-        part["annotations"] = [_annotation(one) for one in citations]
+        part["annotations"] = [_annotation(one, len(part["text"])) for one in citations]
     if block.get("cache_control") is not None:
         part["cache_control"] = block["cache_control"]
     return part
 
 
-def _annotation(citation: Any) -> dict[str, Any]:
-    """Return a citation as an annotation; one that is no web page stays as it is."""
+def _annotation(citation: Any, size: int) -> dict[str, Any]:
+    """Return a citation as an annotation of a text; one that is no web page stays as it is."""
     if not isinstance(citation, dict) or citation.get("type") != "web_search_result_location":
         return citation if isinstance(citation, dict) else {"type": "unknown"}
-    return {"type": "url_citation", "url": citation.get("url"), "title": citation.get("title")}
+    note = {"type": "url_citation", "url": citation.get("url"), "title": citation.get("title")}
+    if not citation.get("encrypted_index"):
+        return note
+    return {**note, "start_index": 0, "end_index": size, CITATION: citation}
 
 
 def _assistant_item(block: Block, param: str) -> Item | None:

@@ -17,7 +17,7 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.pieces import encode_long
 from antiphon.wires.messages.cache import place_breakpoints
 from antiphon.wires.messages.content import text_block
-from antiphon.wires.messages.conversation import lacks_thinking, write_conversation
+from antiphon.wires.messages.conversation import Message, lacks_thinking, write_conversation
 from antiphon.wires.messages.effort import Effort, choose_effort
 from antiphon.wires.messages.offers import Offered, choose_tool, offer_tools
 from antiphon.wires.messages.profiles import Profile
@@ -72,11 +72,13 @@ def write_request(plan: Plan, traits: Traits, terms: Terms) -> Written:
     conversation = write_conversation(
         plan.items, plan.toolbox, account=terms.account, mid_system=traits.mid_system
     )
-    system, messages, report = conversation
+    system, messages, report, past = conversation
+    if plan.prefix is not None:  # the model goes on with the last message if it is its own
+        messages.append({"role": "assistant", "content": [text_block(plan.prefix)]})
     if plan.instructions:
         system.insert(0, text_block(plan.instructions))
     length = _length(plan, traits, terms, report)
-    effort = _effort(plan, traits, length, lacks_thinking(messages), report)
+    effort = _effort(plan, traits, length, lacks_thinking(messages, past), report)
     body: Body = {"model": plan.model, "max_tokens": length, "stream": plan.stream}
     config = _output_config(plan, effort, traits, system, report)
     offered = offer_tools(plan, traits)
@@ -93,7 +95,7 @@ def write_request(plan: Plan, traits: Traits, terms: Terms) -> Written:
     _put_sampling(plan, traits, effort, body, report)
     _put_labels(plan, terms.profile, body, report)
     _put_extra(plan.extra, traits, effort, terms, body, report)
-    body["messages"] = messages
+    body["messages"] = [*(message.raw for message in past), *messages]
     return Written(body, report, offered.has_server_tools or "mcp_servers" in body)
 
 
@@ -104,9 +106,13 @@ def encode_body(body: Body, *, is_large: bool) -> bytes:
     """
     if not is_large:
         return msgspec.json.encode(body)
-    messages = b",".join([encode_long(message) for message in body["messages"]])
+    messages = b",".join([_encode_message(message) for message in body["messages"]])
     rest = {name: value for name, value in body.items() if name != "messages"}
     return encode_long(rest)[:-1] + b',"messages":[' + messages + b"]}"
+
+
+def _encode_message(message: Message | msgspec.Raw) -> bytes:
+    return bytes(message) if isinstance(message, msgspec.Raw) else encode_long(message)
 
 
 def count_body(body: Body) -> Body:

@@ -63,6 +63,7 @@ from antiphon.wires.messages.events import (
     read_growth,
 )
 from antiphon.wires.messages.runs import DeltaRun
+from antiphon.wires.messages.server_tools import ServerTools
 from antiphon.wires.messages.usage import SpentReader
 
 __all__ = ["MAX_OUTPUT", "MessagesStream"]
@@ -123,6 +124,7 @@ class MessagesStream:
         """How many characters the text has that a next text block would continue."""
         self._has_said = False
         """Whether there was any text, or a call."""
+        self._server_tools = ServerTools()
         self._spent = SpentReader()
         self._stop: Growth | None = None
         self._reported: set[str] = set()
@@ -250,13 +252,23 @@ class MessagesStream:
         self._count += 1
         if index in self._blocks or self._count > _MAX_BLOCKS:
             raise invalid_answer(f"block {index} starts twice, or there is no end of them")
-        block = self._blocks[index] = self._make(raw)
+        block = self._blocks[index] = self._make(read_block(raw), raw)
         self._put(block.opened())
-        if isinstance(block, TextBlock):
-            self._run.follow(index)
+        self._follow(index, block)
 
-    def _make(self, raw: msgspec.Raw) -> OpenBlock:
-        fields = read_block(raw)
+    def _follow(self, index: int, block: OpenBlock) -> None:
+        """Expect more text of the block, unless its next character is to be put together."""
+        if isinstance(block, TextBlock):
+            if block.is_torn:
+                self._run.forget()
+            else:
+                self._run.follow(index)
+
+    def _make(self, fields: Body, raw: msgspec.Raw) -> OpenBlock:
+        served = self._server_tools.make(fields)
+        if served is not None:
+            return served
+        self._put(self._server_tools.end())
         match fields.get("type"):
             case "text":
                 return TextBlock(fields, self._place)
@@ -272,13 +284,15 @@ class MessagesStream:
         raise invalid_answer("a block has no type")
 
     def _grow_block(self, event: MessageEvent, data: bytes) -> None:
-        block = self._blocks.get(_index(event))
+        index = _index(event)
+        block = self._blocks.get(index)
         if block is None or event.delta is None:
             raise invalid_answer("a block grew that is not open")
         kind, known = event.delta.type, block.grows_by
         if known is not None and kind not in known:
             self._report_once(f"{kind[:_SHOWN]}: a delta that its block cannot hold is left out")
         self._put(block.grow(event.delta, data))
+        self._follow(index, block)
 
     def _grow_run(self, texts: Sequence[str]) -> Sequence[Delta]:
         """Return the next pieces of the text block that is open, as `_put` would add them."""
@@ -323,6 +337,7 @@ class MessagesStream:
             raise invalid_answer("it ends without a stop reason")
         if self._blocks:
             raise invalid_answer("it ends in the middle of a block")
+        self._put(self._server_tools.end())
         if not self.has_begun:
             self.has_begun = True
             self._emit_usage()
@@ -365,6 +380,9 @@ class MessagesStream:
     def _break(self, error: BackendError | BrokenStream) -> None:
         if isinstance(error, BrokenStream):
             error = invalid_answer(error.message)
+        torn = [delta for block in self._blocks.values() for delta in block.rest()]
+        error.is_torn = bool(torn)
+        self._out += torn
         self.fault = error
 
     def _give(self) -> Sequence[Delta]:

@@ -9,22 +9,25 @@ request are lifted back. What a model takes is learned from the list of models w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
 from antiphon.models.facts import ModelInfo
 from antiphon.plans.capabilities import Capabilities
-from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Delta
+from antiphon.plans.plan import BETAS, Plan
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.sse import MAX_LINE
+from antiphon.wires.exchange import LiftedExchange
 from antiphon.wires.faults import fault_from_body
-from antiphon.wires.lift import CallLifter
 from antiphon.wires.messages.listing import read_page
 from antiphon.wires.messages.offers import MCP_BETA
 from antiphon.wires.messages.profiles import GENERIC, Profile
 from antiphon.wires.messages.request import Terms, count_body, encode_body, write_request
+from antiphon.wires.messages.server_tools import INCLUDES
 from antiphon.wires.messages.stream import MessagesStream
 from antiphon.wires.messages.traits import Stated, Traits, traits_of
 from antiphon.wires.wire import Post
@@ -32,10 +35,10 @@ from antiphon.wires.wire import Post
 __all__ = ["VERSION", "MessagesExchange", "MessagesWire"]
 
 VERSION: Final = "2023-06-01"
+_BETA: Final = re.compile(r"[a-z0-9-]{1,100}")
 
 _MAX_KNOWN: Final = 10_000
 _MODELS: Final = "/models?limit=1000"
-_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
 class MessagesWire:
@@ -69,15 +72,20 @@ class MessagesWire:
         self._stated: dict[str, Stated] = {}
         self.key_header = profile.key_header
         self.models_path = root + _MODELS
-        self.headers: Mapping[str, str] = {
-            "anthropic-version": VERSION,
-            **({"anthropic-beta": ",".join(all_betas)} if all_betas else {}),
-        }
-        self.capabilities = Capabilities(tool_kinds=frozenset(hosted), parts=_PARTS, counts=True)
+        self.headers: Mapping[str, str] = {"anthropic-version": VERSION, **_header(all_betas)}
+        self.capabilities = Capabilities(
+            tool_kinds=frozenset(hosted),
+            includes=INCLUDES if hosted else frozenset(),
+            counts=True,
+            continues=bool(profile.continued_models),
+            continued_models=profile.continued_models,
+            strips_prefix=True,
+        )
 
     def exchange(self, plan: Plan, max_line: int = MAX_LINE) -> MessagesExchange:
         """Return the request for this plan, and the reader of its answer."""
-        return MessagesExchange(plan, self._traits(plan), self._terms, self._root, max_line)
+        terms = with_caller_betas(plan, self._terms)
+        return MessagesExchange(plan, self._traits(plan), terms, self._root, max_line)
 
     def refusal(
         self, status: int, body: bytes, retry_after: float | None, *, has_key: bool
@@ -105,66 +113,35 @@ class MessagesWire:
         return traits_of(plan.model, self._stated.get(plan.model))
 
 
-class MessagesExchange:
+def with_caller_betas(plan: Plan, terms: Terms) -> Terms:
+    """Return the terms with the betas that the caller may turn on, and wants to.
+
+    A name may hold nothing that ends a header or adds another one to the list.
+    """
+    wanted, allowed = plan.hints.get(BETAS), terms.profile.caller_betas
+    if not wanted or not allowed:
+        return terms
+    named = [one for one in wanted if one.startswith(allowed) and _BETA.fullmatch(one)]
+    return msgspec.structs.replace(terms, betas=tuple(dict.fromkeys([*terms.betas, *named])))
+
+
+def _header(betas: Sequence[str]) -> dict[str, str]:
+    return {BETAS: ",".join(betas)} if betas else {}
+
+
+class MessagesExchange(LiftedExchange):
     """The body to post for a plan, and the reader of what comes back."""
 
     def __init__(self, plan: Plan, traits: Traits, terms: Terms, root: str, max_line: int) -> None:
         written = write_request(plan, traits, terms)
         self.path = f"{root}/messages"
+        self.headers = _header(terms.betas)
         self.body = encode_body(written.body, is_large=plan.is_large)
         self.degraded: Sequence[str] = written.report
-        self._stream = MessagesStream(
+        reader = MessagesStream(
             account=terms.account,
             is_summary=traits.summarises,
             keeps_blocks=written.has_server_tools,
             max_line=max_line,
         )
-        self._lifter = CallLifter(plan.toolbox)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the model has begun to answer."""
-        return self._stream.has_begun
-
-    @property
-    def fault(self) -> BackendError | None:
-        """Why the answer cannot be read further."""
-        return self._stream.fault
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the answer is complete."""
-        return self._stream.is_done
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether the model has stopped, so that only the end mark can follow."""
-        return self._stream.has_stopped
-
-    @property
-    def is_about_to_end(self) -> bool:
-        """Whether nothing more, or only the end mark, is to be expected."""
-        stream = self._stream
-        return stream.has_stopped or stream.is_done or stream.fault is not None
-
-    def feed(self, data: bytes) -> Sequence[Delta]:
-        """Return the deltas of these bytes of a streamed answer."""
-        deltas = self._stream.feed(data)
-        lifter = self._lifter
-        must_lift = lifter.held is not None or self._stream.fault is not None
-        if must_lift or not lifter.taken.isdisjoint(map(type, deltas)):
-            return self._lift(deltas)
-        return deltas  # as most are
-
-    def end(self, error: BackendError | None = None) -> Sequence[Delta]:
-        """Return the deltas of the end of the stream; `error` is how it broke, if it did."""
-        return self._lift(self._stream.end(error))
-
-    def whole(self, body: bytes) -> Sequence[Delta]:
-        """Return the deltas of an answer that was not streamed."""
-        return self._lift(self._stream.whole(body))
-
-    def _lift(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
-        """Return what these deltas are about the caller's tools, as far as that is certain."""
-        deltas = self._lifter.feed(deltas)
-        return deltas if self.fault is None else [*deltas, *self._lifter.release()]
+        super().__init__(reader, plan.toolbox)

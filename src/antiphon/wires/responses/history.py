@@ -13,17 +13,22 @@ so that the input of a turn is the beginning of that of the next one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from antiphon.plans.plan import NO_TOOLS
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.families import answers, call_family, output_family
 from antiphon.protocol.hosted import HOSTED_CALL, is_hosted, lower_hosted
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.native_state import native_of, note_dropped, state_of, without_state
+from antiphon.protocol.pieces import encode_long
+from antiphon.protocol.thread import Thread
 from antiphon.wires.lower import Lowering
 from antiphon.wires.responses.answer_prose import WIRE
-from antiphon.wires.responses.parts import PartWriter
+from antiphon.wires.responses.parts import PartWriter, without_vendor_fields
 from antiphon.wires.responses.profiles import Profile
 
 __all__ = ["write_input"]
@@ -54,10 +59,39 @@ def write_input(
     profile: Profile,
     hosted: frozenset[str],
     account: str,
-) -> tuple[list[Item], list[str]]:
-    """Return the items as the server takes them, and a report of what could not be sent."""
-    writer = _InputWriter(items, toolbox, profile, hosted, account)
-    return writer.write(), writer.report()
+) -> tuple[list[Item | msgspec.Raw], list[str]]:
+    """Return the items as the server takes them, and a report of what could not be sent.
+
+    A long thread remembers what is settled of it, as JSON, and only the rest is written.
+    """
+    terms = (profile, hosted, account, toolbox.names)
+    is_kept = isinstance(items, Thread) and items.is_long
+    known: _Settled | None = items.recall(write_input) if isinstance(items, Thread) else None
+    past = known if is_kept and known is not None and known.terms == terms else _Settled(terms)
+    writer = _InputWriter(items, toolbox, profile, hosted, account, past)
+    written = writer.write()
+    if isinstance(items, Thread) and is_kept and writer.settled is not past:
+        items.learn(write_input, writer.settled)
+    return [*past.items, *written], writer.report()
+
+
+class _Settled(NamedTuple):
+    """The items before `place`, which later ones cannot change, and what was noted of them.
+
+    The place is before a message of the caller, and all calls before it have their outputs there.
+    `terms` is everything else that they depend on.
+    """
+
+    terms: Hashable
+    place: int = 0
+    items: tuple[msgspec.Raw, ...] = ()
+    lowering: Lowering = Lowering(NO_TOOLS)
+    notes: tuple[str, ...] = ()
+    dropped: tuple[int, ...] = ()
+    unsent: tuple[int, ...] = ()
+    marks: int = 0
+    calls: frozenset[str | None] = frozenset()
+    """The ids of the calls, and of their outputs."""
 
 
 class _InputWriter:
@@ -68,25 +102,31 @@ class _InputWriter:
         profile: Profile,
         hosted: frozenset[str],
         account: str,
+        past: _Settled,
     ) -> None:
+        self.settled = past
+        """What is settled when everything is written."""
         self._items = items
         self._toolbox = toolbox
         self._profile = profile
         self._hosted = hosted
         self._account = account
-        self._lowering = Lowering(toolbox)
-        self._notes: list[str] = []
-        self._parts = PartWriter(profile, self._notes)
-        self._dropped: list[int] = []
-        self._unsent: list[int] = []
-        self._calls = {answers(item) for item in items if call_family(item) is not None}
-        self._outputs = {answers(item) for item in items if output_family(item) is not None}
-        self._pair_hosted(items)
+        self._lowering = past.lowering.fork(toolbox)
+        self._notes = [*past.notes]
+        self._parts = PartWriter(profile, self._notes, past.marks)
+        self._dropped = [*past.dropped]
+        self._unsent = [*past.unsent]
+        self._calls: set[str | None] = {*past.calls}
+        self._outputs: set[str | None] = {*past.calls}
+        self._boundary = self._pair(past.place)
 
     def write(self) -> list[Item]:
-        """Return the input."""
-        written: list[Item] = []
-        for place, item in enumerate(self._items):
+        """Return the input after what was settled before."""
+        past, written = self.settled, list[Item]()
+        for place in range(past.place, len(self._items)):
+            item = self._items[place]
+            if place == self._boundary:
+                self._settle(place, written)
             found = list(self._write(place, item))
             state = state_of(item)
             if found and state is not None and state.attach == "previous" and written:
@@ -96,15 +136,50 @@ class _InputWriter:
                 written += found
         return written
 
-    def _pair_hosted(self, items: Sequence[Item]) -> None:
-        """Take note of the calls and outputs that items of other servers' tools become."""
-        for item in items:
-            if is_hosted(item) and not self._is_taken(item):
-                lowered = lower_hosted(item, self._toolbox.hosted_alias)
-                if lowered["type"] == "function_call":
-                    self._calls.add(lowered["call_id"])
-                elif lowered["type"] == "function_call_output":
-                    self._outputs.add(lowered["call_id"])
+    def _pair(self, begin: int) -> int:
+        """Take note of all calls and outputs; return the last place before which each has one."""
+        boundary, lonely = begin, set[str | None]()
+        for place in range(begin, len(self._items)):
+            item = self._items[place]
+            if item_type(item) == "message":
+                if item.get("role") != "assistant" and not lonely:
+                    boundary = place
+                continue
+            for mine, others, call_id in self._ids_of(item):
+                mine.add(call_id)
+                (lonely.discard if call_id in others else lonely.add)(call_id)
+        return boundary
+
+    def _ids_of(self, item: Item) -> Iterator[tuple[set[str | None], set[str | None], str | None]]:
+        """Yield where the id of a call or an output belongs, where its other half does, and it."""
+        if call_family(item) is not None:
+            yield self._calls, self._outputs, answers(item)
+        if output_family(item) is not None:
+            yield self._outputs, self._calls, answers(item)
+        if is_hosted(item) and not self._is_taken(item):
+            lowered = lower_hosted(item, self._toolbox.hosted_alias)
+            if lowered["type"] == "function_call":
+                yield self._calls, self._outputs, lowered["call_id"]
+            elif lowered["type"] == "function_call_output":
+                yield self._outputs, self._calls, lowered["call_id"]
+
+    def _settle(self, place: int, written: Sequence[Item]) -> None:
+        past = self.settled
+        if place == past.place:
+            return
+        before = (self._items[at] for at in range(past.place, place))
+        calls = {call_id for item in before for _, _, call_id in self._ids_of(item)}
+        self.settled = _Settled(
+            past.terms,
+            place,
+            (*past.items, *(msgspec.Raw(encode_long(item)) for item in written)),
+            self._lowering.fork(NO_TOOLS),
+            tuple(self._notes),
+            tuple(self._dropped),
+            tuple(self._unsent),
+            self._parts.marks,
+            past.calls | calls,
+        )
 
     def report(self) -> list[str]:
         """Return what could not be sent."""
@@ -211,7 +286,7 @@ class _InputWriter:
 
     def _hosted_item(self, place: int, item: Item) -> Iterator[Item]:
         if self._is_taken(item):
-            yield without_state(item)
+            yield without_vendor_fields(without_state(item))
             return
         lowered = self._lowering.lower(item)
         if lowered["type"] != "function_call_output":
@@ -225,8 +300,8 @@ class _InputWriter:
 
     def _hosted_output(self, place: int, item: Item, lowered: Item) -> Item:
         """Return a result in words; what only its provider can read is left out."""
-        if lowered.get("content"):
-            self._notes.append(f"input[{place}].content: sent in words")
+        opaque = [name for name in lowered if name == "content" or ":" in name]
+        self._notes += [f"input[{place}].{name}: sent in words" for name in opaque if lowered[name]]
         call_id = lowered["call_id"]
         said = self._parts.write_output(lowered["output"], f"input[{place}].output")
         output: Item = {"type": "function_call_output", "call_id": call_id, "output": said}

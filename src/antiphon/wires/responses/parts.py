@@ -12,7 +12,7 @@ from typing import Any, Final
 from antiphon.protocol.items import Part
 from antiphon.wires.responses.profiles import Profile
 
-__all__ = ["PartWriter"]
+__all__ = ["PartWriter", "without_vendor_fields"]
 
 _MAX_MARKS: Final = 4
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -28,10 +28,11 @@ _TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", 
 class PartWriter:
     """Writes parts for one request. What cannot be sent goes to `report`."""
 
-    def __init__(self, profile: Profile, report: list[str]) -> None:
+    def __init__(self, profile: Profile, report: list[str], marks: int = 0) -> None:
         self._profile = profile
         self._report = report
-        self._marks = 0
+        self.marks = marks
+        """How many marks for the cache were written."""
 
     def write(self, content: object, where: str, *, is_ours: bool) -> str | list[Part]:
         """Return the content of a message; `is_ours` if the model wrote it."""
@@ -65,9 +66,9 @@ class PartWriter:
     def _marked(self, written: Part, given: Part) -> Part:
         """Return the part with a mark for the cache if the caller set one. Few are taken."""
         is_marked = given.get("cache_control") or given.get("prompt_cache_breakpoint")
-        if not is_marked or not self._profile.breakpoints or self._marks >= _MAX_MARKS:
+        if not is_marked or not self._profile.breakpoints or self.marks >= _MAX_MARKS:
             return written
-        self._marks += 1
+        self.marks += 1
         return written | {"prompt_cache_breakpoint": {"mode": "explicit"}}
 
 
@@ -78,8 +79,18 @@ def _text(part: Part, *, is_ours: bool) -> Part:
     return {
         "type": "output_text",
         "text": part.get("text"),
-        "annotations": notes if isinstance(notes, list) else [],
+        "annotations": [_plain(note) for note in notes] if isinstance(notes, list) else [],
     }
+
+
+def _plain(note: Any) -> Any:  # Any: what a caller has put there
+    """Return an annotation without the fields of another vendor."""
+    return without_vendor_fields(note) if isinstance(note, dict) else note
+
+
+def without_vendor_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without what another wire keeps in it: names with a colon."""
+    return {name: value for name, value in fields.items() if ":" not in name}
 
 
 def _image(part: Part) -> Part:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from antiphon.protocol.halves import join_halves, split_half
+from antiphon.protocol.halves import GrowingText
 from antiphon.protocol.items import Item, item_type
 
 __all__ = ["Channel", "Place", "Places", "SeenPart"]
@@ -19,18 +19,12 @@ __all__ = ["Channel", "Place", "Places", "SeenPart"]
 Channel = Literal["text", "refusal", "reasoning", "summary"]
 
 
-class _Growing:
+class _Growing(GrowingText):
     """Something with a text, and what was reported of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.pieces: list[str] = []
-        self.half = ""
-        """Half a character behind the pieces, whose other half is still to come."""
-
-    def take(self, text: str) -> str:
-        """Return what can be reported of the next piece of the text."""
-        text, self.half = split_half(self.half + text)
-        return join_halves(text)
 
 
 class SeenPart(_Growing):

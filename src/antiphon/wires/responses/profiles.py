@@ -7,6 +7,7 @@ about: it gets what most servers of this API honour.
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 import msgspec
@@ -15,7 +16,16 @@ from antiphon.plans.capabilities import Capabilities
 from antiphon.protocol.families import Kind
 from antiphon.wires.profiles import find_profile
 
-__all__ = ["GENERIC", "PROFILES", "Profile", "ToolKind", "capabilities_of", "profile_for"]
+__all__ = [
+    "GENERIC",
+    "HOSTED",
+    "PROFILES",
+    "VENDOR",
+    "Profile",
+    "ToolKind",
+    "capabilities_of",
+    "profile_for",
+]
 
 ToolKind = Kind | Literal["namespace"]
 
@@ -229,6 +239,12 @@ _PLACES: Final = {
 }
 
 
+HOSTED: Final = frozenset(kind for profile in PROFILES.values() for kind in profile.hosted)
+"""Kinds of tools that some server of this API runs itself."""
+VENDOR: Final = re.compile(r"[a-z0-9_-]+:[a-z0-9_.-]+")
+"""The type of a tool that one vendor alone has."""
+
+
 def capabilities_of(profile: Profile, hosted: frozenset[str] | None = None) -> Capabilities:
     """Return what a server of this profile does by itself. `hosted` overrides its tools."""
     kinds = profile.hosted if hosted is None else hosted
@@ -238,7 +254,6 @@ def capabilities_of(profile: Profile, hosted: frozenset[str] | None = None) -> C
     }
     return Capabilities(
         tool_kinds=kinds,
-        parts=profile.parts,
         enforces=frozenset(what for what, is_so in enforced.items() if is_so),
         includes=_SEEN if kinds else frozenset(),
         counts=profile.counts,

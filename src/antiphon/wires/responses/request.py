@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.plans.plan import Plan
+from antiphon.plans.plan import BETAS, Plan
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.unknown import MOST_HINTS, explain_unknown
@@ -34,7 +34,7 @@ _ORDER: Final = "Answer only with JSON that matches this JSON Schema: "
 _ANY_TIER: Final = frozenset({"auto", "default"})
 _ANY_EXTRA: Final = frozenset(name for one in PROFILES.values() for name in one.fields)
 # Nobody loses anything where these are not known.
-_MERE_HINTS: Final = frozenset({"prompt_cache_key", "safety_identifier", "user"})
+_MERE_HINTS: Final = frozenset({BETAS, "prompt_cache_key", "safety_identifier", "user"})
 
 
 def write_request(

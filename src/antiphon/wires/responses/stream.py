@@ -100,6 +100,11 @@ class ResponsesStream:
         self.has_begun = False
         """Whether something came that belongs to the answer itself."""
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether only the end can follow: the terminal event, or an error, has come."""
+        return self.is_done or self.error is not None
+
     def feed(self, data: bytes) -> list[Delta]:
         """Return the deltas of these bytes; `fault` is set if the answer is to be read no more."""
         try:
