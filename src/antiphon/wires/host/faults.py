@@ -69,6 +69,7 @@ _KINDS: Final[dict[ErrorCode, _Kind]] = {
     "malformed_call": _INVALID,
     "changed_call": _INVALID,
     "damaged_text": _INVALID,
+    "empty_answer": _INVALID,
     "server_failed": _FAILED,
     "response_failed": _FAILED,
     "cancelled": _FAILED,
