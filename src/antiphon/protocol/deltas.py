@@ -81,9 +81,14 @@ class SummaryGrew(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnnotationAdded(msgspec.Struct, frozen=True):
-    """A note on the text so far, such as a url_citation, as on the wire."""
+    """A note on the text so far, such as a url_citation, as on the wire.
+
+    With `covers` it stands for that many characters at the end of the text, 0 for the place there,
+    and the builder writes the positions: it alone knows where a part began.
+    """
 
     annotation: dict[str, Any]
+    covers: int | None = None
 
 
 class CallOpened(msgspec.Struct, frozen=True, gc=False):

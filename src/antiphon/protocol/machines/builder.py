@@ -373,7 +373,7 @@ class ResponseBuilder:
                 self._prose.begin(delta.begins)
                 self._prose.grow_part("summary_text", delta.text)
             case AnnotationAdded():
-                self._prose.annotate(delta.annotation)
+                self._prose.annotate(delta.annotation, delta.covers)
             case ItemPassed():
                 self._pass_item(delta.item)
             case NativeState():
