@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from antiphon.plans.hosted_functions import MAX_ABOUT, HostedFunction
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
@@ -30,7 +31,7 @@ from antiphon.protocol.tool_list import Derived, ToolList
 from antiphon.protocol.tools import Tool, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
-__all__ = ["Offer", "Toolbox", "gather_tools"]
+__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools", "offer_hosted"]
 
 _MAX_OFFERS: Final = 2048
 _MAX_ALIAS: Final = 64
@@ -65,6 +66,13 @@ class Offer(msgspec.Struct, frozen=True):
     """The description of the namespace."""
 
 
+class DeclaredTool(NamedTuple):
+    """A tool that is run here, as the caller wrote it, and its place in the request."""
+
+    tool: Tool
+    where: str
+
+
 class _Found(NamedTuple):
     """A tool as it was found, before it is known whether it can be offered."""
 
@@ -86,7 +94,7 @@ class _Rest:
 
     def __init__(self, upstream_kinds: frozenset[str], hosted_kinds: frozenset[str]) -> None:
         self.upstream: list[Tool] = []
-        self.hosted: list[Tool] = []
+        self.hosted: list[DeclaredTool] = []
         self.report: list[str] = []
         self._upstream_kinds = upstream_kinds
         self._hosted_kinds = hosted_kinds
@@ -100,7 +108,7 @@ class _Rest:
         if name in self._upstream_kinds:
             self.upstream.append(tool)
         elif name in self._hosted_kinds:
-            self.hosted.append(tool)
+            self.hosted.append(DeclaredTool(tool, where))
         else:
             self.report.append(f"{where} ({kind}): {why}")
 
@@ -113,16 +121,21 @@ class Toolbox:
         offers: Sequence[Offer] = (),
         deferred: Sequence[str] = (),
         upstream: Sequence[Tool] = (),
-        hosted: Sequence[Tool] = (),
+        hosted: Sequence[DeclaredTool] = (),
+        functions: Mapping[str, HostedFunction] | None = None,
     ) -> None:
         self.offers = tuple(offers)
-        """What the caller runs."""
+        """What the model can call: the tools that the caller runs, then hosted functions."""
         self.deferred = tuple(deferred)
         """What a search may find: names of tools and namespaces that are not offered yet."""
         self.upstream = tuple(upstream)
         """What the upstream runs itself, as the caller wrote it."""
-        self.hosted = tuple(hosted)
+        self.declared = tuple(hosted)
+        """What is run here, with its place in the request."""
+        self.hosted = tuple(declared.tool for declared in hosted)
         """What is run here, as the caller wrote it."""
+        self.functions: Mapping[str, HostedFunction] = functions or {}
+        """What the model is shown for that, by alias; see `offer_hosted`."""
         self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
         """The kinds of tools that the caller does not run; tool_choice means them by their kind."""
         self.derived = Derived()
@@ -130,6 +143,9 @@ class Toolbox:
         self.aliases = frozenset(self._by_alias)
         self._by_identity = {
             (offer.kind, offer.namespace, offer.name): offer for offer in self.offers
+        }
+        self._by_function = {
+            (function.namespace, function.name): alias for alias, function in self.functions.items()
         }
 
     def __eq__(self, other: object) -> bool:
@@ -139,7 +155,7 @@ class Toolbox:
 
     @property
     def _parts(self) -> tuple[object, ...]:
-        return self.offers, self.deferred, self.upstream, self.hosted
+        return self.offers, self.deferred, self.upstream, self.hosted, self.functions
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
@@ -172,8 +188,12 @@ class Toolbox:
         return _free_alias(kind, namespace, name, self._by_alias)
 
     def hosted_alias(self, namespace: str | None, name: str) -> str:
-        """Return a name for calls that a server ran itself; no tool here has it."""
-        return _free_alias("hosted", namespace, name, self._by_alias)
+        """Return a name for calls that a server ran itself.
+
+        No tool here has it, but the hosted function that the call was made to.
+        """
+        known = self._by_function.get((namespace, name))
+        return known or _free_alias("hosted", namespace, name, self._by_alias)
 
 
 _NO_TOOLS: Final = Toolbox()
@@ -234,6 +254,35 @@ def _gather(
         ]
     names = dict.fromkeys(entry.namespace or entry.name for entry in deferred)
     return Toolbox(list(_offer(shown)), list(names), rest.upstream, rest.hosted), report
+
+
+def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolbox:
+    """Return the toolbox with these hosted functions in it, after all other tools.
+
+    Those that it has already stay. Of two with one name in one namespace, the first counts.
+    """
+    known = dict(toolbox.functions)
+    taken = set(toolbox.aliases) | {offer.name for offer in toolbox.offers}
+    offers = list(toolbox.offers)
+    has = {(function.namespace, function.name) for function in known.values()}
+    for function in functions:
+        if (function.namespace, function.name) in has:
+            continue
+        has.add((function.namespace, function.name))
+        alias = _free_alias("hosted", function.namespace, function.name, taken)
+        taken.add(alias)
+        known[alias] = function
+        offers.append(_hosted_offer(alias, function))
+    return Toolbox(offers, toolbox.deferred, toolbox.upstream, toolbox.declared, known)
+
+
+def _hosted_offer(alias: str, function: HostedFunction) -> Offer:
+    about = function.description[:MAX_ABOUT]
+    parameters = function.parameters or {"type": "object", "properties": {}}
+    tool: Tool = {"type": "function", "name": alias, "parameters": parameters}
+    if about:
+        tool["description"] = about
+    return Offer("function", alias, None, alias, tool, f"tools ({function.kind})")
 
 
 # What there is.
