@@ -28,6 +28,7 @@ from antiphon.routing.settings import DeploymentSettings, RetrySettings, RouteSe
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
+from antiphon.tools.base import ToolLimits
 from antiphon.transport.http import Limits
 
 __all__ = [
@@ -149,6 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelOverrides] = {}
     routes: dict[str, RouteSettings] = {}
+    tools: ToolLimits = ToolLimits()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -159,6 +161,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "providers": ProviderSettings,
     "models": ModelOverrides,
     "routes": RouteSettings,
+    "tools": ToolLimits,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
@@ -269,7 +272,7 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             _check_whole(value, inner, f"{where}: {key}")
         else:
             _convert(value, types[key], f"{where}: {key}")
-            if struct in (ServerLimits, UpstreamLimits) and not value > 0:
+            if struct in (ServerLimits, UpstreamLimits, ToolLimits) and not value > 0:
                 raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
 
 

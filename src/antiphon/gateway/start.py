@@ -31,6 +31,7 @@ from antiphon.gateway.places import open_named_store, store_url
 from antiphon.gateway.providers import Source, build_catalog, file_of, is_on_hub, read_sources
 from antiphon.gateway.sealing import read_seal_keys
 from antiphon.gateway.serve import serve
+from antiphon.gateway.tools import open_tools
 from antiphon.gateway.workers import run_workers
 from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.store.open import public_url
@@ -127,6 +128,7 @@ class _Process(msgspec.Struct, frozen=True):
             build_catalog(self.settings, self.sources),
             open_named_store(self.store),
             _server_settings(self.settings, board),
+            open_tools(self.settings, os.environ),
         )
         await serve(app, self.sock, self.metrics_sock)
 
