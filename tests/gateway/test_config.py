@@ -209,6 +209,8 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[upstream_limits]`"] == list(TABLES["upstream_limits"].__struct_fields__)
     assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
     assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
+    assert listed["`[web_search]`"] == list(TABLES["web_search"].__struct_fields__)
+    assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
 
@@ -266,6 +268,8 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "models": _keys_in(table["models"]),
         "routes": _keys_in(table["routes"]),
         "tools": set(table["tools"]),
+        "web_search": set(table["web_search"]),
+        "images": set(table["images"]),
         "webhooks": set(table["webhooks"][0]),
     }
     assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}

@@ -29,6 +29,8 @@ from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
 from antiphon.tools.base import ToolLimits
+from antiphon.tools.images import ImageSettings
+from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
 
 __all__ = [
@@ -151,6 +153,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: dict[str, ModelOverrides] = {}
     routes: dict[str, RouteSettings] = {}
     tools: ToolLimits = ToolLimits()
+    web_search: WebSearchSettings = WebSearchSettings()
+    images: ImageSettings = ImageSettings()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -162,6 +166,8 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "models": ModelOverrides,
     "routes": RouteSettings,
     "tools": ToolLimits,
+    "web_search": WebSearchSettings,
+    "images": ImageSettings,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {

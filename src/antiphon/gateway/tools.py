@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from antiphon.gateway.config import Settings
+from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.providers import read_key
 from antiphon.tools.base import ToolRunner
+from antiphon.tools.image_api import ImagesUpstream
+from antiphon.tools.images import ImageGeneration
 from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.web.domains import is_place
+from antiphon.tools.web.formats import FORMATS
+from antiphon.tools.web.pages import PageLimits, PageReader
+from antiphon.tools.web.providers import HttpProvider, SearchProvider
+from antiphon.tools.web.search import WebSearch
 
 __all__ = ["open_tools"]
 
@@ -18,4 +27,54 @@ __all__ = ["open_tools"]
 def open_tools(settings: Settings, environ: Mapping[str, str]) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
     runners: list[ToolRunner] = []
+    if settings.web_search.provider is not None:
+        runners.append(_web_search(settings, _search_provider(settings, environ)))
+    if settings.images.base_url is not None:
+        runners.append(_images(settings, environ))
     return ToolRegistry(runners, settings.tools)
+
+
+def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
+    chosen = settings.web_search
+    for place in chosen.open_places:
+        if not is_place(place):
+            raise BadSettings(f"[web_search] open_places: {place!r} is not host:port")
+    limits = PageLimits(seconds=chosen.page_seconds, bytes=chosen.page_bytes)
+    return WebSearch(
+        provider,
+        PageReader(limits, frozenset(chosen.open_places)),
+        seconds=chosen.seconds,
+        page_seconds=chosen.page_seconds,
+        open_pages=chosen.open_pages,
+        cite_as=chosen.citations,
+    )
+
+
+def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+    chosen = settings.web_search
+    assert chosen.provider is not None
+    form = FORMATS[chosen.provider]
+    base_url = chosen.base_url or form.base_url
+    if base_url is None:
+        raise BadSettings(f"[web_search] base_url is missing: where is the {chosen.provider}?")
+    if form.key_header is None and chosen.key_env is not None:
+        raise BadSettings(f"[web_search] key_env: {chosen.provider} takes no key")
+    if form.key_header is not None and chosen.key_env is None:
+        raise BadSettings(f"[web_search] key_env is missing: {chosen.provider} needs a key")
+    key = read_key(chosen.key_env, environ, "[web_search] key_env")
+    return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
+
+
+def _images(settings: Settings, environ: Mapping[str, str]) -> ImageGeneration:
+    chosen = settings.images
+    assert chosen.base_url is not None
+    upstream = ImagesUpstream(
+        chosen.base_url,
+        read_key(chosen.key_env, environ, "[images] key_env"),
+        model=chosen.model,
+        response_format=chosen.response_format,
+        seconds=chosen.seconds,
+        most_bytes=chosen.bytes,
+        proxies=settings.use_proxies,
+    )
+    return ImageGeneration(upstream, seconds=chosen.seconds)

@@ -123,6 +123,11 @@ class CitationFilter:
         self._held = ""
         self._ends_in_space = True  # or is at its beginning
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to cite, so that texts may pass unseen."""
+        return not len(self._sources)
+
     def feed(self, text: str) -> Sequence[TextGrew | AnnotationAdded]:
         """Return what can be forwarded after this piece."""
         if not self._held and _OPEN not in text:

@@ -190,6 +190,11 @@ class ToolFailed(Exception):
 class TextFilter(Protocol):
     """Looks at the text of the model before it is forwarded, for marks that become annotations."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether texts may pass unseen for now. It changes between rounds only."""
+        ...
+
     def feed(self, text: str) -> Sequence[Delta]:
         """Return what can be forwarded after this piece; what may begin a mark is held back."""
         ...

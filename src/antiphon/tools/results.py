@@ -43,8 +43,11 @@ def cap_result(result: str | list[Part], most: int) -> str | list[Part]:
 
 
 def cap_item(item: Item, most: int) -> Item:
-    """Return the item with its texts cut, the longest first, if it takes more than `most` bytes."""
-    if len(msgspec.json.encode(item)) <= most:
+    """Return the item with its texts cut, the longest first, if it takes more than `most` bytes.
+
+    An image is never cut, because a part of one is none; what makes images has its own limit.
+    """
+    if item.get("type") == "image_generation_call" or len(msgspec.json.encode(item)) <= most:
         return item
     for share in (2, 8, 64, 512):
         capped: Item = _cut_inside(item, max(most // share, 64))

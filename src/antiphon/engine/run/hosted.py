@@ -184,7 +184,8 @@ class Hosted(Policy):
     @property
     def note_text(self) -> Callable[[str], object] | None:
         """Notes a text that is forwarded unseen; None while a filter looks at it."""
-        return None if self._filters or self._answer.is_growing else self._answer.note_text
+        looks = self._answer.is_growing or not all(one.is_idle for one in self._filters)
+        return None if looks else self._answer.note_text
 
     def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return the deltas without the hosted calls."""

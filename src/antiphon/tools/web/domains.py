@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from yarl import URL
 
-__all__ = ["host_of", "is_allowed", "is_web_address", "read_domains"]
+__all__ = ["host_of", "is_allowed", "is_place", "is_web_address", "read_domains"]
 
 
 def host_of(url: str) -> str:
@@ -30,6 +30,16 @@ def is_web_address(url: str) -> bool:
         return False
     is_web = parsed.scheme in ("http", "https") and bool(parsed.raw_host)
     return is_web and parsed.user is None and parsed.password is None
+
+
+def is_place(text: str) -> bool:
+    """Return whether this is `host:port`, as the settings name places."""
+    try:
+        parsed = URL(f"http://{text}")
+    except ValueError:
+        return False
+    port = text.rpartition(":")[2]
+    return bool(parsed.raw_host) and port.isdigit() and parsed.path in ("", "/")
 
 
 def is_allowed(url: str, domains: Sequence[str]) -> bool:
