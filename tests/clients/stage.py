@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,14 +19,17 @@ import msgspec
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.testing import Call, Script, ScriptedUpstream, Status, serve_gateway
+from antiphon.tools.base import ToolRunner
 from tests.clients.house import Json, Turn, environment, run
 from tests.clients.install import NODE_LOCK, PYTHON_LOCK, node, node_modules, python
 
 __all__ = [
+    "Hosting",
     "Json",
     "Performance",
     "Scripts",
     "calling",
+    "no_tools",
     "perform",
     "roles",
     "tool_messages",
@@ -34,9 +38,16 @@ __all__ = [
 
 # For each turn what the model answers, request by request; the last answer repeats.
 Scripts = Mapping[str, Sequence[Turn]]
+Hosting = Callable[[], AbstractAsyncContextManager[Sequence[ToolRunner]]]
 
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 _LAST_WORDS: Final = 4000
+
+
+@asynccontextmanager
+async def no_tools() -> AsyncIterator[Sequence[ToolRunner]]:
+    """Host no tools."""
+    yield ()
 
 
 class Performance(msgspec.Struct, frozen=True):
@@ -64,14 +75,20 @@ class Performance(msgspec.Struct, frozen=True):
         return self.sent.get(turn, [])
 
 
-def perform(program: str, scripts: Scripts, folder: Path, lock: Path | None = None) -> Performance:
+def perform(
+    program: str,
+    scripts: Scripts,
+    folder: Path,
+    lock: Path | None = None,
+    tools: Hosting = no_tools,
+) -> Performance:
     """Run a program of the folder `programs` to its end, with servers of its own.
 
     It finds the gateway in `ANTIPHON_URL`, and prints nothing but its report. `folder` is the
     client's home. The program runs with the packages of `lock`, or else with those that most
-    programs of its language share.
+    programs of its language share. `tools` runs what hosted tools need, and yields their runners.
     """
-    return asyncio.run(_perform(_command(program, folder, lock), scripts, folder))
+    return asyncio.run(_perform(_command(program, folder, lock), scripts, folder, tools))
 
 
 def calling(word: str, arguments: str, call_id: str) -> Turn:
@@ -139,7 +156,9 @@ def _command(program: str, folder: Path, lock: Path | None) -> list[str]:
     return [str(node()), str(stage / program)]
 
 
-async def _perform(command: Sequence[str], scripts: Scripts, folder: Path) -> Performance:
+async def _perform(
+    command: Sequence[str], scripts: Scripts, folder: Path, tools: Hosting
+) -> Performance:
     sent: dict[str, list[Json]] = {}
 
     def play(body: Json) -> Script:
@@ -149,9 +168,9 @@ async def _perform(command: Sequence[str], scripts: Scripts, folder: Path) -> Pe
         answer = scripts[turn][min(len(bodies), len(scripts[turn])) - 1]
         return answer if isinstance(answer, Script) else answer(body)
 
-    async with ScriptedUpstream(play, models=list(scripts)) as upstream:
+    async with ScriptedUpstream(play, models=list(scripts)) as upstream, tools() as runners:
         backend = ChatBackend(upstream.base_url)
-        async with serve_gateway(backend) as gateway:
+        async with serve_gateway(backend, tools=runners) as gateway:
             env = environment(folder, ANTIPHON_URL=gateway.base_url, OPENAI_API_KEY="none")
             done = await run(*command, cwd=folder, env=env)
     assert done.code == 0, f"the program ended with {done.code}: {done.err[-_LAST_WORDS:]}"

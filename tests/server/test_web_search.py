@@ -86,6 +86,8 @@ async def test_a_stream_searches_and_cites_what_the_model_cited() -> None:
     assert _cited(part["text"], part["annotations"]) == [(address, home.link)]
     assert "fifteen" in home.shown(1)
     assert "【1】" in home.shown(1)
+    assert isinstance(response.tool_usage, dict)
+    assert response.tool_usage["web_search"] == {"num_requests": 1}
 
 
 async def test_the_events_of_a_search_come_in_order() -> None:

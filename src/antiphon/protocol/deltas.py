@@ -15,6 +15,7 @@ import msgspec
 from antiphon.protocol.families import Kind
 from antiphon.protocol.items import Item, text_length
 from antiphon.protocol.response import Usage
+from antiphon.protocol.tool_usage import ToolUsage
 
 __all__ = [
     "AnnotationAdded",
@@ -160,10 +161,14 @@ class ItemProgressed(msgspec.Struct, frozen=True):
 
 
 class ItemClosed(msgspec.Struct, frozen=True):
-    """An open item is final. `item` is the whole item, with its last status."""
+    """An open item is final. `item` is the whole item, with its last status.
+
+    `usage` is what its tool took, as a part of the response's `tool_usage`.
+    """
 
     key: str
     item: Item
+    usage: ToolUsage | None = None
 
 
 class NativeState(msgspec.Struct, frozen=True):

@@ -200,6 +200,7 @@ class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = {}
     user: str | UnsetType | None = UNSET
     conversation: dict[str, Any] | UnsetType | None = UNSET
+    tool_usage: dict[str, Any] | UnsetType | None = UNSET
     antiphon: Notes | UnsetType = UNSET
     extra: Extra = msgspec.field(default=UNSET, name="$extra")
 

@@ -39,6 +39,7 @@ from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.plans.toolbox import DeclaredTool
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.items import Item, Part
+from antiphon.protocol.tool_usage import ToolUsage
 
 __all__ = [
     "Approvals",
@@ -181,6 +182,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     also: Sequence[Item] = ()
     functions: Sequence[HostedFunction] = ()
     """Functions that the model may call from now on."""
+    usage: ToolUsage | None = None
+    """What it took, as a part of `tool_usage`: see `protocol.tool_usage`."""
 
 
 class ToolFailed(Exception):

@@ -213,7 +213,7 @@ def _final(answer: Mapping[str, Any]) -> dict[str, Any]:
         raise ImageFailed(f"the images upstream returned no image{hint}")
     kept = {**answer, **first}
     shown = {name: kept[name] for name in _KEPT if isinstance(kept.get(name), str)}
-    return {"is_partial": False, "b64_json": image, **shown}
+    return {"is_partial": False, "b64_json": image, "usage": answer.get("usage"), **shown}
 
 
 def _form(fields: Mapping[str, Any], image: InputImage, boundary: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from antiphon.protocol.errors import BackendError, BrokenStream, InvalidRequest
+from antiphon.protocol.tool_usage import image_usage
 from antiphon.tools.base import (
     Decision,
     Decline,
@@ -158,7 +159,7 @@ class _Session(ToolSession):
         shown = {name: made[name] for name in (*_SHOWN, "revised_prompt") if made.get(name)}
         item = {**start.item, **shown, "status": "completed", "result": made["b64_json"]}
         done = "The image was made, and the user sees it. Do not repeat it in words."
-        return Outcome(item=item, result=done)
+        return Outcome(item=item, result=done, usage=image_usage(made.get("usage")))
 
     def fail(self, call: HostedCall, start: Start, why: str) -> Outcome:
         """Return a failed item: clients expect its result to be a text."""

@@ -133,7 +133,7 @@ class HostedRuns:
         if isinstance(report, Progress):
             return [ItemProgressed(key, report.event, report.fields)]
         item = cap_item(report.item, self._limits.stored_bytes)
-        return [ItemClosed(key, item), *map(ItemPassed, report.also)]
+        return [ItemClosed(key, item, report.usage), *map(ItemPassed, report.also)]
 
     # One call.
 

@@ -96,6 +96,7 @@ from antiphon.protocol.response import (
     Usage,
     add_notes,
 )
+from antiphon.protocol.tool_usage import add_tool_usage
 
 __all__ = ["KeptState", "Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
@@ -503,6 +504,9 @@ class ResponseBuilder:
 
     def _end_open_item(self, delta: ItemClosed) -> None:
         self._item_at(delta.key).close(delta.item)
+        if delta.usage is not None:
+            known = self._response.tool_usage or None
+            self._response.tool_usage = add_tool_usage(known, delta.usage)
         self._end_first()
 
     def _item_at(self, key: str) -> OpenItem:

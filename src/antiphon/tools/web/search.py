@@ -27,6 +27,7 @@ import msgspec
 from yarl import URL
 
 from antiphon.protocol.citations import CitationFilter, CiteAs, ShownSources, WebSource, unmarked
+from antiphon.protocol.tool_usage import SEARCHED
 from antiphon.tools.base import (
     Decision,
     Decline,
@@ -152,7 +153,8 @@ class _Session(ToolSession):
             case _:
                 result = await self._find(action["url"], action["pattern"])
         item = {**start.item, "action": action, "status": "completed"}
-        yield Outcome(item=item, result=result)
+        usage = SEARCHED if action["type"] == "search" else None
+        yield Outcome(item=item, result=result, usage=usage)
 
     # Searching.
 
