@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from openai.types.responses.response import ToolUsage as SdkToolUsage
 
-from antiphon.protocol.deltas import ItemClosed, ItemOpened, TextGrew
+from antiphon.protocol.deltas import Delta, ItemClosed, ItemOpened, TextGrew
 from antiphon.protocol.events import ResponseCompleted
 from antiphon.protocol.tool_usage import SEARCHED, add_tool_usage, image_usage
 from tests.building import STOP, build
@@ -35,7 +35,7 @@ def test_usage_that_is_not_stated_is_unknown(found: object) -> None:
 
 def test_the_builder_adds_what_closed_items_took() -> None:
     item = {"type": "web_search_call", "status": "completed", "action": {"type": "search"}}
-    deltas = [
+    deltas: list[Delta] = [
         ItemOpened("a", item),
         ItemClosed("a", item, SEARCHED),
         ItemOpened("b", item),

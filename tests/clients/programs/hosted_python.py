@@ -16,8 +16,15 @@ from agents import (  # type: ignore[import-not-found]  # it has an environment 
 )
 from openai import AsyncOpenAI
 from pydantic_ai import Agent as PydanticAgent  # type: ignore[import-not-found]  # the same
+from pydantic_ai.capabilities import NativeTool  # type: ignore[import-not-found]  # the same
 from pydantic_ai.models.openai import (  # type: ignore[import-not-found]  # the same
     OpenAIResponsesModel as PydanticModel,
+)
+from pydantic_ai.native_tools import (  # type: ignore[import-not-found]  # the same
+    ImageGenerationTool as PydanticImages,
+)
+from pydantic_ai.native_tools import (
+    WebSearchTool as PydanticSearch,
 )
 from pydantic_ai.providers.openai import (  # type: ignore[import-not-found]  # the same
     OpenAIProvider,
@@ -43,18 +50,10 @@ async def agents(model: str) -> Any:
 
 
 async def pydantic(model: str) -> Any:
-    from pydantic_ai.native_tools import (  # type: ignore[import-not-found]  # the same
-        ImageGenerationTool as PydanticImages,
-    )
-    from pydantic_ai.native_tools import (
-        WebSearchTool as PydanticSearch,
-    )
-
     provider = OpenAIProvider(base_url=URL, api_key="none")
     agent = PydanticAgent(
         PydanticModel(model, provider=provider),
-        capabilities=[],
-        native_tools=[PydanticSearch(), PydanticImages()],
+        capabilities=[NativeTool(PydanticSearch()), NativeTool(PydanticImages())],
     )
     async with agent.run_stream(ASKED) as first:
         text = await first.get_output()
