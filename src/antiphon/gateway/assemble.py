@@ -42,6 +42,7 @@ from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
 
@@ -75,7 +76,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     doors: DoorSettings = DoorSettings()
 
 
-async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
+async def make_app(
+    catalog: Catalog, store: Store, settings: ServerSettings, tools: ToolRegistry = NO_TOOLS
+) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
@@ -100,6 +103,8 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         background_queue=limits.background_queue,
         context_limits=ContextLimits(limits.context_items, limits.context_bytes),
         memory_bytes=limits.memory_bytes or default_memory(settings.workers),
+        tools=tools,
+        note_call=metrics.note_call,
     )
     return App(
         engine,

@@ -28,6 +28,7 @@ from antiphon.routing.settings import DeploymentSettings, RetrySettings, RouteSe
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
+from antiphon.tools.base import ToolLimits
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 from antiphon.transport.http import Limits
 
@@ -151,6 +152,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelOverrides] = {}
     routes: dict[str, RouteSettings] = {}
+    tools: ToolLimits = ToolLimits()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -162,6 +164,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "providers": ProviderSettings,
     "models": ModelOverrides,
     "routes": RouteSettings,
+    "tools": ToolLimits,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
@@ -273,7 +276,7 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             _check_whole(value, inner, f"{where}: {key}")
         else:
             _convert(value, types[key], f"{where}: {key}")
-            if struct in (ServerLimits, UpstreamLimits) and not value > 0:
+            if struct in (ServerLimits, UpstreamLimits, ToolLimits) and not value > 0:
                 raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
 
 

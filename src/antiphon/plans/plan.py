@@ -105,7 +105,7 @@ def make_plan(
         reasoning_effort=reasoning.effort if reasoning else None,
         reasoning_summary=_summary(reasoning) if reasoning else None,
         include=tuple(include),
-        hints={name: value for name in _HINTS if (value := getattr(request, name)) is not None},
+        hints=_hints(request, assessment.toolbox),
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
@@ -113,6 +113,13 @@ def make_plan(
         is_large=is_large,
         extra=request.extra,
     )
+
+
+def _hints(request: CreateResponse, toolbox: Toolbox) -> dict[str, Any]:
+    """Return the hints. The limit on hosted calls is kept here if no upstream runs any."""
+    kept_here = {"max_tool_calls"} if toolbox.hosted and not toolbox.upstream else set[str]()
+    found = {name: getattr(request, name) for name in _HINTS if name not in kept_here}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _end_user(request: CreateResponse) -> str | None:

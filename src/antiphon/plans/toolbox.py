@@ -261,10 +261,12 @@ def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolb
 
     Those that it has already stay. Of two with one name in one namespace, the first counts.
     """
+    has = {(function.namespace, function.name) for function in toolbox.functions.values()}
+    if all((function.namespace, function.name) in has for function in functions):
+        return toolbox
     known = dict(toolbox.functions)
     taken = set(toolbox.aliases) | {offer.name for offer in toolbox.offers}
     offers = list(toolbox.offers)
-    has = {(function.namespace, function.name) for function in known.values()}
     for function in functions:
         if (function.namespace, function.name) in has:
             continue

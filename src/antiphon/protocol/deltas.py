@@ -44,7 +44,8 @@ __all__ = [
     "produced_length",
 ]
 
-StopReason = Literal["stop", "length", "content_filter"]
+StopReason = Literal["stop", "length", "content_filter", "rounds"]
+"""Why an answer ended. "rounds": the model was asked as often as it may be, and wanted more."""
 Begins = Literal["part", "item"]
 """Whether a text begins a part or an item of its own, although the one before could go on."""
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from antiphon.transport import egress
+from antiphon.transport.dial import NAME_SECONDS
+from tests import clock
 from tests.asking import ask
 from tests.tools.mcp.gateways import kinds, mcp_gateway, model, tool
 from tests.tools.mcp.hostile import Hostile, result
+from tests.tools.mcp.hostile import tool as listed
 from tests.transport.raw import Connection
 from tests.transport.test_egress import _LOOPBACK_HOSTS, _OTHER_HOSTS, _REASONS
 
@@ -66,7 +69,7 @@ async def test_a_name_that_changes_its_address_is_checked_at_every_connection(
     """The name leads to a public place first, which 127.0.0.2 stands for, then to ours."""
 
     async def close(message: dict[str, Any], connection: Connection) -> None:
-        await result({"tools": [{"name": "echo", "inputSchema": {}}]})(message, connection)
+        await result({"tools": [listed()]})(message, connection)
         connection.writer.close()
 
     where = "127.0.0.2"
@@ -86,8 +89,9 @@ async def test_a_name_that_changes_its_address_is_checked_at_every_connection(
             given = tool("x", server_url=f"http://tools.example:{port}/mcp")
             never = given | {"require_approval": "never"}
             asked = await _ask_loopback(gateway, [given])
-            assert kinds(asked) == ["mcp_list_tools", "mcp_approval_request"]
+            assert kinds(asked) == ["mcp_list_tools", "mcp_approval_request"], str(asked["output"])
             where = "127.0.0.1"
+            clock.skip(NAME_SECONDS + 1)  # so long an answer of the name service is kept
             called = await _ask_loopback(gateway, [never], previous_response_id=asked["id"])
         assert inner_calls == []
     (call,) = (item for item in called["output"] if item["type"] == "mcp_call")

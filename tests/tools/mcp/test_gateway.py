@@ -140,7 +140,12 @@ async def test_tool_choice_names_a_server_or_one_of_its_tools(
 async def test_the_three_kinds_of_errors(desks: Any) -> None:
     refusing = Hostile(calling=_status("418 I'm a teapot"))
     broken = Hostile(calling=result("nonsense"))
-    calls = [("desk__fail", {}), ("teapot__echo", {}), ("broken__echo", {}), ("desk__add", "[1]")]
+    calls: list[tuple[str, Any]] = [
+        ("desk__fail", {}),
+        ("teapot__echo", {}),
+        ("broken__echo", {}),
+        ("desk__add", "[1]"),
+    ]
     async with refusing.serve(), broken.serve():
         servers = desks | {
             "teapot": McpServer(url=refusing.url),

@@ -38,6 +38,12 @@ def _repeating(status: str) -> Any:
     return answer
 
 
+def _files_in(folder: Path) -> list[str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [path.read_bytes().decode("latin-1") for path in files]
+
+
 @pytest.mark.parametrize(
     "calling",
     [
@@ -86,9 +92,7 @@ async def test_credentials_are_in_no_file_log_echo_metric_or_error(
     )
     assert [_told(text) for text in said] == [[]] * len(said)
     assert _told(caplog.text) == []
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            assert _told(path.read_bytes().decode("latin-1")) == [], path.name
+    assert [_told(text) for text in _files_in(tmp_path)] == [[]] * len(_files_in(tmp_path))
 
 
 async def test_two_owners_do_not_share_a_connection() -> None:

@@ -119,6 +119,9 @@ class Policy:
     def judge(self) -> None:
         """Raise BackendError if the answer fails the turn, after all of it was pushed."""
 
+    async def close(self) -> None:
+        """Release what the policy holds, when no round follows, however the turn ended."""
+
 
 class Rounds:
     """Runs a plan until no policy wants another round."""
@@ -167,6 +170,9 @@ class Rounds:
             with suppress(DeltaRefused):
                 await self._forward_checked()
             raise
+        finally:
+            for policy in self._policies:
+                await policy.close()
 
     async def _run(self) -> None:
         plan, level = self._plan, 0
@@ -197,6 +203,10 @@ class Rounds:
         forwarded = self._sort_out([*finished, *batch])
         if forwarded is not None and not self._forward(forwarded):
             await self._sink.drained()
+
+    async def settle(self) -> None:
+        """Wait until everything that was emitted is durable, if the turn keeps a log."""
+        await self._sink.drained()
 
     def spend(self, usage: Usage | None) -> None:
         """Add what a policy has spent; None if that was not counted."""

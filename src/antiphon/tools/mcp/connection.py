@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
 
+import httpx2
 import mcp_types
 from mcp import Client, ClientSession, MCPError
 from mcp.client import IncomingMessage
@@ -233,4 +234,6 @@ def _translate(error: BaseException | None) -> McpFault:
             return protocol_fault("the server's program cannot be started")
         case OSError():
             return protocol_fault("the server cannot be reached")
+        case httpx2.InvalidURL():
+            return protocol_fault("the server cannot be reached: the URL cannot be read")
     return protocol_fault(f"the connection to the server failed ({type(error).__name__})")
