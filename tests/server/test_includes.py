@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import ItemPassed, Stopped, TextGrew
+from antiphon.protocol.events import OutputItemDone
 from antiphon.protocol.includes import Hidden
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -43,7 +44,7 @@ ALL = [
 
 def searcher() -> ScriptedBackend:
     """Return a model whose server has run three tools."""
-    script = [[ItemPassed(SEARCH), ItemPassed(CODE), ItemPassed(FILES), TextGrew("ok")]]
+    script: list[Step] = [[ItemPassed(SEARCH), ItemPassed(CODE), ItemPassed(FILES), TextGrew("ok")]]
     kinds = frozenset({"web_search", "code_interpreter", "file_search"})
     return ScriptedBackend(lambda plan: [*script, Stopped("stop")], tool_kinds=kinds)
 
@@ -62,7 +63,7 @@ async def _created(gateway: Gateway, include: list[str]) -> list[dict[str, Any]]
 async def _streamed(gateway: Gateway, include: list[str]) -> list[dict[str, Any]]:
     events = await ask_stream(gateway, tools=TOOLS, include=include)
     assert judge_stream(events) == []
-    done = [event.item for event in events if event.type == "response.output_item.done"]
+    done = [event.item for event in events if isinstance(event, OutputItemDone)]
     output = terminal(events).output
     assert done == output
     return output
