@@ -13,6 +13,7 @@ import pytest
 from antiphon.gateway.config import Settings, load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.tools import open_tools
+from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, ChatBackend, Script, ScriptedUpstream, serve_gateway
 from tests.faults.house import PATIENCE
 from tests.images_upstream import IMAGE, images_upstream
@@ -49,7 +50,7 @@ async def test_the_examples_on_web_search_work(tmp_path: Path) -> None:
         ScriptedUpstream(play, models=["smollm2-135m"]) as upstream,
     ):
         settings = _settings(page, tmp_path, f'base_url = "{web.url}/brave"\n')
-        tools = open_tools(settings, {"BRAVE_KEY": KEY}).runners
+        tools = (await open_tools(settings, {"BRAVE_KEY": KEY}, MemoryStore())).runners
         async with serve_gateway(ChatBackend(upstream.base_url), tools=tools) as gateway:
             answer = await _send(gateway, command)
             printed: list[tuple[str, ...]] = []
@@ -79,7 +80,7 @@ async def test_the_example_on_images_works(tmp_path: Path) -> None:
         shown = _settings(page, tmp_path)
         local = msgspec.structs.replace(shown.images, base_url=images.url)
         settings = msgspec.structs.replace(shown, images=local)
-        tools = open_tools(settings, {"OPENAI_API_KEY": IMAGE_KEY}).runners
+        tools = (await open_tools(settings, {"OPENAI_API_KEY": IMAGE_KEY}, MemoryStore())).runners
         async with serve_gateway(ChatBackend(upstream.base_url), tools=tools) as gateway:
             answer = await _send(gateway, command)
     assert answer.json["output"][0]["result"] == IMAGE
@@ -93,16 +94,18 @@ async def test_the_example_on_images_works(tmp_path: Path) -> None:
         ('provider = "searxng"\nbase_url = "http://x"\nkey_env = "K"', "takes no key"),
         ('provider = "brave"', "key_env is missing"),
         ('provider = "brave"\nkey_env = "K"', "the environment variable K is not set"),
+        ('provider = "mcp"', "needs server and tool"),
+        ('provider = "mcp"\nserver = "x"\ntool = "y"', r"there is no \[mcp.servers.x\]"),
         ('provider = "exa"\nkey_env = "OK"\nopen_places = ["wiki"]', "'wiki' is not host:port"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_path: Path) -> None:
+async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "antiphon.toml"
     path.write_text(f"[web_search]\n{text}\n")
     settings = load({"config": str(path)}, {}, tmp_path).settings
     with pytest.raises(BadSettings, match=why):
-        open_tools(settings, {"OK": "a-key-of-some-length"})
+        await open_tools(settings, {"OK": "a-key-of-some-length"}, MemoryStore())
 
 
-def test_nothing_is_run_that_is_not_set() -> None:
-    assert open_tools(Settings(), {}).kinds == frozenset()
+async def test_nothing_is_run_that_is_not_set() -> None:
+    assert (await open_tools(Settings(), {}, MemoryStore())).kinds == frozenset()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
 from antiphon.testing.gateway import serve_gateway
 from antiphon.testing.script import Call, Script
@@ -23,7 +23,7 @@ USER = {"role": "user", "content": "weather?"}
 
 def forecaster() -> ScriptedBackend:
     """Return a model that looks something up, then answers."""
-    call = [TextGrew("Let me see."), CallMade(LOOK, '{"q":1}', "c0"), Stopped("stop")]
+    call: list[Step] = [TextGrew("Let me see."), CallMade(LOOK, '{"q":1}', "c0"), Stopped("stop")]
     return ScriptedBackend([call, [TextGrew("Rain."), Stopped("stop")]])
 
 
@@ -52,7 +52,7 @@ async def test_other_doors_show_the_text_and_report_the_items_they_cannot_show(
 async def test_a_door_that_was_asked_for_no_hosted_tool_runs_none(path: str) -> None:
     tool = ScriptedTool()
     body = {"model": "test/echo", "max_tokens": 99, "messages": [USER]}
-    script = [[TextGrew("Sun."), Stopped("stop")]]
+    script: list[list[Step]] = [[TextGrew("Sun."), Stopped("stop")]]
     async with serve_gateway(ScriptedBackend(script), tools=[tool]) as gateway:
         answer = await request(gateway, "POST", path, body)
     assert answer.status == 200

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import ItemPassed, Stopped, TextGrew
 from antiphon.protocol.events import OutputItemDone
 from antiphon.protocol.includes import Hidden
@@ -44,7 +44,7 @@ ALL = [
 
 def searcher() -> ScriptedBackend:
     """Return a model whose server has run three tools."""
-    script = [[ItemPassed(SEARCH), ItemPassed(CODE), ItemPassed(FILES), TextGrew("ok")]]
+    script: list[Step] = [[ItemPassed(SEARCH), ItemPassed(CODE), ItemPassed(FILES), TextGrew("ok")]]
     kinds = frozenset({"web_search", "code_interpreter", "file_search"})
     return ScriptedBackend(lambda plan: [*script, Stopped("stop")], tool_kinds=kinds)
 

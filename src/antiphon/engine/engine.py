@@ -36,6 +36,7 @@ from antiphon.engine.prepare.history import (
 from antiphon.engine.prepare.history_cache import HistoryCache
 from antiphon.engine.prepare.native_states import put_back
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
+from antiphon.engine.prepare.tool_secrets import reveal_secrets
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
 from antiphon.engine.run.background import Background
@@ -219,6 +220,7 @@ class Engine:
         keeps its conversation.
         """
         route = await self.catalog.route(request.model)
+        request.tools = reveal_secrets(request.tools, principal.owner, self.sealer)
         hold = self.budget.hold(principal.owner)
         try:
             return await self._make(

@@ -30,6 +30,7 @@ from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.images import ImageSettings
+from antiphon.tools.mcp.settings import McpServer, McpSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
 
@@ -149,6 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     doors: DoorSettings = DoorSettings()
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
+    mcp: McpSettings = McpSettings()
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelOverrides] = {}
     routes: dict[str, RouteSettings] = {}
@@ -162,6 +164,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "doors": DoorSettings,
     "limits": ServerLimits,
     "upstream_limits": UpstreamLimits,
+    "mcp": McpSettings,
     "providers": ProviderSettings,
     "models": ModelOverrides,
     "routes": RouteSettings,
@@ -172,6 +175,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
     **TABLES,
+    "servers": McpServer,
     "deployments": DeploymentSettings,
     "retry": RetrySettings,
 }
@@ -288,6 +292,9 @@ def _check_inner_tables(key: str, value: object, where: str) -> None:
         for name, table in value.items():
             heading = name if key == "providers" else f'"{name}"'
             _check_inner(table, struct, f"{where}, [{key}.{heading}]")
+    elif key == "servers" and isinstance(value, dict):
+        for name, table in value.items():
+            _check_inner(table, struct, f"{where.removesuffix(']')}.servers.{name}]")
     elif key == "webhooks":
         _check_list(value, struct, f"{where}, [[{key}]]", "each with its own heading")
     elif key == "deployments":
@@ -339,6 +346,8 @@ def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
         return f"a list of {', '.join(choice)}"
     if kind is bool:
         return "true or false"
+    if get_origin(kind) is dict:
+        return "a table of texts"
     # What is left are numbers and strings: "Expected `int` >= 1".
     words = str(error).removeprefix("Expected ").partition(", got")[0].replace("`", "")
     for name, plain in _PLAIN.items():

@@ -27,6 +27,7 @@ from antiphon.gateway.discover import model_names
 from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.listen import bind, metrics_url, resolve, url_of
 from antiphon.gateway.log_lines import LineWriter, formatter_for
+from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.places import open_named_store, store_url
 from antiphon.gateway.providers import Source, build_catalog, file_of, is_on_hub, read_sources
 from antiphon.gateway.sealing import read_seal_keys
@@ -58,6 +59,7 @@ def start(
     sources = read_sources(settings, os.environ)
     read_endpoints(settings, os.environ)  # only checked here
     read_seal_keys(settings, os.environ)
+    read_directory(settings.mcp, os.environ)
     address = resolve(settings.host, settings.port)
     store = store_url(settings.store)
     settings = msgspec.structs.replace(
@@ -124,11 +126,12 @@ class _Process(msgspec.Struct, frozen=True):
             _log_to(logging.StreamHandler(), self.settings)  # closes the writer
 
     async def _serve(self, board: MetricsBoard | None) -> None:
+        store = open_named_store(self.store)
         app = await make_app(
             build_catalog(self.settings, self.sources),
-            open_named_store(self.store),
+            store,
             _server_settings(self.settings, board),
-            open_tools(self.settings, os.environ),
+            await open_tools(self.settings, os.environ, store),
         )
         await serve(app, self.sock, self.metrics_sock)
 

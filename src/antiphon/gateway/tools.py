@@ -10,10 +10,13 @@ from collections.abc import Mapping
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
+from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
+from antiphon.tools.mcp.pool import McpPool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.web.domains import is_place
 from antiphon.tools.web.formats import FORMATS
@@ -24,13 +27,16 @@ from antiphon.tools.web.search import WebSearch
 __all__ = ["open_tools"]
 
 
-def open_tools(settings: Settings, environ: Mapping[str, str]) -> ToolRegistry:
+async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
         runners.append(_web_search(settings, _search_provider(settings, environ)))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
+    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
+    if mcp is not None:
+        runners.append(mcp)
     return ToolRegistry(runners, settings.tools)
 
 
@@ -53,6 +59,8 @@ def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
 def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
     chosen = settings.web_search
     assert chosen.provider is not None
+    if chosen.provider == "mcp":
+        return _mcp_provider(settings, environ)
     form = FORMATS[chosen.provider]
     base_url = chosen.base_url or form.base_url
     if base_url is None:
@@ -63,6 +71,20 @@ def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchPr
         raise BadSettings(f"[web_search] key_env is missing: {chosen.provider} needs a key")
     key = read_key(chosen.key_env, environ, "[web_search] key_env")
     return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
+
+
+def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+    """Return a search by an MCP tool. Its connections are apart from those of the tools."""
+    from antiphon.tools.web.mcp_provider import McpProvider
+
+    chosen = settings.web_search
+    if not chosen.server or not chosen.tool:
+        raise BadSettings("[web_search]: provider = 'mcp' needs server and tool")
+    endpoint = read_directory(settings.mcp, environ).endpoints.get(chosen.server)
+    if endpoint is None:
+        raise BadSettings(f"[web_search] server: there is no [mcp.servers.{chosen.server}]")
+    pool = McpPool(settings.mcp)
+    return McpProvider(pool, endpoint, chosen.tool, chosen.query_argument, chosen.seconds)
 
 
 def _images(settings: Settings, environ: Mapping[str, str]) -> ImageGeneration:

@@ -121,6 +121,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     limits: ToolLimits = ToolLimits()
     is_stored: bool = True
     is_background: bool = False
+    is_alone: bool = False
+    """Whether the request has no tools but these."""
 
 
 class HostedCall(msgspec.Struct, frozen=True, kw_only=True):

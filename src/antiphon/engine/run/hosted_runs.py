@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
 
@@ -158,10 +158,11 @@ class HostedRuns:
         seconds = self._seconds_for(work)
         call, start, session = work.call, work.start, work.session
         try:
-            async for report in _until(session.run(call, start), seconds):
-                if isinstance(report, Outcome):
-                    return report, "failed" if report.has_failed else "completed"
-                await reports.put((number, report))
+            async with aclosing(_until(session.run(call, start), seconds)) as given:
+                async for report in given:
+                    if isinstance(report, Outcome):
+                        return report, "failed" if report.has_failed else "completed"
+                    await reports.put((number, report))
         except _Timeout:
             why = f"it took longer than {seconds:g} seconds, and was stopped"
             return session.fail(call, start, why), "timeout"
@@ -193,7 +194,7 @@ def _opening(key: str, item: Item) -> list[Delta]:
 
 async def _until(
     reports: AsyncIterator[Progress | Outcome], seconds: float
-) -> AsyncIterator[Progress | Outcome]:
+) -> AsyncGenerator[Progress | Outcome, None]:
     """Yield the reports of a call. Raise _Timeout when it has run for so long by itself."""
     left = seconds
     loop = asyncio.get_running_loop()

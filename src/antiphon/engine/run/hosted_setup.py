@@ -112,6 +112,7 @@ class HostedTools:
                         limits=limits,
                         is_stored=is_stored,
                         is_background=is_background,
+                        is_alone=len(tools) == len(request.tools or ()),
                     )
                 )
                 sessions |= dict.fromkeys(runner.kinds, session)

@@ -196,7 +196,8 @@ class OpenItem:
     def break_off(self, why: str) -> None:
         """Close a call that ran when its process ended, where its type has words for it."""
         item = self.cut()
-        if self.kind == "mcp_call" and not self._has_failed:
+        is_over = self._has_failed or self._reached == len(self._form.stages)
+        if self.kind == "mcp_call" and not is_over:
             error = {"type": "mcp_protocol_error", "code": _INTERNAL_ERROR, "message": why}
             item |= {"status": "failed", "error": error}
 

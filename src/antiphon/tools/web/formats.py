@@ -37,6 +37,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     domains: Sequence[str] = ()
     location: Mapping[str, str] = {}
     """`city`, `country` (two letters), `region`, `timezone`, as far as they are known."""
+    owner: str = ""
+    """Whose search it is."""
 
 
 class SearchRequest(msgspec.Struct, frozen=True):

@@ -166,6 +166,7 @@ class _Session(ToolSession):
             count=depth.results,
             snippet=depth.snippet,
             domains=wish.domains,
+            owner=self._request.owner,
             location={name: where for name, where in wish.location.items() if name in takes},
         )
         try:

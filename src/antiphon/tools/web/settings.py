@@ -10,7 +10,7 @@ from antiphon.protocol.citations import CiteAs
 
 __all__ = ["OpenPages", "ProviderName", "WebSearchSettings"]
 
-ProviderName = Literal["brave", "tavily", "exa", "searxng"]
+ProviderName = Literal["brave", "tavily", "exa", "searxng", "mcp"]
 OpenPages = Literal["known", "any", "off"]
 
 
@@ -22,6 +22,12 @@ class WebSearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Where the provider is, if not at its usual address."""
     key_env: str | None = None
     """The name of the environment variable that holds the key, never the key itself."""
+    server: str | None = None
+    """For `mcp`: the label of a server in `[mcp.servers]`."""
+    tool: str | None = None
+    """For `mcp`: the tool of that server that searches."""
+    query_argument: str = "query"
+    """For `mcp`: the argument of the tool that takes the query."""
     seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """How long a search may take."""
     citations: CiteAs = "link"

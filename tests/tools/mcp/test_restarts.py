@@ -1,0 +1,160 @@
+"""Approvals and calls across kills, restarts and workers: a call arrives once, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.testing import Call, Script, ScriptedUpstream
+from tests.faults.process import GatewayProcess, serve_process
+from tests.tools.mcp.gateways import answer_of, approve, kinds, tool
+from tests.tools.mcp.hostile import Hostile
+from tests.tools.mcp.servers import DESK, calls_in
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="processes are killed with signals"),
+]
+_TOKEN = "sk-callers-token-123456"
+
+
+def _play(body: dict[str, Any]) -> Script:
+    """Call what the user names, then answer."""
+    last = body["messages"][-1]
+    if last["role"] != "user":
+        return Script(text="done")
+    words = last["content"] if isinstance(last["content"], str) else last["content"][0]["text"]
+    name, _, arguments = words.partition(" ")
+    return Script(calls=[Call(name, arguments or "{}")]) if name != "say" else Script(text=words)
+
+
+def _servers(log: Path) -> str:
+    args = json.dumps([str(DESK), str(log), "stdio"])
+    return (
+        f'[mcp.servers.desk]\ncommand = "{sys.executable}"\nargs = {args}\nconnect_seconds = 60\n'
+        "[tools]\nlist_seconds = 60\n"
+    )
+
+
+async def _ask(gateway: GatewayProcess, words: str, **body: Any) -> dict[str, Any]:
+    answer = await gateway.ask(input=words, tools=[tool()], **body)
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def _answering(first: dict[str, Any], *, store: bool = True) -> dict[str, Any]:
+    asked = answer_of(first, "mcp_approval_request")
+    if store:
+        return {"input": [approve(asked)], "previous_response_id": first["id"], "tools": [tool()]}
+    whole = [{"role": "user", "content": "add"}, *first["output"], approve(asked)]
+    return {"input": whole, "tools": [tool()], "store": False}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("store", [True, False])
+async def test_an_approval_survives_a_kill_and_runs_once(
+    store: bool, workers: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    async with ScriptedUpstream(_play) as upstream:
+        given = {"workers": workers, "more": _servers(log)}
+        async with serve_process(tmp_path, upstream.base_url, **given) as gateway:
+            first = await _ask(gateway, 'desk__add {"a": 2, "b": 3}', store=store)
+            assert kinds(first)[-1] == "mcp_approval_request"
+            for worker in gateway.workers() if workers > 1 else []:
+                os.kill(worker, signal.SIGKILL)
+            await gateway.kill()
+        async with serve_process(tmp_path, upstream.base_url, **given) as gateway:
+            answers = await asyncio.gather(
+                *(gateway.ask(**_answering(first, store=store)) for _ in range(6))
+            )
+    assert sorted(answer.status for answer in answers) == [200] + [409] * 5
+    (second,) = (answer.json for answer in answers if answer.status == 200)
+    call = answer_of(second, "mcp_call")
+    asked = answer_of(first, "mcp_approval_request")
+    assert (call["output"], call["approval_request_id"]) == ("5", asked["id"])
+    assert len(calls_in(log)) == 1
+
+
+async def test_a_kill_while_an_approved_call_runs_does_not_run_it_again(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    async with ScriptedUpstream(_play) as upstream:
+        async with serve_process(tmp_path, upstream.base_url, more=_servers(log)) as gateway:
+            first = await _ask(gateway, 'desk__wait {"seconds": 600}')
+            body = _answering(first) | {"background": True}
+            begun = (await gateway.ask(**body)).json
+            async with asyncio.timeout(60):
+                while not calls_in(log, "wait"):  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(0.05)
+            await gateway.kill()
+        async with serve_process(tmp_path, upstream.base_url, more=_servers(log)) as gateway:
+            ended = await _ended(gateway, begun["id"])
+            again = await gateway.ask(**_answering(first))
+    assert ended["status"] == "failed"
+    call = answer_of(ended, "mcp_call")
+    assert call["status"] in ("failed", "incomplete")
+    assert again.status == 409
+    assert len(calls_in(log, "wait")) == 1
+
+
+async def test_two_workers_run_each_of_many_racing_approvals_once(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    async with ScriptedUpstream(_play) as upstream:
+        given: dict[str, Any] = {"workers": 2, "more": _servers(log)}
+        async with serve_process(tmp_path, upstream.base_url, **given) as gateway:
+            firsts = [
+                await _ask(gateway, f'desk__add {{"a": {number}, "b": 0}}') for number in range(20)
+            ]
+            answers = await asyncio.gather(
+                *(gateway.ask(**_answering(first)) for first in firsts for _ in range(3))
+            )
+    by_approval = [answers[index : index + 3] for index in range(0, len(answers), 3)]
+    assert [sorted(one.status for one in some) for some in by_approval] == [[200, 409, 409]] * 20
+    assert sorted(call["arguments"]["a"] for call in calls_in(log)) == list(range(20))
+
+
+async def test_credentials_of_a_queued_response_survive_a_kill_sealed(tmp_path: Path) -> None:
+    hostile, log = Hostile(), tmp_path / "calls"
+    async with hostile.serve(), ScriptedUpstream(_play) as upstream:
+        more = _servers(log) + f'[mcp.servers.x]\nurl = "{hostile.url}"\ncaller_headers = true\n'
+        given: dict[str, Any] = {"more": more, "limits": {"background_turns": 1}}
+        never = {"require_approval": "never"}
+        async with serve_process(tmp_path, upstream.base_url, **given) as gateway:
+            await gateway.ask(
+                input='desk__wait {"seconds": 600}', tools=[tool(**never)], background=True
+            )
+            async with asyncio.timeout(60):
+                while not calls_in(log, "wait"):  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(0.05)
+            secret = tool("x", authorization=_TOKEN, **never)
+            queued = (await gateway.ask(input="x__echo {}", tools=[secret], background=True)).json
+            assert queued["status"] == "queued"
+            await gateway.kill()
+        assert not any(_TOKEN.encode() in data for data in _contents(tmp_path))
+        async with serve_process(tmp_path, upstream.base_url, **given) as gateway:
+            ended = await _ended(gateway, queued["id"])
+    assert ended["status"] == "completed", ended
+    assert "authorization" not in ended["tools"][0]
+    assert len(hostile.calls) == 1
+    assert hostile.raw.requests[-1].headers["authorization"] == f"Bearer {_TOKEN}"
+
+
+def _contents(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+
+
+async def _ended(gateway: GatewayProcess, response_id: str) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        while True:
+            found: dict[str, Any] = (await gateway.request("GET", f"/responses/{response_id}")).json
+            if found["status"] not in ("queued", "in_progress"):
+                return found
+            await asyncio.sleep(0.1)
