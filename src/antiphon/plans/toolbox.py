@@ -49,6 +49,7 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
     "shell": frozenset({"type", "environment", "allowed_callers"}),
     "local_shell": frozenset({"type"}),
     "apply_patch": frozenset({"type", "allowed_callers"}),
+    "computer": frozenset({"type", "allowed_callers"}),
     "tool_search": frozenset({"type", "description", "execution", "parameters"}),
 }
 
@@ -98,6 +99,10 @@ class _Rest:
         self.report: list[str] = []
         self._upstream_kinds = upstream_kinds
         self._hosted_kinds = hosted_kinds
+
+    def passes_on(self, kind: str) -> bool:
+        """Return whether the upstream knows tools of this kind itself."""
+        return kind in self._upstream_kinds
 
     def take(self, tool: Any, kind: object, where: str, why: str, *, is_alone: bool) -> None:
         """Take a tool that the caller does not run; report `why`, if no one else runs it.
@@ -190,9 +195,12 @@ class Toolbox:
     def hosted_alias(self, namespace: str | None, name: str) -> str:
         """Return a name for calls that a server ran itself.
 
-        No tool here has it, but the hosted function that the call was made to.
+        No tool here has it, but the hosted function that the call was made to, or the computer
+        of the caller.
         """
         known = self._by_function.get((namespace, name))
+        if name == "computer" and (offer := self.find("computer", None, name)) is not None:
+            known = offer.alias
         return known or _free_alias("hosted", namespace, name, self._by_alias)
 
 
@@ -330,8 +338,8 @@ def _take(
     kind = tool.get("type") if isinstance(tool, dict) else None
     namespace, about = (None, "") if space is None else (space["name"], space.get("description"))
     why = _why_not(tool, kind, namespace, where)
-    if why is not None:
-        rest.take(tool, kind, where, why, is_alone=namespace is None)
+    if why is not None or (kind == "computer" and rest.passes_on(kind)):
+        rest.take(tool, kind, where, why or "", is_alone=namespace is None)
         return
     _report_fields(tool, where, rest.report)
     name = tool["name"] if kind in ("function", "custom") else str(kind)
