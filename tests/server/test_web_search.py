@@ -187,6 +187,19 @@ async def test_the_next_turn_knows_the_search_and_marks_begin_again() -> None:
     assert (part["text"], part["annotations"]) == ("Again【1】.", [])
 
 
+async def test_an_answer_in_json_stays_json() -> None:
+    answer = Script(text='{"metres": 15, "why": "it is 【1】 so"}')
+    schema = {"type": "object", "properties": {"metres": {"type": "integer"}}}
+    form = {"type": "json_schema", "name": "x", "schema": schema}
+    async with house([SEARCH, answer]) as home:
+        events = await ask_stream(home.gateway, tools=[TOOL], text={"format": form})
+    assert judge_stream(events) == []
+    (part,) = terminal(events).output[-1]["content"]
+    assert part["text"] == '{"metres": 15, "why": "it is  so"}'
+    (note,) = part["annotations"]
+    assert note["start_index"] == note["end_index"] == part["text"].index(" so")
+
+
 @pytest.mark.parametrize("kind", ["web_search_preview", "web_search_2025_08_26"])
 async def test_other_versions_of_the_tool_search_too(kind: str) -> None:
     async with house([SEARCH, ANSWER]) as home:

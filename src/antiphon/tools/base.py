@@ -119,6 +119,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller wants to see. Put everything into the item: it is filtered on the way out."""
     approvals: Approvals
     limits: ToolLimits = ToolLimits()
+    is_formatted: bool = False
+    """Whether the answer has to be JSON, so that a text filter must not add words to it."""
     is_stored: bool = True
     is_background: bool = False
     is_alone: bool = False

@@ -53,7 +53,7 @@ _MAX_PROMPT: Final = 32_000
 
 
 class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who makes images: `[images]`. Without a base URL nobody does."""
+    """Who makes images: `[images]`. Without a base URL there are none."""
 
     base_url: str | None = None
     """Where the Images API is, up to and with `/v1`."""

@@ -110,6 +110,7 @@ class HostedTools:
                         include=frozenset(request.include or ()),
                         approvals=approvals,
                         limits=limits,
+                        is_formatted=_is_formatted(request),
                         is_stored=is_stored,
                         is_background=is_background,
                         is_alone=len(tools) == len(request.tools or ()),
@@ -139,3 +140,8 @@ class HostedTools:
             seconds=limits.background_seconds if is_background else limits.turn_seconds,
             give_up=approvals.release_all,
         )
+
+
+def _is_formatted(request: CreateResponse) -> bool:
+    form = request.text.format if request.text else None
+    return form is not None and form.get("type") != "text"

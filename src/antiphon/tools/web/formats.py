@@ -21,6 +21,7 @@ __all__ = ["FORMATS", "Format", "Hit", "Query", "SearchFailed", "SearchRequest"]
 
 _TAG: Final = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 _MAX_TITLE: Final = 300
+_MAX_QUERY: Final = 400  # Brave takes no more characters
 
 
 class SearchFailed(Exception):
@@ -191,8 +192,9 @@ def _with_sites(query: Query) -> str:
     """Return the query with the domains in it, for providers that have no field for them."""
     if not query.domains:
         return query.text
-    sites = " OR ".join(f"site:{domain}" for domain in query.domains[:8])
-    return f"{query.text} ({sites})" if len(query.domains) > 1 else f"{query.text} {sites}"
+    sites = " OR ".join(f"site:{domain}" for domain in query.domains[:8])[: _MAX_QUERY // 2]
+    text = query.text[: _MAX_QUERY - len(sites) - 3]
+    return f"{text} ({sites})" if len(query.domains) > 1 else f"{text} {sites}"
 
 
 def _list(value: object) -> list[Any]:

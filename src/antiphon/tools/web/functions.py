@@ -1,7 +1,7 @@
 """Which functions is a model shown for `web_search`, and how are they described?
 
-The location of the user is told to the model here, whatever the provider can do with it: a model
-that knows it puts the city into its query.
+The model is shown the location of the user here, also if the provider takes none: a model that
+knows it can put the city into its query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does an HTML page say? Run as a program of its own: HTML on stdin, JSON on stdout.
+"""Which text does an HTML page have? Run as a program of its own: HTML on stdin, JSON on stdout.
 
 Pages are chosen by others, and some make any HTML parser slow: two megabytes of open tags take
 minutes, because every tag is looked for among all that are open. So this file runs in a process

@@ -1,4 +1,4 @@
-"""What does the page at this address say? Pages are chosen by models, so nothing is trusted.
+"""Which text has the page at this address? Pages are chosen by models, so nothing is trusted.
 
 - Only http and https, without credentials in the address, and only public addresses: the guard of
   `transport.egress` looks at the socket, also after every redirect, of which at most three are

@@ -119,7 +119,8 @@ class _Session(ToolSession):
     @property
     def text_filter(self) -> TextFilter | None:
         """What turns the marks of sources into citations."""
-        return CitationFilter(self._sources, self._runner.cite_as)
+        cite_as = "point" if self._request.is_formatted else self._runner.cite_as
+        return CitationFilter(self._sources, cite_as)
 
     def decide(self, call: HostedCall) -> Decision:
         """Start a call whose arguments can be read."""
