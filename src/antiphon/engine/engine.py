@@ -35,6 +35,7 @@ from antiphon.engine.prepare.history import (
 )
 from antiphon.engine.prepare.history_cache import HistoryCache
 from antiphon.engine.prepare.native_states import put_back
+from antiphon.engine.prepare.prompts import PromptTemplate, apply_prompt
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
@@ -128,6 +129,7 @@ class Engine:
         background_queue: int = 1000,
         context_limits: ContextLimits | None = None,
         memory_bytes: int = _NO_LIMIT,
+        prompts: Mapping[str, PromptTemplate] | None = None,
         tools: ToolRegistry = NO_TOOLS,
         note_call: CallNote = lambda kind, ending, seconds: None,
     ) -> None:
@@ -144,6 +146,7 @@ class Engine:
         self.live = Live()
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
+        self._prompts = prompts or {}
         self.tools = HostedTools(tools, store, now, self.pending_writes.defer, note_call)
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
@@ -261,6 +264,7 @@ class Engine:
 
     async def _make(self, admitted: _Admitted) -> Turn:
         """Return the turn of a request. If that fails, unlock the conversation it has locked."""
+        apply_prompt(admitted.request, self._prompts)
         context = await self._load(admitted)
         log = self._turn_log(admitted, context)
         try:
