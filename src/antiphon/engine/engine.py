@@ -53,6 +53,7 @@ from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan, make_plan
+from antiphon.plans.toolbox import load_hidden
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.echo import first_response
@@ -311,7 +312,8 @@ class Engine:
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able, carried
         )
-        checks, unchecked = await make_checks(assessment.toolbox, admitted.form, able.enforces)
+        everything = load_hidden(assessment.toolbox)
+        checks, unchecked = await make_checks(everything, admitted.form, able.enforces)
         notes = [*assessment.degraded, *unread, *unopened, *unchecked]
         hosted = await self._begin_tools(admitted, assessment, items, context.own, notes)
         if admitted.is_strict:
@@ -344,11 +346,11 @@ class Engine:
         notes: list[str],
     ) -> HostedSetup | None:
         """Begin the tools that are run here, if the model is asked; add what is degraded."""
-        request, declared = admitted.request, assessment.toolbox.declared
-        if not declared or request.only_compacts or request.generate is False:
+        request, toolbox = admitted.request, assessment.toolbox
+        if not toolbox.declared or request.only_compacts or request.generate is False:
             return None
         name = admitted.response.id
-        hosted = await self.tools.begin(request, admitted.owner, name, declared, items, own)
+        hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
         notes += hosted.degraded
         return hosted
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from antiphon.gateway.config import Settings
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool_search import ToolSearch
 
 __all__ = ["open_tools"]
 
 
 def open_tools(settings: Settings, environ: Mapping[str, str]) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = []
+    runners: list[ToolRunner] = [ToolSearch()]
     return ToolRegistry(runners, settings.tools)
