@@ -108,4 +108,4 @@ async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_pa
 
 
 async def test_nothing_is_run_that_is_not_set() -> None:
-    assert (await open_tools(Settings(), {}, MemoryStore())).kinds == frozenset()
+    assert (await open_tools(Settings(), {}, MemoryStore())).kinds == {"tool_search"}

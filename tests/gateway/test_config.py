@@ -271,6 +271,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "providers": _keys_in(table["providers"]),
         "models": _keys_in(table["models"]),
         "routes": _keys_in(table["routes"]),
+        "prompts": _keys_in(table["prompts"]),
         "tools": set(table["tools"]),
         "web_search": set(table["web_search"]),
         "images": set(table["images"]),

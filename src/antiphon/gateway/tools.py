@@ -18,6 +18,7 @@ from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
 from antiphon.tools.mcp.pool import McpPool
 from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool_search import ToolSearch
 from antiphon.tools.web.domains import is_place
 from antiphon.tools.web.formats import FORMATS
 from antiphon.tools.web.pages import PageLimits, PageReader
@@ -29,7 +30,7 @@ __all__ = ["open_tools"]
 
 async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = []
+    runners: list[ToolRunner] = [ToolSearch()]
     if settings.web_search.provider is not None:
         runners.append(_web_search(settings, _search_provider(settings, environ)))
     if settings.images.base_url is not None:

@@ -31,7 +31,7 @@ from antiphon.protocol.tool_list import Derived, ToolList
 from antiphon.protocol.tools import Tool, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
-__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools", "offer_hosted"]
+__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools", "load_hidden", "offer_hosted"]
 
 _MAX_OFFERS: Final = 2048
 _MAX_ALIAS: Final = 64
@@ -128,6 +128,7 @@ class Toolbox:
         upstream: Sequence[Tool] = (),
         hosted: Sequence[DeclaredTool] = (),
         functions: Mapping[str, HostedFunction] | None = None,
+        hidden: Sequence[Offer] = (),
     ) -> None:
         self.offers = tuple(offers)
         """What the model can call: the tools that the caller runs, then hosted functions."""
@@ -141,6 +142,8 @@ class Toolbox:
         """What is run here, as the caller wrote it."""
         self.functions: Mapping[str, HostedFunction] = functions or {}
         """What the model is shown for that, by alias; see `offer_hosted`."""
+        self.hidden = tuple(hidden)
+        """What a search that is run here may find, and `load_hidden` then offers."""
         self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
         """The kinds of tools that the caller does not run; tool_choice means them by their kind."""
         self.derived = Derived()
@@ -160,7 +163,8 @@ class Toolbox:
 
     @property
     def _parts(self) -> tuple[object, ...]:
-        return self.offers, self.deferred, self.upstream, self.hosted, self.functions
+        parts = self.offers, self.deferred, self.upstream, self.hosted, self.functions
+        return *parts, self.hidden
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
@@ -190,6 +194,8 @@ class Toolbox:
         known = self.find(kind, namespace, name)
         if known is not None:
             return known.alias
+        if kind == "tool_search" and (None, name) in self._by_function:
+            return self._by_function[None, name]  # a search that is run here
         return _free_alias(kind, namespace, name, self._by_alias)
 
     def hosted_alias(self, namespace: str | None, name: str) -> str:
@@ -251,7 +257,8 @@ def _gather(
         found[entry.identity] = entry._replace(is_loaded=is_loaded)
     _refuse_too_many(found)
     shown, deferred = list(found.values()), []
-    if any(entry.kind == "tool_search" for entry in shown):
+    searches_here = any(one.tool["type"] == "tool_search" for one in rest.hosted)
+    if searches_here or any(entry.kind == "tool_search" for entry in shown):
         deferred = [entry for entry in shown if _is_deferred(entry)]
         shown = [entry for entry in shown if not _is_deferred(entry)]
     if not any(tool["type"] == "tool_search" for tool in rest.upstream):
@@ -261,7 +268,11 @@ def _gather(
             if _is_deferred(entry)
         ]
     names = dict.fromkeys(entry.namespace or entry.name for entry in deferred)
-    return Toolbox(list(_offer(shown)), list(names), rest.upstream, rest.hosted), report
+    findable = deferred if searches_here else []
+    offers = list(_offer([*shown, *findable]))
+    hidden = offers[len(shown) :]
+    offers = offers[: len(shown)]
+    return Toolbox(offers, list(names), rest.upstream, rest.hosted, hidden=hidden), report
 
 
 def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolbox:
@@ -274,6 +285,7 @@ def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolb
         return toolbox
     known = dict(toolbox.functions)
     taken = set(toolbox.aliases) | {offer.name for offer in toolbox.offers}
+    taken |= {name for offer in toolbox.hidden for name in (offer.alias, offer.name)}
     offers = list(toolbox.offers)
     for function in functions:
         if (function.namespace, function.name) in has:
@@ -283,7 +295,18 @@ def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolb
         taken.add(alias)
         known[alias] = function
         offers.append(_hosted_offer(alias, function))
-    return Toolbox(offers, toolbox.deferred, toolbox.upstream, toolbox.declared, known)
+    rest = toolbox.deferred, toolbox.upstream, toolbox.declared
+    return Toolbox(offers, *rest, known, toolbox.hidden)
+
+
+def load_hidden(toolbox: Toolbox, aliases: Container[str] | None = None) -> Toolbox:
+    """Return the toolbox with these hidden tools offered, after all others; None for all."""
+    found = [one for one in toolbox.hidden if aliases is None or one.alias in aliases]
+    if not found:
+        return toolbox
+    rest = toolbox.deferred, toolbox.upstream, toolbox.declared, toolbox.functions
+    left = [one for one in toolbox.hidden if one not in found]
+    return Toolbox([*toolbox.offers, *found], *rest, left)
 
 
 def _hosted_offer(alias: str, function: HostedFunction) -> Offer:

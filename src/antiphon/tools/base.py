@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from antiphon.plans.hosted_functions import HostedFunction
-from antiphon.plans.toolbox import DeclaredTool
+from antiphon.plans.toolbox import DeclaredTool, Offer
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.tool_usage import ToolUsage
@@ -76,7 +76,7 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     list_seconds: float = 10.0
     """How long `ToolSession.prepare` may take."""
     turn_seconds: float = 600.0
-    """How long the hosted calls of a turn may take together; more are not started."""
+    """From the beginning of a turn to the end of its last call; then no more are started."""
     background_seconds: float = 3600.0
     """The same for a background response."""
     result_bytes: int = 64 * _KIB
@@ -115,6 +115,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The whole context in order, references resolved. Shared: it must not be changed."""
     own: Sequence[Item]
     """The items of this request alone, at the end of the context."""
+    hidden: Sequence[Offer] = ()
+    """The tools that the model is not shown yet, and that a search may find."""
     include: frozenset[str] = frozenset()
     """What the caller wants to see. Put everything into the item: it is filtered on the way out."""
     approvals: Approvals
@@ -188,6 +190,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Functions that the model may call from now on."""
     usage: ToolUsage | None = None
     """What it took, as a part of `tool_usage`: see `protocol.tool_usage`."""
+    loads: Sequence[str] = ()
+    """Aliases of hidden tools of the caller's that it may call from now on."""
 
 
 class ToolFailed(Exception):

@@ -14,7 +14,7 @@ from antiphon.engine.keep.intents import TurnIntents
 from antiphon.engine.keep.pending_writes import Defer
 from antiphon.engine.run.hosted import HostedSetup
 from antiphon.engine.run.hosted_runs import CallNote
-from antiphon.plans.toolbox import DeclaredTool
+from antiphon.plans.toolbox import DeclaredTool, Toolbox
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
@@ -83,7 +83,7 @@ class HostedTools:
         request: CreateResponse,
         owner: str,
         response_id: str,
-        declared: Sequence[DeclaredTool],
+        toolbox: Toolbox,
         items: Sequence[Item],
         own: Sequence[Item],
     ) -> HostedSetup:
@@ -93,7 +93,7 @@ class HostedTools:
         is_stored = request.store is not False
         is_background = bool(request.background)
         by_runner: dict[int, list[DeclaredTool]] = {}
-        for one in declared:
+        for one in toolbox.declared:
             runner = self.registry.runner_of(one.tool["type"])
             by_runner.setdefault(self.registry.runners.index(runner), []).append(one)
         sessions: dict[str, ToolSession] = {}
@@ -107,6 +107,7 @@ class HostedTools:
                         tools=tools,
                         items=items,
                         own=own,
+                        hidden=toolbox.hidden,
                         include=frozenset(request.include or ()),
                         approvals=approvals,
                         limits=limits,
