@@ -46,6 +46,7 @@ _LIST: Final = "mcp_list_tools"
 _INVALID_PARAMS: Final = -32602
 # The loop cancels a listing that takes too long; ours ends a little before, and is reported.
 _LISTING_SHARE: Final = 0.9
+_MAX_ABOUT_SERVER: Final = 256
 _CHANGED: Final = (
     "not run: the server has changed this tool since the call was approved; "
     "call it again if that is still right, and a new approval will be asked for"
@@ -185,7 +186,8 @@ class McpTurn(ToolSession):
         return [tool for tool in self._known.get(label, {}).values() if server.allows(tool)]
 
     def _functions(self, label: str) -> list[HostedFunction]:
-        return [_function(label, tool) for tool in self._allowed(label)]
+        about = self._servers[label].description[:_MAX_ABOUT_SERVER]
+        return [_function(label, tool, about) for tool in self._allowed(label)]
 
     def _refuse_nothing(self, fresh: Sequence[str]) -> None:
         """Fail a turn that has no tool at all because its servers cannot be listed."""
@@ -297,12 +299,13 @@ def _key(label: str) -> str:
     return f"mcp-list-{label}"
 
 
-def _function(label: str, tool: Definition) -> HostedFunction:
+def _function(label: str, tool: Definition, about: str) -> HostedFunction:
+    """Return what the model is shown for a tool; `about` is what the caller says of the server."""
     return HostedFunction(
         kind=_KIND,
         namespace=label,
         name=tool.name,
-        description=tool.description,
+        description=f"{tool.description}\n(server: {about})" if about else tool.description,
         parameters=tool.input_schema,
     )
 
