@@ -86,6 +86,38 @@ async def test_a_chat_model_gets_the_call_and_its_result() -> None:
     assert third["messages"][1]["tool_calls"][0]["function"]["name"] == LOOK
 
 
+async def test_the_output_of_a_callers_call_comes_after_the_hosted_calls_of_its_round() -> None:
+    def play(body: dict[str, Any]) -> Script:
+        if body["messages"][-1]["role"] == "tool":
+            return Script(text="Rain, and 7.")
+        return Script(calls=[Call("f", "{}"), Call(LOOK, '{"q":1}')])
+
+    function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    tool = ScriptedTool(lambda call: ["rain"])
+    async with (
+        ScriptedUpstream(play) as upstream,
+        serve_gateway(ChatBackend(upstream.base_url), tools=[tool]) as gateway,
+    ):
+        body: dict[str, Any] = {"model": "test/echo", "tools": [function, MCP]}
+        first = terminal(await ask_stream(gateway, **body))
+        (call,) = [item for item in first.output if item["type"] == "function_call"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "7"}
+        second = terminal(
+            await ask_stream(gateway, **body, previous_response_id=first.id, input=[output])
+        )
+        sent = json.loads(upstream.requests[-1].body)["messages"]
+    assert second.output_text == "Rain, and 7."
+    waiting: list[str] = []
+    for message in sent:  # every result answers a call of the assistant message before it
+        if message["role"] == "assistant":
+            assert waiting == []
+            waiting = [one["id"] for one in message.get("tool_calls", ())]
+        elif message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+    assert waiting == []
+    assert sum(message["role"] == "tool" for message in sent) == 2
+
+
 # What clients send back.
 
 

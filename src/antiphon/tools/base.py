@@ -75,7 +75,7 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     list_seconds: float = 10.0
     """How long `ToolSession.prepare` may take."""
     turn_seconds: float = 600.0
-    """How long the hosted calls of a turn may take together; more are not started."""
+    """From the beginning of a turn to the end of its last call; then no more are started."""
     background_seconds: float = 3600.0
     """The same for a background response."""
     result_bytes: int = 64 * _KIB

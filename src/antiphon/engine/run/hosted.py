@@ -319,8 +319,9 @@ class Hosted(Policy):
     def _with_results(
         self, plan: Plan, context: Sequence[Item], results: Sequence[_Result]
     ) -> Plan:
-        calls = [_call_item(one) for one in results]
-        outputs = [_output_item(one) for one in results if one.result is not None]
+        settled = [one for one in results if one.result is not None]
+        calls = list(map(_call_item, settled))
+        outputs = list(map(_output_item, settled))
         items = [*plan.items, *context, *calls, *outputs]
         return msgspec.structs.replace(plan, items=items)
 

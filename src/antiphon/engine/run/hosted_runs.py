@@ -48,6 +48,9 @@ _TEXTS: Final = {
 }
 _STAGED: Final = frozenset({"web_search_call", "file_search_call", "image_generation_call"})
 
+_Report = tuple[int, Progress | Outcome]
+"""Something that happened to a call, by its number."""
+
 CallNote = Callable[[str, str, float], None]
 """Called with the kind of tool, how a call ended, and how many seconds it ran."""
 
@@ -97,7 +100,7 @@ class HostedRuns:
         waiting = deque(enumerate(work))
         keys: list[str] = []
         tasks: set[asyncio.Task[None]] = set()
-        reports: asyncio.Queue[tuple[int, Progress | Outcome]] = asyncio.Queue(_MOST_WAITING)
+        reports: asyncio.Queue[_Report] = asyncio.Queue(_MOST_WAITING)
         outcomes: dict[int, Outcome] = {}
         try:
             while len(outcomes) < len(work):
@@ -107,10 +110,12 @@ class HostedRuns:
                     keys += await self._open([one for _, one in some], rounds)
                     for number, one in some:
                         tasks.add(asyncio.create_task(self._drive(number, one, reports)))
-                number, report = await reports.get()
-                if isinstance(report, Outcome):
-                    outcomes[number] = report
-                await rounds.emit(self._deltas_of(keys[number], report))
+                deltas: list[Delta] = []
+                for number, report in await _take_all(reports):
+                    if isinstance(report, Outcome):
+                        outcomes[number] = report
+                    deltas += self._deltas_of(keys[number], report)
+                await rounds.emit(deltas)
         finally:
             await _stop(tasks)
         return [outcomes[number] for number in range(len(work))]
@@ -137,9 +142,7 @@ class HostedRuns:
 
     # One call.
 
-    async def _drive(
-        self, number: int, work: Work, reports: asyncio.Queue[tuple[int, Progress | Outcome]]
-    ) -> None:
+    async def _drive(self, number: int, work: Work, reports: asyncio.Queue[_Report]) -> None:
         """Run a call to its end, whatever it does; report everything."""
         began = asyncio.get_running_loop().time()
         ending = "cancelled"
@@ -153,7 +156,7 @@ class HostedRuns:
             _log.info("%s: %s call of %s %s, %.3f s", self._name, kind, name, ending, seconds)
 
     async def _outcome_of(
-        self, number: int, work: Work, reports: asyncio.Queue[tuple[int, Progress | Outcome]]
+        self, number: int, work: Work, reports: asyncio.Queue[_Report]
     ) -> tuple[Outcome, str]:
         seconds = self._seconds_for(work)
         call, start, session = work.call, work.start, work.session
@@ -190,6 +193,14 @@ def _opening(key: str, item: Item) -> list[Delta]:
     elif kind in _STAGED:
         opened.append(ItemProgressed(key, f"response.{kind}.in_progress"))
     return opened
+
+
+async def _take_all(reports: asyncio.Queue[_Report]) -> list[_Report]:
+    """Wait for a report; return it with all that are there by then, to be emitted together."""
+    found = [await reports.get()]
+    while not reports.empty():
+        found.append(reports.get_nowait())
+    return found
 
 
 async def _until(
