@@ -177,16 +177,13 @@ class Connection:
 
     async def _ask(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
         """Do something on the connection, in a limited time; raise McpFault if it fails."""
-        assert self._life is not None
         trace = Trace()
         token = current_trace.set(trace)
         task = asyncio.ensure_future(work)
         current_trace.reset(token)
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.wait({task, self._life}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():  # the connection broke; the library reports that to the task
-                await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+                await self._wait_for(task, trace)
         except TimeoutError:
             raise trace.fault or protocol_fault(
                 "the server did not answer in time", _TIMEOUT
@@ -201,6 +198,24 @@ class Connection:
         if error is None:
             return task.result()
         raise self._fault_of(error, trace)
+
+    async def _wait_for(self, task: asyncio.Future[Any], trace: Trace) -> None:
+        """Wait for the end of a task, or until it is known that it will have none.
+
+        After a fault the library reports to the task within a moment, or never: then the
+        connection is of no use any more.
+        """
+        assert self._life is not None
+        noted = asyncio.ensure_future(trace.noted.wait())
+        waits: set[asyncio.Future[Any]] = {task, self._life, noted}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+        finally:
+            noted.cancel()
+        if not task.done():
+            self._end.set()
 
     def _fault_of(self, error: BaseException | None, trace: Trace) -> McpFault:
         """Return what to report: the fault that was noted below the library, or its own error."""

@@ -9,6 +9,7 @@ the one that was approved.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["McpRunner", "McpTurn"]
 
+_log = logging.getLogger(__name__)
 _KIND: Final = "mcp"
 _LIST: Final = "mcp_list_tools"
 _INVALID_PARAMS: Final = -32602
@@ -163,6 +165,9 @@ class McpTurn(ToolSession):
             return fault
         except TimeoutError:
             return protocol_fault("the server did not answer in time")
+        except Exception:  # noqa: BLE001 - a server that breaks us must not break the turn
+            _log.exception("%s: listing an MCP server broke", self._request.response_id)
+            return protocol_fault("listing broke; the log of the gateway has the reason")
 
     def _report(
         self, label: str, found: Listing | McpFault | None, *, is_fresh: bool
