@@ -125,7 +125,7 @@ class Wiring(httpx2.AsyncBaseTransport):
         (current_trace.get() or self.trace).note(fault)
 
     async def _check(self, answer: httpx2.Response, method: str) -> None:
-        """Note a refusal, unless it says more in the words of the protocol."""
+        """Note a refusal, unless its body has an error of the protocol."""
         status = answer.status_code
         if status in _REDIRECTS:
             self._note(http_fault("the server redirects, and redirects are not followed", status))

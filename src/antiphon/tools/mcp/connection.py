@@ -94,7 +94,7 @@ class Connection:
         request = mcp_types.CallToolRequest(params=params)
         raw = await self._ask(self._send(request, seconds), seconds + _GRACE_SECONDS)
         if "content" not in raw and "structuredContent" not in raw:
-            raise protocol_fault("the server asks for more input, which nobody here can give")
+            raise protocol_fault("the server asks for more input, which is not supported")
         return read_result(raw)
 
     async def close(self) -> None:
@@ -118,7 +118,7 @@ class Connection:
                 if not opened.done():
                     opened.set_result(client.session)
                 await self._end.wait()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is over
+        except Exception as error:  # noqa: BLE001 - any error ends the connection
             self._error = _first(error)
         finally:
             self._session = None
@@ -244,7 +244,7 @@ def _translate(error: BaseException | None) -> McpFault:
         case MCPError():
             return protocol_fault(error.message or "the server reports an error", error.code)
         case ValidationError():
-            return protocol_fault("the server's answer is not what the protocol says")
+            return protocol_fault("the server's answer does not match the protocol")
         case FileNotFoundError() | PermissionError():
             return protocol_fault("the server's program cannot be started")
         case OSError():

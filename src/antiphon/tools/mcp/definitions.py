@@ -93,7 +93,7 @@ def read_tools(entries: Iterable[object]) -> Listing:
         else:
             tools[found.name] = found
     if len(notes) > _MAX_NOTES:
-        notes[_MAX_NOTES - 1 : -1] = []  # the last one may say that there is more
+        notes[_MAX_NOTES - 1 : -1] = []  # the last one may report that there is more
     return Listing(tools, notes)
 
 

@@ -1,7 +1,7 @@
 """Runs the tools of MCP servers for the turns of this process: the contract of `tools.base`.
 
 A turn gets an `McpTurn`. It lists what the context does not list yet, asks for approval where the
-rules say so, and calls a tool only if the server has it at that time. Calls that were approved are
+rules require it, and calls a tool only if the server has it at that time. Calls that were approved are
 known, checked and claimed before the turn begins; `decide` then compares the tool's definition with
 the one that was approved.
 """
@@ -305,7 +305,7 @@ def _key(label: str) -> str:
 
 
 def _function(label: str, tool: Definition, about: str) -> HostedFunction:
-    """Return what the model is shown for a tool; `about` is what the caller says of the server."""
+    """Return what the model is shown for a tool; `about` is the caller's description of the server."""
     return HostedFunction(
         kind=_KIND,
         namespace=label,
