@@ -138,7 +138,7 @@ async def test_the_stream_helper_of_openai_reads_every_event(url: str) -> None:
         client = AsyncOpenAI(base_url=gateway.base_url, api_key="none", max_retries=0)
         async with client, asyncio.timeout(60):
             for rule, last in (("never", "message"), ("always", "mcp_approval_request")):
-                given = [{**tool, "require_approval": rule}]
+                given: list[Any] = [{**tool, "require_approval": rule}]
                 async with client.responses.stream(
                     model="echo", input="2 + 3", tools=given
                 ) as stream:

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.clients.install import node, node_modules
+from tests.clients.install import MCP_LOCK, node, node_modules
 
-__all__ = ["DESK", "NPM", "calls_in", "desk", "free_port", "npm_command", "wait_for_port"]
+__all__ = ["DESK", "calls_in", "desk", "free_port", "npm_command", "wait_for_port"]
 
 DESK = Path(__file__).with_name("desk.py")
-NPM = Path("tests/tools/mcp/npm")
 
 
 def free_port() -> int:
@@ -62,7 +61,7 @@ def calls_in(log: Path, name: str | None = None) -> list[dict[str, Any]]:
 
 def npm_command(package: str, *arguments: str) -> tuple[str, ...]:
     """Return how to start a server from npm, installed if it is not there yet."""
-    folder = node_modules(NPM) / "@modelcontextprotocol" / f"server-{package}"
+    folder = node_modules(MCP_LOCK.parent) / "@modelcontextprotocol" / f"server-{package}"
     main = json.loads((folder / "package.json").read_text())["bin"]
     script = main if isinstance(main, str) else next(iter(main.values()))
     return str(node()), str(folder / script), *arguments

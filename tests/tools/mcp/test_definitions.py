@@ -119,3 +119,10 @@ def test_a_long_result_is_cut_and_says_so() -> None:
 
 def test_structured_content_alone_is_the_output() -> None:
     assert read_result({"content": [], "structuredContent": {"a": 1}}).output == '{"a":1}'
+
+
+def test_definitions_that_are_too_long_together_are_cut() -> None:
+    schema = {"type": "object", "description": "x" * 60_000}
+    listing = read_tools([_tool(name=f"t{number}", inputSchema=schema) for number in range(40)])
+    assert 10 < len(listing.tools) < 20
+    assert "1048576 bytes" in listing.notes[-1]

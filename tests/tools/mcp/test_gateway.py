@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from antiphon.protocol.machines.referee import judge_stream
-from antiphon.store.memory import MemoryStore
+from antiphon.store import MemoryStore, SqliteStore
+from antiphon.store.postgres import PostgresStore
 from antiphon.testing.gateway import Gateway
 from antiphon.tools.mcp.settings import McpServer
 from tests.asking import Answer, ask, ask_stream, request
+from tests.postgres import fresh_database
+from tests.talking import talk
 from tests.tools.mcp.gateways import answer_of, approve, kinds, mcp_gateway, model, tool
 from tests.tools.mcp.hostile import Hostile, result
 from tests.tools.mcp.hostile import tool as listed
@@ -391,3 +395,57 @@ async def test_racing_gateways_on_one_store_run_an_approval_once(desks: Any, log
         answers = await asyncio.gather(*(_approve(gateway, first) for gateway in (one, two) * 5))
     assert sorted(answer.status for answer in answers) == [200] + [409] * 9
     assert len(calls_in(log)) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_racing_gateways_on_one_database_run_an_approval_once(
+    kind: str, tmp_path: Path
+) -> None:
+    hostile = Hostile()
+    async with hostile.serve(), AsyncExitStack() as stack:
+        url = await stack.enter_async_context(fresh_database()) if kind == "postgres" else ""
+        gateways = []
+        for _ in range(2):
+            store = PostgresStore(url) if url else SqliteStore(tmp_path / "a.db")
+            stack.push_async_callback(store.close)
+            servers = {"x": McpServer(url=hostile.url, connect_seconds=60)}
+            backend = model(("x__echo", {}))
+            gateway = mcp_gateway(backend, servers, store=store)
+            gateways.append(await stack.enter_async_context(gateway))
+        for number in range(10):
+            first = await _asked(gateways[number % 2], tool("x"))
+            answers = await asyncio.gather(
+                *(_approve(gateway, first, tools=[tool("x")]) for gateway in gateways * 2)
+            )
+            assert sorted(answer.status for answer in answers) == [200, 409, 409, 409]
+    assert len(hostile.calls) == 10
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_an_approval_over_a_websocket(store: bool, desks: Any, log: Path) -> None:
+    async with (
+        mcp_gateway(model(ADD), desks) as gateway,
+        talk(gateway.base_url) as socket,
+    ):
+        given = {"tools": [tool()], "store": store}
+        first = (await socket.turn(input="add", **given))["response"]
+        asked = answer_of(first, "mcp_approval_request")
+        second = (
+            await socket.turn(input=[approve(asked)], previous_response_id=first["id"], **given)
+        )["response"]
+        again = await socket.turn(input=[approve(asked)], previous_response_id=first["id"], **given)
+    assert kinds(second) == ["mcp_call", "message"]
+    assert (again["type"], again["error"]["code"]) == ("error", "approval_used")
+    assert len(calls_in(log)) == 1
+
+
+async def test_an_approval_in_a_conversation(desks: Any, log: Path) -> None:
+    async with mcp_gateway(model(ADD), desks) as gateway:
+        made = (await request(gateway, "POST", "/conversations", {})).json["id"]
+        first = await _asked(gateway, conversation=made)
+        asked = answer_of(first, "mcp_approval_request")
+        second = await _asked(gateway, conversation=made, input=[approve(asked)])
+        third = await _asked(gateway, tool(require_approval="never"), conversation=made)
+    assert kinds(second) == ["mcp_call", "message"]
+    assert kinds(third) == ["mcp_call", "message"]
+    assert len(calls_in(log)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from antiphon.tools.mcp.faults import McpFault
 from antiphon.transport.secret import Secret
 from tests.tools.mcp.hostile import Hostile, drip, endless, hang, result, streamed, tool
 from tests.transport import raw
-from tests.transport.raw import reply
+from tests.transport.raw import chunk, head, reply
 
 _MIB = 1024 * 1024
 _LIMIT = 8 * _MIB
@@ -80,7 +81,7 @@ async def test_a_list_of_twenty_thousand_tools_is_cut() -> None:
         with Peak() as peak:
             listing = await connection.list_tools()
     assert len(listing.tools) == MAX_TOOLS
-    assert any("more than 512" in note for note in listing.notes)
+    assert "more than 512 tools" in listing.notes[-1]
     assert peak.growth < 200 * _MIB
 
 
@@ -227,3 +228,90 @@ async def test_a_call_is_never_sent_twice() -> None:
             with pytest.raises(McpFault):
                 await connection.call("echo", {}, 60)
         assert len(server.calls) == 1
+
+
+async def test_a_stream_that_a_server_closes_again_and_again_is_given_up() -> None:
+    """The library would open it without end, as quickly as the server asks for."""
+    opened_streams = 0
+
+    async def answer(request: raw.Request, connection: raw.Connection) -> None:
+        nonlocal opened_streams
+        if request.method == "GET":
+            opened_streams += 1
+            body = b"retry: 0\n\n"
+            await connection.write(reply(body, content_type="text/event-stream"))
+            return
+        message = json.loads(request.body)
+        if message.get("method") == "initialize":
+            version = message["params"]["protocolVersion"]
+            info = {"name": "hostile", "version": "1"}
+            made = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": made}).encode()
+            await connection.write(reply(body, "Mcp-Session-Id: one"))
+        elif "id" not in message:
+            await connection.write(reply(b"", status="202 Accepted"))
+        else:
+            error = {"code": -32601, "message": "no such method"}
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
+            await connection.write(reply(body))
+
+    async with raw.raw_server(answer) as server:
+        connection = Connection(Endpoint(label="x", url=f"{server.url}/mcp"), _LIMIT)
+        await connection.open()
+        for _ in range(50):
+            with pytest.raises(McpFault):
+                await connection.call("echo", {}, 30)
+        await connection.close()
+    assert 1 <= opened_streams <= 20
+
+
+async def test_a_call_over_sse_that_is_refused_fails_at_once_and_the_connection_ends() -> None:
+    """The library waits for an answer that never comes."""
+    stream: asyncio.Future[raw.Connection] = asyncio.get_running_loop().create_future()
+
+    async def answer(request: raw.Request, connection: raw.Connection) -> None:
+        if request.method == "GET":
+            await connection.write(head("text/event-stream") + chunk(_event("endpoint", "/post")))
+            stream.set_result(connection)
+            await connection.until_closed()
+            return
+        message = json.loads(request.body)
+        if message["method"] == "tools/call":
+            await connection.write(reply(b"no", status="503 Service Unavailable"))
+            return
+        await connection.write(reply(b"", status="202 Accepted"))
+        if message["method"] == "initialize":
+            info = {"name": "hostile", "version": "1"}
+            version = message["params"]["protocolVersion"]
+            made = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
+        elif "id" in message:
+            made = {}
+        else:
+            return
+        error = {"code": -32601, "message": "no"}
+        kind = {"result": made} if made else {"error": error}
+        told = json.dumps({"jsonrpc": "2.0", "id": message["id"], **kind})
+        await (await stream).write(chunk(_event("message", told)))
+
+    async with raw.raw_server(answer) as server:
+        place = Endpoint(label="x", url=f"{server.url}/sse", transport="sse", connect_seconds=60)
+        connection = Connection(place, _LIMIT)
+        await connection.open()
+        with pytest.raises(McpFault) as caught:
+            await connection.call("echo", {}, 600)
+        assert caught.value.error["code"] == 503
+        async with asyncio.timeout(60):
+            while connection.is_open:  # noqa: ASYNC110 - closing has no event of its own
+                await asyncio.sleep(0.01)
+        await connection.close()
+
+
+def _event(kind: str, data: str) -> bytes:
+    return f"event: {kind}\ndata: {data}\n\n".encode()
+
+
+async def test_the_address_of_a_server_is_not_in_messages() -> None:
+    endpoint = Endpoint(label="x", url="http://127.0.0.1:9/mcp")
+    with pytest.raises(McpFault, match="the server cannot be reached: ") as caught:
+        await Connection(endpoint, _LIMIT).open()
+    assert "127" not in caught.value.message

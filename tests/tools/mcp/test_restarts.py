@@ -15,7 +15,7 @@ import pytest
 from antiphon.testing import Call, Script, ScriptedUpstream
 from tests.faults.process import GatewayProcess, serve_process
 from tests.tools.mcp.gateways import answer_of, approve, kinds, tool
-from tests.tools.mcp.hostile import Hostile
+from tests.tools.mcp.hostile import Hostile, endless
 from tests.tools.mcp.servers import DESK, calls_in
 
 pytestmark = [
@@ -65,7 +65,7 @@ async def test_an_approval_survives_a_kill_and_runs_once(
 ) -> None:
     log = tmp_path / "calls"
     async with ScriptedUpstream(_play) as upstream:
-        given = {"workers": workers, "more": _servers(log)}
+        given: dict[str, Any] = {"workers": workers, "more": _servers(log)}
         async with serve_process(tmp_path, upstream.base_url, **given) as gateway:
             first = await _ask(gateway, 'desk__add {"a": 2, "b": 3}', store=store)
             assert kinds(first)[-1] == "mcp_approval_request"
@@ -145,6 +145,28 @@ async def test_credentials_of_a_queued_response_survive_a_kill_sealed(tmp_path: 
     assert "authorization" not in ended["tools"][0]
     assert len(hostile.calls) == 1
     assert hostile.raw.requests[-1].headers["authorization"] == f"Bearer {_TOKEN}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+async def test_a_result_of_200_megabytes_does_not_grow_the_gateway(tmp_path: Path) -> None:
+    hostile = Hostile()
+    async with hostile.serve(), ScriptedUpstream(_play) as upstream:
+        more = f'[mcp.servers.x]\nurl = "{hostile.url}"\n[tools]\nlist_seconds = 60\n'
+        async with serve_process(tmp_path, upstream.base_url, more=more) as gateway:
+            given = {"tools": [tool("x", require_approval="never")], "input": "x__echo {}"}
+            await gateway.ask(**given)
+            hostile.calling = endless(200)
+            before = gateway.memory()
+            gateway.forget_peak()
+            failed = (await gateway.ask(**given)).json
+            growth = gateway.peak_memory() - before
+            hostile.calling = Hostile().calling
+            works = (await gateway.ask(**given)).json
+    error = answer_of(failed, "mcp_call")["error"]
+    assert error["type"] == "mcp_protocol_error" and "longer than 8388608 bytes" in error["message"]
+    assert failed["status"] == "completed"
+    assert answer_of(works, "mcp_call")["output"] == "ok"
+    assert growth < 64, growth
 
 
 def _contents(folder: Path) -> list[bytes]:

@@ -11,6 +11,8 @@ the call that it belongs to.
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from typing import Final
@@ -29,6 +31,9 @@ __all__ = ["Trace", "Wiring", "current_trace"]
 
 # A stream of events may hold notifications beside the result.
 _STREAM_FACTOR: Final = 4
+# The library opens a stream for notifications again as often as a server closes it.
+_MOST_STREAMS: Final = 20
+_NOT_ALLOWED: Final = 405
 _OURS: Final = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "user-agent"}
 )
@@ -42,11 +47,12 @@ class Trace:
 
     def __init__(self) -> None:
         self.fault: McpFault | None = None
+        self.noted = asyncio.Event()
 
-    def note(self, fault: McpFault) -> McpFault:
+    def note(self, fault: McpFault) -> None:
         """Keep the first fault."""
         self.fault = self.fault or fault
-        return fault
+        self.noted.set()
 
 
 current_trace: Final[ContextVar[Trace | None]] = ContextVar("current_trace", default=None)
@@ -64,6 +70,8 @@ class Wiring(httpx2.AsyncBaseTransport):
         self._headers = {name: value.reveal() for name, value in endpoint.headers.items()}
         self._secrets = tuple(endpoint.headers.values())
         self._most = body_bytes
+        self._is_stream_needed = endpoint.transport == "sse"
+        self._streams = 0
         self.trace = Trace()
         """What went wrong outside of any call."""
 
@@ -81,6 +89,9 @@ class Wiring(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; return its head, with a body that is read with a limit."""
+        self._streams += request.method == "GET"
+        if self._streams > _MOST_STREAMS and request.method == "GET":
+            return httpx2.Response(_NOT_ALLOWED, request=request)
         body = await request.aread()
         headers = {name: value for name, value in request.headers.items() if name not in _OURS}
         try:
@@ -114,7 +125,7 @@ class Wiring(httpx2.AsyncBaseTransport):
         (current_trace.get() or self.trace).note(fault)
 
     async def _check(self, answer: httpx2.Response, method: str) -> None:
-        """Note a refusal, unless it says more in the words of the protocol."""
+        """Note a refusal, unless its body has an error of the protocol."""
         status = answer.status_code
         if status in _REDIRECTS:
             self._note(http_fault("the server redirects, and redirects are not followed", status))
@@ -135,13 +146,14 @@ class Wiring(httpx2.AsyncBaseTransport):
         )
 
     def _limit(self, method: str, *, is_stream: bool) -> int | None:
-        """Return how many bytes a body may have: an open stream of events has no such limit.
+        """Return how many bytes a body may have; None for the one stream that has all answers.
 
-        Each of its events has one, which is the library's to check.
+        Each of its events has a limit, which is the library's to check.
         """
         if not is_stream:
             return self._most
-        return None if method == "GET" else self._most * _STREAM_FACTOR
+        is_lasting = method == "GET" and self._is_stream_needed
+        return None if is_lasting else self._most * _STREAM_FACTOR
 
     def too_long(self, most: int) -> httpx2.StreamError:
         """Return the error of a body that is too long, and note it."""
@@ -195,4 +207,5 @@ async def _is_rpc_error(answer: httpx2.Response) -> bool:
 
 
 def _plain(error: AntiphonError) -> str:
-    return error.message.replace("the upstream", "the server")
+    """Return the message in our words, without the address: callers need not know it."""
+    return re.sub(r"the upstream( at \S+(?= cannot))?", "the server", error.message)

@@ -94,7 +94,7 @@ class Connection:
         request = mcp_types.CallToolRequest(params=params)
         raw = await self._ask(self._send(request, seconds), seconds + _GRACE_SECONDS)
         if "content" not in raw and "structuredContent" not in raw:
-            raise protocol_fault("the server asks for more input, which nobody here can give")
+            raise protocol_fault("the server asks for more input, which is not supported")
         return read_result(raw)
 
     async def close(self) -> None:
@@ -118,7 +118,7 @@ class Connection:
                 if not opened.done():
                     opened.set_result(client.session)
                 await self._end.wait()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is over
+        except Exception as error:  # noqa: BLE001 - any error ends the connection
             self._error = _first(error)
         finally:
             self._session = None
@@ -177,16 +177,13 @@ class Connection:
 
     async def _ask(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
         """Do something on the connection, in a limited time; raise McpFault if it fails."""
-        assert self._life is not None
         trace = Trace()
         token = current_trace.set(trace)
         task = asyncio.ensure_future(work)
         current_trace.reset(token)
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.wait({task, self._life}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():  # the connection broke; the library reports that to the task
-                await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+                await self._wait_for(task, trace)
         except TimeoutError:
             raise trace.fault or protocol_fault(
                 "the server did not answer in time", _TIMEOUT
@@ -201,6 +198,24 @@ class Connection:
         if error is None:
             return task.result()
         raise self._fault_of(error, trace)
+
+    async def _wait_for(self, task: asyncio.Future[Any], trace: Trace) -> None:
+        """Wait for the end of a task, or until it is known that it will have none.
+
+        After a fault the library reports to the task within a moment, or never: then the
+        connection is of no use any more.
+        """
+        assert self._life is not None
+        noted = asyncio.ensure_future(trace.noted.wait())
+        waits: set[asyncio.Future[Any]] = {task, self._life, noted}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+        finally:
+            noted.cancel()
+        if not task.done():
+            self._end.set()
 
     def _fault_of(self, error: BaseException | None, trace: Trace) -> McpFault:
         """Return what to report: the fault that was noted below the library, or its own error."""
@@ -229,7 +244,7 @@ def _translate(error: BaseException | None) -> McpFault:
         case MCPError():
             return protocol_fault(error.message or "the server reports an error", error.code)
         case ValidationError():
-            return protocol_fault("the server's answer is not what the protocol says")
+            return protocol_fault("the server's answer does not match the protocol")
         case FileNotFoundError() | PermissionError():
             return protocol_fault("the server's program cannot be started")
         case OSError():

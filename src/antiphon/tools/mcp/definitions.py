@@ -32,6 +32,7 @@ _MAX_NAME: Final = 128
 _MAX_DESCRIPTION: Final = 4096
 _MAX_TITLE: Final = 256
 _MAX_NOTES: Final = 20
+_MAX_LIST: Final = 1024 * 1024
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
@@ -76,18 +77,24 @@ def read_tools(entries: Iterable[object]) -> Listing:
     """Return the tools of a server's list, in its order. It is not trusted."""
     tools: dict[str, Definition] = {}
     notes: list[str] = []
+    size = 0
     for index, entry in enumerate(entries):
-        if index >= MAX_TOOLS:
-            notes.append(f"it has more than {MAX_TOOLS} tools; the others are left out")
-            break
         found = _read_tool(entry, "inputSchema", f"tool {index}")
         if isinstance(found, str):
             notes.append(found)
-        elif found.name in tools:
+            continue
+        size += len(msgspec.json.encode(found))
+        if len(tools) >= MAX_TOOLS or size > _MAX_LIST:
+            why = f"more than {MAX_TOOLS} tools, or definitions of more than {_MAX_LIST} bytes"
+            notes.append(f"it has {why}; the others are left out")
+            break
+        if found.name in tools:
             notes.append(f"two of its tools are named '{found.name}'; the first is used")
         else:
             tools[found.name] = found
-    return Listing(tools, notes[:_MAX_NOTES])
+    if len(notes) > _MAX_NOTES:
+        notes[_MAX_NOTES - 1 : -1] = []  # the last one may report that there is more
+    return Listing(tools, notes)
 
 
 def definitions_in(item: Item) -> dict[str, Definition]:

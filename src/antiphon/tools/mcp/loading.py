@@ -1,7 +1,7 @@
 """Imports the MCP library when it is needed, beside the event loop.
 
 The import takes more than half a second of CPU time: a thread does it, so that the gateway
-answers in the meantime. Without the extra it is said how to install it.
+answers in the meantime. Without the extra, the error contains the command that installs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which connections to MCP servers are open?
 
 A connection belongs to one owner: it is found only by owner, label, place and a digest of the
-headers, so nobody uses another's session. Turns lease it; one that no turn leases is closed after
+headers, so no owner uses another's session. Turns lease it; one that no turn leases is closed after
 a while, or at once when another is needed and there is no room. The number is limited, for each
 owner and in all.
 """

@@ -1,4 +1,4 @@
-"""What does the result of an MCP tool say, as a text?
+"""How does the result of an MCP tool become a text?
 
 An `mcp_call` has one text as its output. Text stays as it is; what has no text (images, sound,
 other data) is named with its type and size, so that nothing disappears without a trace.
@@ -32,7 +32,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 def read_result(raw: dict[str, Any]) -> CallResult:
-    """Return what a server's `CallToolResult` says."""
+    """Return the text and the error of a server's `CallToolResult`."""
     content = raw.get("content")
     blocks = content[:_MAX_BLOCKS] if isinstance(content, list) else []
     texts = [_text_of(block) for block in blocks if isinstance(block, dict)]

@@ -1,7 +1,7 @@
 """Runs the tools of MCP servers for the turns of this process: the contract of `tools.base`.
 
 A turn gets an `McpTurn`. It lists what the context does not list yet, asks for approval where the
-rules say so, and calls a tool only if the server has it at that time. Calls that were approved are
+rules require it, and calls a tool only if the server has it at that time. Calls that were approved are
 known, checked and claimed before the turn begins; `decide` then compares the tool's definition with
 the one that was approved.
 """
@@ -9,6 +9,7 @@ the one that was approved.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -41,11 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = ["McpRunner", "McpTurn"]
 
+_log = logging.getLogger(__name__)
 _KIND: Final = "mcp"
 _LIST: Final = "mcp_list_tools"
 _INVALID_PARAMS: Final = -32602
 # The loop cancels a listing that takes too long; ours ends a little before, and is reported.
 _LISTING_SHARE: Final = 0.9
+_MAX_ABOUT_SERVER: Final = 256
 _CHANGED: Final = (
     "not run: the server has changed this tool since the call was approved; "
     "call it again if that is still right, and a new approval will be asked for"
@@ -162,6 +165,9 @@ class McpTurn(ToolSession):
             return fault
         except TimeoutError:
             return protocol_fault("the server did not answer in time")
+        except Exception:  # noqa: BLE001 - a server that breaks us must not break the turn
+            _log.exception("%s: listing an MCP server broke", self._request.response_id)
+            return protocol_fault("listing broke; the log of the gateway has the reason")
 
     def _report(
         self, label: str, found: Listing | McpFault | None, *, is_fresh: bool
@@ -185,7 +191,8 @@ class McpTurn(ToolSession):
         return [tool for tool in self._known.get(label, {}).values() if server.allows(tool)]
 
     def _functions(self, label: str) -> list[HostedFunction]:
-        return [_function(label, tool) for tool in self._allowed(label)]
+        about = self._servers[label].description[:_MAX_ABOUT_SERVER]
+        return [_function(label, tool, about) for tool in self._allowed(label)]
 
     def _refuse_nothing(self, fresh: Sequence[str]) -> None:
         """Fail a turn that has no tool at all because its servers cannot be listed."""
@@ -297,12 +304,13 @@ def _key(label: str) -> str:
     return f"mcp-list-{label}"
 
 
-def _function(label: str, tool: Definition) -> HostedFunction:
+def _function(label: str, tool: Definition, about: str) -> HostedFunction:
+    """Return what the model is shown for a tool; `about` is the caller's description of the server."""
     return HostedFunction(
         kind=_KIND,
         namespace=label,
         name=tool.name,
-        description=tool.description,
+        description=f"{tool.description}\n(server: {about})" if about else tool.description,
         parameters=tool.input_schema,
     )
 

@@ -43,7 +43,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     allowed_tools: tuple[str, ...] | None = None
     """The tools that may be used, if not all of them."""
     trust_read_only: bool = False
-    """Whether a tool that the server calls read-only needs no approval where callers say so."""
+    """Whether a tool that the server calls read-only needs no approval where callers allow that."""
     connect_seconds: Seconds = 10.0
     call_seconds: Seconds = 60.0
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -34,6 +35,7 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 _PIECE: Final = 64 * 1024
 _GRACE_SECONDS: Final = 2.0
 _MAX_LOGGED: Final = 500
+_KILL: Final = 9
 _log = logging.getLogger(__name__)
 
 
@@ -127,12 +129,12 @@ async def _stop(process: Process, tasks: list[asyncio.Task[None]]) -> None:
     assert process.stdin is not None
     process.stdin.close()
     rest = asyncio.create_task(_discard(process))
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.SIGTERM, _KILL):
         if await _ends(process):
             break
         _signal(process, number)
     await _ends(process)
-    _signal(process, signal.SIGKILL)  # what it has started may still be there
+    _signal(process, _KILL)  # what it has started may still be there
     await asyncio.wait({rest}, timeout=_GRACE_SECONDS)
     rest.cancel()
 
@@ -150,6 +152,9 @@ async def _ends(process: Process) -> bool:
     return process.returncode is not None
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
+def _signal(process: Process, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        if sys.platform == "win32":
+            process.kill()  # there are no sessions, and no gentler way
+        else:
+            os.killpg(process.pid, number)
