@@ -25,7 +25,9 @@ TOOL: Final[dict[str, Any]] = {"type": "web_search"}
 SOURCES: Final = "web_search_call.action.sources"
 QUERY: Final = '{"query": "severn tidal range"}'
 SEARCH: Final = Script(calls=[Call("web_search", QUERY)])
-ANSWER: Final = Script(text=["About fif", "teen metres【", "1", "】. It is big【9】", "."])
+ANSWER: Final = Script(
+    text=["About ", "fif", "teen metres【", "1", "】. It is", " big", "【9】", "."]
+)
 
 
 class House:
@@ -198,6 +200,25 @@ async def test_an_answer_in_json_stays_json() -> None:
     assert part["text"] == '{"metres": 15, "why": "it is  so"}'
     (note,) = part["annotations"]
     assert note["start_index"] == note["end_index"] == part["text"].index(" so")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["It is", " big", "【1】"],
+        ["It is", " big ", "【1】"],
+        ["It is", " big", "【", "1】"],
+        ["It is", " big ", "【", "1", "】"],
+        list("It is big【1】"),
+    ],
+)
+async def test_a_stream_in_any_pieces_has_one_space_before_a_link(pieces: list[str]) -> None:
+    async with house([SEARCH, Script(text=pieces)]) as home:
+        events = await ask_stream(home.gateway, tools=[TOOL])
+    assert judge_stream(events) == []
+    (part,) = terminal(events).output[-1]["content"]
+    assert part["text"] == f"It is big {home.link}"
+    assert len(part["annotations"]) == 1
 
 
 @pytest.mark.parametrize("kind", ["web_search_preview", "web_search_2025_08_26"])

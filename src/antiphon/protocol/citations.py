@@ -124,9 +124,19 @@ class CitationFilter:
         self._ends_in_space = True  # or is at its beginning
 
     @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing to cite, so that texts may pass unseen."""
-        return not len(self._sources)
+    def mark(self) -> str:
+        """How a mark begins; empty if there is nothing to cite."""
+        return _OPEN if len(self._sources) else ""
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a text is held back."""
+        return bool(self._held)
+
+    def note(self, text: str) -> None:
+        """Note a text without marks that passed unseen."""
+        if text:
+            self._ends_in_space = text[-1].isspace()
 
     def feed(self, text: str) -> Sequence[TextGrew | AnnotationAdded]:
         """Return what can be forwarded after this piece."""

@@ -202,8 +202,20 @@ class TextFilter(Protocol):
     """Looks at the text of the model before it is forwarded, for marks that become annotations."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether texts may pass unseen for now. It changes between rounds only."""
+    def mark(self) -> str:
+        """How a mark begins; empty if there can be none. It changes between rounds only.
+
+        A text without it passes unseen as long as nothing is held back.
+        """
+        ...
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a text is held back."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Note a text that passed unseen."""
         ...
 
     def feed(self, text: str) -> Sequence[Delta]:

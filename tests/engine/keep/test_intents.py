@@ -181,8 +181,17 @@ async def test_a_request_that_is_refused_gives_its_approval_back() -> None:
 class Marks:
     """Holds back marks such as 【1】, also if they come in pieces."""
 
+    mark = "【"
+
     def __init__(self) -> None:
         self._held = ""
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
+
+    def note(self, text: str) -> None:
+        pass
 
     def feed(self, text: str) -> list[Any]:
         self._held += text

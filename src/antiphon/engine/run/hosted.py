@@ -184,8 +184,18 @@ class Hosted(Policy):
     @property
     def note_text(self) -> Callable[[str], object] | None:
         """Notes a text that is forwarded unseen; None while a filter looks at it."""
-        looks = self._answer.is_growing or not all(one.is_idle for one in self._filters)
-        return None if looks else self._answer.note_text
+        if self._answer.is_growing or any(one.is_holding for one in self._filters):
+            return None
+        return self._note_passing if self.mark else self._answer.note_text
+
+    @property
+    def mark(self) -> str:
+        """What the filter has to look at."""
+        return self._filters[0].mark if self._filters else ""
+
+    def _note_passing(self, text: str) -> None:
+        self._answer.note_text(text)
+        self._filters[0].note(text)
 
     def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return the deltas without the hosted calls."""
