@@ -32,8 +32,9 @@ from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.plans.hosted_choice import allow_hosted
 from antiphon.plans.hosted_functions import HostedFunction
+from antiphon.plans.hosted_offers import load_hidden, offer_hosted
 from antiphon.plans.plan import Plan
-from antiphon.plans.toolbox import Toolbox, load_hidden, offer_hosted
+from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.call_ids import CallIds, taken_in
 from antiphon.protocol.deltas import (
     AnnotationAdded,
