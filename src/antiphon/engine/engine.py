@@ -53,8 +53,8 @@ from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.hosted_offers import load_hidden
 from antiphon.plans.plan import Plan, make_plan
-from antiphon.plans.toolbox import load_hidden
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.echo import first_response

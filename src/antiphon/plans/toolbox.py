@@ -13,15 +13,14 @@ in silence.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.plans.hosted_functions import MAX_ABOUT, HostedFunction
+from antiphon.plans.aliases import free_alias, is_plain
+from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
@@ -31,12 +30,9 @@ from antiphon.protocol.tool_list import Derived, ToolList
 from antiphon.protocol.tools import Tool, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
-__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools", "load_hidden", "offer_hosted"]
+__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools"]
 
 _MAX_OFFERS: Final = 2048
-_MAX_ALIAS: Final = 64
-_HASH_DIGITS: Final = 8
-_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 _CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
 
 _COMMON: Final = frozenset(
@@ -141,7 +137,7 @@ class Toolbox:
         self.hosted = tuple(declared.tool for declared in hosted)
         """What is run here, as the caller wrote it."""
         self.functions: Mapping[str, HostedFunction] = functions or {}
-        """What the model is shown for that, by alias; see `offer_hosted`."""
+        """What the model is shown for that, by alias; see `hosted_offers`."""
         self.hidden = tuple(hidden)
         """What a search that is run here may find, and `load_hidden` then offers."""
         self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
@@ -196,7 +192,7 @@ class Toolbox:
             return known.alias
         if kind == "tool_search" and (None, name) in self._by_function:
             return self._by_function[None, name]  # a search that is run here
-        return _free_alias(kind, namespace, name, self._by_alias)
+        return free_alias(kind, namespace, name, self._by_alias)
 
     def hosted_alias(self, namespace: str | None, name: str) -> str:
         """Return a name for calls that a server ran itself.
@@ -207,7 +203,7 @@ class Toolbox:
         known = self._by_function.get((namespace, name))
         if name == "computer" and (offer := self.find("computer", None, name)) is not None:
             known = offer.alias
-        return known or _free_alias("hosted", namespace, name, self._by_alias)
+        return known or free_alias("hosted", namespace, name, self._by_alias)
 
 
 _NO_TOOLS: Final = Toolbox()
@@ -273,49 +269,6 @@ def _gather(
     hidden = offers[len(shown) :]
     offers = offers[: len(shown)]
     return Toolbox(offers, list(names), rest.upstream, rest.hosted, hidden=hidden), report
-
-
-def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolbox:
-    """Return the toolbox with these hosted functions in it, after all other tools.
-
-    Those that it has already stay. Of two with one name in one namespace, the first counts.
-    """
-    has = {(function.namespace, function.name) for function in toolbox.functions.values()}
-    if all((function.namespace, function.name) in has for function in functions):
-        return toolbox
-    known = dict(toolbox.functions)
-    taken = set(toolbox.aliases) | {offer.name for offer in toolbox.offers}
-    taken |= {name for offer in toolbox.hidden for name in (offer.alias, offer.name)}
-    offers = list(toolbox.offers)
-    for function in functions:
-        if (function.namespace, function.name) in has:
-            continue
-        has.add((function.namespace, function.name))
-        alias = _free_alias("hosted", function.namespace, function.name, taken)
-        taken.add(alias)
-        known[alias] = function
-        offers.append(_hosted_offer(alias, function))
-    rest = toolbox.deferred, toolbox.upstream, toolbox.declared
-    return Toolbox(offers, *rest, known, toolbox.hidden)
-
-
-def load_hidden(toolbox: Toolbox, aliases: Container[str] | None = None) -> Toolbox:
-    """Return the toolbox with these hidden tools offered, after all others; None for all."""
-    found = [one for one in toolbox.hidden if aliases is None or one.alias in aliases]
-    if not found:
-        return toolbox
-    rest = toolbox.deferred, toolbox.upstream, toolbox.declared, toolbox.functions
-    left = [one for one in toolbox.hidden if one not in found]
-    return Toolbox([*toolbox.offers, *found], *rest, left)
-
-
-def _hosted_offer(alias: str, function: HostedFunction) -> Offer:
-    about = function.description[:MAX_ABOUT]
-    parameters = function.parameters or {"type": "object", "properties": {}}
-    tool: Tool = {"type": "function", "name": alias, "parameters": parameters}
-    if about:
-        tool["description"] = about
-    return Offer("function", alias, None, alias, tool, f"tools ({function.kind})")
 
 
 # What there is.
@@ -429,7 +382,7 @@ def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
     for entry in found:
         alias = entry.name
         if kept.get(alias) is not entry:
-            alias = _free_alias(entry.kind, entry.namespace, entry.name, taken)
+            alias = free_alias(entry.kind, entry.namespace, entry.name, taken)
             taken.add(alias)
         yield Offer(
             entry.kind, entry.name, entry.namespace, alias, entry.tool, entry.where, entry.about
@@ -437,26 +390,4 @@ def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
 
 
 def _keeps_name(entry: _Found) -> bool:
-    return entry.namespace is None and _is_plain(entry.name)
-
-
-def _is_plain(name: str) -> bool:
-    return len(name) <= _MAX_ALIAS and not _FOREIGN.search(name)
-
-
-def _free_alias(
-    kind: Kind | Literal["hosted"], namespace: str | None, name: str, taken: Container[str]
-) -> str:
-    """Return a name derived from the tool's own that every backend takes and no other tool has."""
-    joint = "" if namespace is None or namespace.endswith("_") else "__"
-    wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")
-    if _is_plain(wished) and wished.strip("_") and wished not in taken:
-        return wished
-    identity = msgspec.json.encode([kind, namespace, name])
-    digits = hashlib.sha256(identity).hexdigest()
-    for length in range(_HASH_DIGITS, len(digits)):
-        mark = f"_{digits[:length]}"
-        alias = wished[: _MAX_ALIAS - len(mark)] + mark
-        if alias not in taken:
-            return alias
-    raise InvalidRequest(f"the tool '{name}' cannot be named", code="invalid_value", param="tools")
+    return entry.namespace is None and is_plain(entry.name)

@@ -7,7 +7,7 @@ was not started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from antiphon.engine.keep.intents import TurnIntents
@@ -19,7 +19,7 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
 from antiphon.store.base import Store
-from antiphon.tools.base import ToolRequest, ToolSession
+from antiphon.tools.base import ToolRequest, ToolRunner, ToolSession
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["HostedTools", "TurnApprovals"]
@@ -92,14 +92,9 @@ class HostedTools:
         limits = self.registry.limits
         is_stored = request.store is not False
         is_background = bool(request.background)
-        by_runner: dict[int, list[DeclaredTool]] = {}
-        for one in toolbox.declared:
-            runner = self.registry.runner_of(one.tool["type"])
-            by_runner.setdefault(self.registry.runners.index(runner), []).append(one)
         sessions: dict[str, ToolSession] = {}
         try:
-            for index, tools in by_runner.items():
-                runner = self.registry.runners[index]
+            for runner, tools in self._by_runner(toolbox.declared):
                 session = await runner.begin(
                     ToolRequest(
                         owner=owner,
@@ -121,15 +116,7 @@ class HostedTools:
         except BaseException:
             await approvals.release_all()
             raise
-        intents = TurnIntents(
-            self._store.tool_calls,
-            owner,
-            response_id,
-            self._now,
-            self._defer,
-            is_logged=is_stored and bool(request.stream or is_background),
-            is_stored=is_stored,
-        )
+        intents = self._intents(request, owner, response_id)
         most = limits.calls if request.max_tool_calls is None else request.max_tool_calls
         return HostedSetup(
             sessions=sessions,
@@ -140,6 +127,27 @@ class HostedTools:
             most_calls=min(most, limits.calls),
             seconds=limits.background_seconds if is_background else limits.turn_seconds,
             give_up=approvals.release_all,
+        )
+
+    def _by_runner(
+        self, declared: Sequence[DeclaredTool]
+    ) -> Iterator[tuple[ToolRunner, list[DeclaredTool]]]:
+        """Yield the runners that have tools in this request, with their tools."""
+        for runner in self.registry.runners:
+            tools = [one for one in declared if one.tool["type"] in runner.kinds]
+            if tools:
+                yield runner, tools
+
+    def _intents(self, request: CreateResponse, owner: str, response_id: str) -> TurnIntents:
+        is_stored = request.store is not False
+        return TurnIntents(
+            self._store.tool_calls,
+            owner,
+            response_id,
+            self._now,
+            self._defer,
+            is_logged=is_stored and bool(request.stream or request.background),
+            is_stored=is_stored,
         )
 
 
