@@ -1,9 +1,9 @@
 """Runs the tools of MCP servers for the turns of this process: the contract of `tools.base`.
 
 A turn gets an `McpTurn`. It lists what the context does not list yet, asks for approval where the
-rules require it, and calls a tool only if the server has it at that time. Calls that were approved are
-known, checked and claimed before the turn begins; `decide` then compares the tool's definition with
-the one that was approved.
+rules require it, and calls a tool only if the server has it at that time. Calls that were approved
+are known, checked and claimed before the turn begins; `decide` then compares the tool's definition
+with the one that was approved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.protocol.codec import decode_json
 from antiphon.protocol.deltas import Degraded, Delta, ItemClosed, ItemOpened, ItemProgressed
-from antiphon.protocol.errors import BackendError, Conflict, InvalidRequest
+from antiphon.protocol.errors import BackendError, CallerError, Conflict, InvalidRequest
 from antiphon.protocol.items import Item, item_type
 from antiphon.tools.base import (
     Ask,
@@ -30,7 +30,7 @@ from antiphon.tools.base import (
     ToolRequest,
     ToolSession,
 )
-from antiphon.tools.mcp.approvals import ApprovalIds, Approved, find_approved
+from antiphon.tools.mcp.approvals import ApprovalIds, Approved, answered_before, find_approved
 from antiphon.tools.mcp.declared import DeclaredServer, Directory, read_servers
 from antiphon.tools.mcp.definitions import Definition, Listing, definitions_in
 from antiphon.tools.mcp.faults import McpFault, protocol_fault
@@ -94,11 +94,7 @@ class McpRunner:
             if not answer.approve:
                 continue  # to deny it again changes nothing
             if not is_free:
-                raise Conflict(
-                    f"The approval request '{answer.approval_id}' was used by another request.",
-                    code="approval_used",
-                    param="input",
-                )
+                raise await _taken(request, answer.approval_id)
             claimed.append(answer)
         return claimed
 
@@ -275,6 +271,17 @@ class McpTurn(ToolSession):
         return connection
 
 
+async def _taken(request: ToolRequest, approval_id: str) -> CallerError:
+    """Return the error for an approval that another response has taken."""
+    if await request.approvals.is_spent(approval_id):
+        return answered_before(approval_id)
+    return Conflict(
+        f"The approval request '{approval_id}' is used by another request.",
+        code="approval_used",
+        param="input",
+    )
+
+
 def _check_declared(answer: Approved, servers: Mapping[str, DeclaredServer]) -> None:
     """Refuse an approval for a server or a tool that this request may not use."""
     if not answer.approve:
@@ -305,7 +312,7 @@ def _key(label: str) -> str:
 
 
 def _function(label: str, tool: Definition, about: str) -> HostedFunction:
-    """Return what the model is shown for a tool; `about` is the caller's description of the server."""
+    """Return what the model is shown for a tool; `about` is the caller's word on its server."""
     return HostedFunction(
         kind=_KIND,
         namespace=label,
