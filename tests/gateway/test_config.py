@@ -269,6 +269,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "providers": _keys_in(table["providers"]),
         "models": _keys_in(table["models"]),
         "routes": _keys_in(table["routes"]),
+        "prompts": _keys_in(table["prompts"]),
         "tools": set(table["tools"]),
         "webhooks": set(table["webhooks"][0]),
     }

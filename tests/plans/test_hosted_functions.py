@@ -10,7 +10,8 @@ from antiphon.plans.assess import assess
 from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.hosted_choice import allow_hosted
 from antiphon.plans.hosted_functions import HostedFunction
-from antiphon.plans.toolbox import Toolbox, gather_tools, offer_hosted
+from antiphon.plans.hosted_offers import offer_hosted
+from antiphon.plans.toolbox import Toolbox, gather_tools
 from antiphon.protocol.request import read_request
 from antiphon.wires.lower import lower_items, lower_tools
 

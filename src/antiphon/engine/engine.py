@@ -35,6 +35,7 @@ from antiphon.engine.prepare.history import (
 )
 from antiphon.engine.prepare.history_cache import HistoryCache
 from antiphon.engine.prepare.native_states import put_back
+from antiphon.engine.prepare.prompts import PromptTemplate, apply_prompt
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.tool_secrets import reveal_secrets
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
@@ -52,6 +53,7 @@ from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.hosted_offers import load_hidden
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import NativeState
@@ -129,6 +131,7 @@ class Engine:
         background_queue: int = 1000,
         context_limits: ContextLimits | None = None,
         memory_bytes: int = _NO_LIMIT,
+        prompts: Mapping[str, PromptTemplate] | None = None,
         tools: ToolRegistry = NO_TOOLS,
         note_call: CallNote = lambda kind, ending, seconds: None,
     ) -> None:
@@ -145,6 +148,7 @@ class Engine:
         self.live = Live()
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
+        self._prompts = prompts or {}
         self.tools = HostedTools(tools, store, now, self.pending_writes.defer, note_call)
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
@@ -263,6 +267,7 @@ class Engine:
 
     async def _make(self, admitted: _Admitted) -> Turn:
         """Return the turn of a request. If that fails, unlock the conversation it has locked."""
+        apply_prompt(admitted.request, self._prompts)
         context = await self._load(admitted)
         log = self._turn_log(admitted, context)
         try:
@@ -309,7 +314,8 @@ class Engine:
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able, carried
         )
-        checks, unchecked = await make_checks(assessment.toolbox, admitted.form, able.enforces)
+        everything = load_hidden(assessment.toolbox)
+        checks, unchecked = await make_checks(everything, admitted.form, able.enforces)
         notes = [*assessment.degraded, *unread, *unopened, *unchecked]
         hosted = await self._begin_tools(admitted, assessment, items, context.own, notes)
         if admitted.is_strict:
@@ -342,11 +348,11 @@ class Engine:
         notes: list[str],
     ) -> HostedSetup | None:
         """Begin the tools that are run here, if the model is asked; add what is degraded."""
-        request, declared = admitted.request, assessment.toolbox.declared
-        if not declared or request.only_compacts or request.generate is False:
+        request, toolbox = admitted.request, assessment.toolbox
+        if not toolbox.declared or request.only_compacts or request.generate is False:
             return None
         name = admitted.response.id
-        hosted = await self.tools.begin(request, admitted.owner, name, declared, items, own)
+        hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
         notes += hosted.degraded
         return hosted
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from antiphon.engine.keep.webhooks import EVENTS, EventType
+from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.log_lines import LogFormat
 from antiphon.protocol.codec import Dialect
@@ -152,6 +153,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelOverrides] = {}
     routes: dict[str, RouteSettings] = {}
+    prompts: dict[str, PromptTemplate] = {}
     tools: ToolLimits = ToolLimits()
     webhooks: tuple[Webhook, ...] = ()
 
@@ -164,6 +166,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "providers": ProviderSettings,
     "models": ModelOverrides,
     "routes": RouteSettings,
+    "prompts": PromptTemplate,
     "tools": ToolLimits,
     "webhooks": Webhook,
 }
@@ -282,7 +285,10 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
 
 def _check_inner_tables(key: str, value: object, where: str) -> None:
     struct = _INNER[key]
-    if key in ("providers", "models", "routes") and isinstance(value, dict):
+    if key == "prompts" and isinstance(value, dict):
+        for name, table in value.items():
+            _check_whole(table, struct, f"{where}, [{key}.{name}]")
+    elif key in ("providers", "models", "routes") and isinstance(value, dict):
         for name, table in value.items():
             heading = name if key == "providers" else f'"{name}"'
             _check_inner(table, struct, f"{where}, [{key}.{heading}]")

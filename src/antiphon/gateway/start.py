@@ -151,6 +151,7 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         board=board,
         id_mark=settings.id_mark,
         rerun_background=settings.rerun_background,
+        prompts=settings.prompts,
     )
 
 

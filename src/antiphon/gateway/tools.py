@@ -13,13 +13,14 @@ from antiphon.gateway.mcp import open_mcp
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool_search import ToolSearch
 
 __all__ = ["open_tools"]
 
 
 async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = []
+    runners: list[ToolRunner] = [ToolSearch()]
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
     if mcp is not None:
         runners.append(mcp)

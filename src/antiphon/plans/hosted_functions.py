@@ -3,7 +3,7 @@
 A model behind any wire knows functions. A tool that the gateway runs (`toolbox.hosted`) is shown
 as one function or, for an MCP server, as many. Each gets an alias of its own that no tool of the
 caller has, so that none can take the place of one. The runner of the tool states the functions
-(`tools.base`), `offer_hosted` puts them into the toolbox, and the loop of hosted tools
+(`tools.base`), `plans.hosted_offers` puts them into the toolbox, and the loop of hosted tools
 (`engine.run.hosted`) knows their calls by the alias.
 """
 

@@ -13,15 +13,14 @@ in silence.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.plans.hosted_functions import MAX_ABOUT, HostedFunction
+from antiphon.plans.aliases import free_alias, is_plain
+from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
@@ -31,12 +30,9 @@ from antiphon.protocol.tool_list import Derived, ToolList
 from antiphon.protocol.tools import Tool, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
-__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools", "offer_hosted"]
+__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools"]
 
 _MAX_OFFERS: Final = 2048
-_MAX_ALIAS: Final = 64
-_HASH_DIGITS: Final = 8
-_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 _CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
 
 _COMMON: Final = frozenset(
@@ -123,6 +119,7 @@ class Toolbox:
         upstream: Sequence[Tool] = (),
         hosted: Sequence[DeclaredTool] = (),
         functions: Mapping[str, HostedFunction] | None = None,
+        hidden: Sequence[Offer] = (),
     ) -> None:
         self.offers = tuple(offers)
         """What the model can call: the tools that the caller runs, then hosted functions."""
@@ -135,7 +132,9 @@ class Toolbox:
         self.hosted = tuple(declared.tool for declared in hosted)
         """What is run here, as the caller wrote it."""
         self.functions: Mapping[str, HostedFunction] = functions or {}
-        """What the model is shown for that, by alias; see `offer_hosted`."""
+        """What the model is shown for that, by alias; see `hosted_offers`."""
+        self.hidden = tuple(hidden)
+        """What a search that is run here may find, and `load_hidden` then offers."""
         self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
         """The kinds of tools that the caller does not run; tool_choice means them by their kind."""
         self.derived = Derived()
@@ -155,7 +154,8 @@ class Toolbox:
 
     @property
     def _parts(self) -> tuple[object, ...]:
-        return self.offers, self.deferred, self.upstream, self.hosted, self.functions
+        parts = self.offers, self.deferred, self.upstream, self.hosted, self.functions
+        return *parts, self.hidden
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
@@ -185,7 +185,9 @@ class Toolbox:
         known = self.find(kind, namespace, name)
         if known is not None:
             return known.alias
-        return _free_alias(kind, namespace, name, self._by_alias)
+        if kind == "tool_search" and (None, name) in self._by_function:
+            return self._by_function[None, name]  # a search that is run here
+        return free_alias(kind, namespace, name, self._by_alias)
 
     def hosted_alias(self, namespace: str | None, name: str) -> str:
         """Return a name for calls that a server ran itself.
@@ -193,7 +195,7 @@ class Toolbox:
         No tool here has it, but the hosted function that the call was made to.
         """
         known = self._by_function.get((namespace, name))
-        return known or _free_alias("hosted", namespace, name, self._by_alias)
+        return known or free_alias("hosted", namespace, name, self._by_alias)
 
 
 _NO_TOOLS: Final = Toolbox()
@@ -243,7 +245,8 @@ def _gather(
         found[entry.identity] = entry._replace(is_loaded=is_loaded)
     _refuse_too_many(found)
     shown, deferred = list(found.values()), []
-    if any(entry.kind == "tool_search" for entry in shown):
+    searches_here = any(one.tool["type"] == "tool_search" for one in rest.hosted)
+    if searches_here or any(entry.kind == "tool_search" for entry in shown):
         deferred = [entry for entry in shown if _is_deferred(entry)]
         shown = [entry for entry in shown if not _is_deferred(entry)]
     if not any(tool["type"] == "tool_search" for tool in rest.upstream):
@@ -253,38 +256,11 @@ def _gather(
             if _is_deferred(entry)
         ]
     names = dict.fromkeys(entry.namespace or entry.name for entry in deferred)
-    return Toolbox(list(_offer(shown)), list(names), rest.upstream, rest.hosted), report
-
-
-def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolbox:
-    """Return the toolbox with these hosted functions in it, after all other tools.
-
-    Those that it has already stay. Of two with one name in one namespace, the first counts.
-    """
-    has = {(function.namespace, function.name) for function in toolbox.functions.values()}
-    if all((function.namespace, function.name) in has for function in functions):
-        return toolbox
-    known = dict(toolbox.functions)
-    taken = set(toolbox.aliases) | {offer.name for offer in toolbox.offers}
-    offers = list(toolbox.offers)
-    for function in functions:
-        if (function.namespace, function.name) in has:
-            continue
-        has.add((function.namespace, function.name))
-        alias = _free_alias("hosted", function.namespace, function.name, taken)
-        taken.add(alias)
-        known[alias] = function
-        offers.append(_hosted_offer(alias, function))
-    return Toolbox(offers, toolbox.deferred, toolbox.upstream, toolbox.declared, known)
-
-
-def _hosted_offer(alias: str, function: HostedFunction) -> Offer:
-    about = function.description[:MAX_ABOUT]
-    parameters = function.parameters or {"type": "object", "properties": {}}
-    tool: Tool = {"type": "function", "name": alias, "parameters": parameters}
-    if about:
-        tool["description"] = about
-    return Offer("function", alias, None, alias, tool, f"tools ({function.kind})")
+    findable = deferred if searches_here else []
+    offers = list(_offer([*shown, *findable]))
+    hidden = offers[len(shown) :]
+    offers = offers[: len(shown)]
+    return Toolbox(offers, list(names), rest.upstream, rest.hosted, hidden=hidden), report
 
 
 # What there is.
@@ -398,7 +374,7 @@ def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
     for entry in found:
         alias = entry.name
         if kept.get(alias) is not entry:
-            alias = _free_alias(entry.kind, entry.namespace, entry.name, taken)
+            alias = free_alias(entry.kind, entry.namespace, entry.name, taken)
             taken.add(alias)
         yield Offer(
             entry.kind, entry.name, entry.namespace, alias, entry.tool, entry.where, entry.about
@@ -406,26 +382,4 @@ def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
 
 
 def _keeps_name(entry: _Found) -> bool:
-    return entry.namespace is None and _is_plain(entry.name)
-
-
-def _is_plain(name: str) -> bool:
-    return len(name) <= _MAX_ALIAS and not _FOREIGN.search(name)
-
-
-def _free_alias(
-    kind: Kind | Literal["hosted"], namespace: str | None, name: str, taken: Container[str]
-) -> str:
-    """Return a name derived from the tool's own that every backend takes and no other tool has."""
-    joint = "" if namespace is None or namespace.endswith("_") else "__"
-    wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")
-    if _is_plain(wished) and wished.strip("_") and wished not in taken:
-        return wished
-    identity = msgspec.json.encode([kind, namespace, name])
-    digits = hashlib.sha256(identity).hexdigest()
-    for length in range(_HASH_DIGITS, len(digits)):
-        mark = f"_{digits[:length]}"
-        alias = wished[: _MAX_ALIAS - len(mark)] + mark
-        if alias not in taken:
-            return alias
-    raise InvalidRequest(f"the tool '{name}' cannot be named", code="invalid_value", param="tools")
+    return entry.namespace is None and is_plain(entry.name)

@@ -180,6 +180,8 @@ class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     output: list[Item] = []
     parallel_tool_calls: bool | None = True
     previous_response_id: str | None = None
+    prompt: dict[str, Any] | UnsetType | None = UNSET
+    """The template that the request named, if it did."""
     prompt_cache_key: str | None = None
     reasoning: Reasoning | None = None
     safety_identifier: str | None = None

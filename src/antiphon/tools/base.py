@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from antiphon.plans.hosted_functions import HostedFunction
-from antiphon.plans.toolbox import DeclaredTool
+from antiphon.plans.toolbox import DeclaredTool, Offer
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.items import Item, Part
 
@@ -118,6 +118,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The whole context in order, references resolved. Shared: it must not be changed."""
     own: Sequence[Item]
     """The items of this request alone, at the end of the context."""
+    hidden: Sequence[Offer] = ()
+    """The tools that the model is not shown yet, and that a search may find."""
     include: frozenset[str] = frozenset()
     """What the caller wants to see. Put everything into the item: it is filtered on the way out."""
     approvals: Approvals
@@ -187,6 +189,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     also: Sequence[Item] = ()
     functions: Sequence[HostedFunction] = ()
     """Functions that the model may call from now on."""
+    loads: Sequence[str] = ()
+    """Aliases of hidden tools of the caller's that it may call from now on."""
 
 
 class ToolFailed(Exception):

@@ -320,7 +320,9 @@ async def test_a_call_that_runs_too_long_fails_and_the_model_goes_on() -> None:
     ("fault", "shown"),
     [(ToolFailed("no such file"), "no such file"), (RuntimeError("secret"), "the tool broke")],
 )
-async def test_a_failed_tool_is_not_a_failed_response(fault: Exception, shown: str) -> None:
+async def test_a_failed_tool_is_not_a_failed_response(
+    fault: Exception, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
     backend = ScriptedBackend([calling(LOOK), saying("ok")])
     async with serve_gateway(backend, tools=[ScriptedTool(lambda call: [fault])]) as gateway:
         response = await _over_sse(gateway)
@@ -328,7 +330,7 @@ async def test_a_failed_tool_is_not_a_failed_response(fault: Exception, shown: s
     assert (response.status, call["status"]) == ("completed", "failed")
     assert shown in str(call["error"])
     assert shown in backend.plans[1].items[-1]["output"]
-    assert "secret" not in str(response.output)
+    assert "secret" not in str(response.output) + caplog.text
 
 
 async def test_a_long_result_is_cut_for_the_model_and_for_the_store_and_says_so() -> None:

@@ -32,8 +32,9 @@ from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.plans.hosted_choice import allow_hosted
 from antiphon.plans.hosted_functions import HostedFunction
+from antiphon.plans.hosted_offers import load_hidden, offer_hosted
 from antiphon.plans.plan import Plan
-from antiphon.plans.toolbox import Toolbox, offer_hosted
+from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.call_ids import CallIds, taken_in
 from antiphon.protocol.deltas import (
     AnnotationAdded,
@@ -117,7 +118,7 @@ class Hosted(Policy):
         self._plan: Plan
         self._answer: HostedCalls
         self._ids: CallIds
-        self._approved: list[Item] = []
+        self._loaded: set[str] = set()  # hidden tools that a search has found
         self._rounds = 0
         self._made = 0
         self._is_over = False  # the model was told that it may call no more
@@ -159,7 +160,7 @@ class Hosted(Policy):
     def _offer(self, plan: Plan) -> Plan:
         """Return the plan with the hosted functions in it. Raise BackendError if one is missing."""
         assert self._functions is not None
-        toolbox = offer_hosted(plan.toolbox, self._functions)
+        toolbox = load_hidden(offer_hosted(plan.toolbox, self._functions), self._loaded)
         policy = allow_hosted(plan.policy, toolbox)
         if policy.mode == "required" and not any(map(policy.allows, toolbox.aliases)):
             raise BackendError(
@@ -297,6 +298,7 @@ class Hosted(Policy):
     def _result_of(self, outcome: Outcome, call: HostedCall) -> str | list[Part]:
         assert self._functions is not None
         self._functions += outcome.functions
+        self._loaded.update(outcome.loads)
         capped = cap_result(outcome.result, self._setup.limits.result_bytes)
         return data_of(call.function.name, capped)
 

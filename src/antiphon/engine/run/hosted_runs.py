@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from pathlib import PurePath
 from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.engine.run.rounds import Rounds
+from antiphon.plans.aliases import is_plain
 from antiphon.protocol.deltas import Delta, ItemClosed, ItemOpened, ItemPassed, ItemProgressed
 from antiphon.protocol.items import Item, item_type
 from antiphon.tools.base import (
@@ -40,6 +43,7 @@ __all__ = ["CallNote", "HostedRuns", "Intents", "Work"]
 _log = logging.getLogger(__name__)
 _MOST_WAITING: Final = 64
 _CLEAN_UP_SECONDS: Final = 5.0
+_FRAMES: Final = 5
 _BROKE: Final = "the tool broke; the log of the gateway has the reason"
 # What opens an item of a type: the event that has its text, or its first stage.
 _TEXTS: Final = {
@@ -153,7 +157,8 @@ class HostedRuns:
             seconds = asyncio.get_running_loop().time() - began
             kind, name = work.call.function.kind, work.call.function.name
             self._note(kind, ending, seconds)
-            _log.info("%s: %s call of %s %s, %.3f s", self._name, kind, name, ending, seconds)
+            shown = name if is_plain(name) else "a tool"  # servers may name theirs anything
+            _log.info("%s: %s call of %s %s, %.3f s", self._name, kind, shown, ending, seconds)
 
     async def _outcome_of(
         self, number: int, work: Work, reports: asyncio.Queue[_Report]
@@ -171,8 +176,9 @@ class HostedRuns:
             return session.fail(call, start, why), "timeout"
         except ToolFailed as error:
             return session.fail(call, start, str(error)), "failed"
-        except Exception:  # noqa: BLE001 - a tool that breaks must not break the turn
-            _log.exception("%s: a call of %s broke", self._name, call.function.kind)
+        except Exception as error:  # noqa: BLE001 - a tool that breaks must not break the turn
+            kind, cause = call.function.kind, _cause(error)
+            _log.error("%s: a call of %s broke: %s", self._name, kind, cause)
             return session.fail(call, start, _BROKE), "failed"
         _log.error("%s: a call of %s has no outcome", self._name, call.function.kind)
         return session.fail(call, start, _BROKE), "failed"
@@ -223,6 +229,13 @@ async def _until(
             if report is None:
                 return
             yield report
+
+
+def _cause(error: Exception) -> str:
+    """Return what broke and where, without its text, which may hold what a server has sent."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    places = [f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in reversed(frames)]
+    return f"{type(error).__name__} at {', '.join(places)}"
 
 
 async def _stop(tasks: set[asyncio.Task[None]]) -> None:

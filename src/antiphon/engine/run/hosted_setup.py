@@ -7,20 +7,20 @@ was not started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from antiphon.engine.keep.intents import TurnIntents
 from antiphon.engine.keep.pending_writes import Defer
 from antiphon.engine.run.hosted import HostedSetup
 from antiphon.engine.run.hosted_runs import CallNote
-from antiphon.plans.toolbox import DeclaredTool
+from antiphon.plans.toolbox import DeclaredTool, Toolbox
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import DONE_STATUSES
 from antiphon.store.base import Store
-from antiphon.tools.base import ToolRequest, ToolSession
+from antiphon.tools.base import ToolRequest, ToolRunner, ToolSession
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["HostedTools", "TurnApprovals"]
@@ -90,7 +90,7 @@ class HostedTools:
         request: CreateResponse,
         owner: str,
         response_id: str,
-        declared: Sequence[DeclaredTool],
+        toolbox: Toolbox,
         items: Sequence[Item],
         own: Sequence[Item],
     ) -> HostedSetup:
@@ -99,14 +99,9 @@ class HostedTools:
         limits = self.registry.limits
         is_stored = request.store is not False
         is_background = bool(request.background)
-        by_runner: dict[int, list[DeclaredTool]] = {}
-        for one in declared:
-            runner = self.registry.runner_of(one.tool["type"])
-            by_runner.setdefault(self.registry.runners.index(runner), []).append(one)
         sessions: dict[str, ToolSession] = {}
         try:
-            for index, tools in by_runner.items():
-                runner = self.registry.runners[index]
+            for runner, tools in self._by_runner(toolbox.declared):
                 session = await runner.begin(
                     ToolRequest(
                         owner=owner,
@@ -114,6 +109,7 @@ class HostedTools:
                         tools=tools,
                         items=items,
                         own=own,
+                        hidden=toolbox.hidden,
                         include=frozenset(request.include or ()),
                         approvals=approvals,
                         limits=limits,
@@ -126,15 +122,7 @@ class HostedTools:
         except BaseException:
             await approvals.release_all()
             raise
-        intents = TurnIntents(
-            self._store.tool_calls,
-            owner,
-            response_id,
-            self._now,
-            self._defer,
-            is_logged=is_stored and bool(request.stream or is_background),
-            is_stored=is_stored,
-        )
+        intents = self._intents(request, owner, response_id)
         most = limits.calls if request.max_tool_calls is None else request.max_tool_calls
         return HostedSetup(
             sessions=sessions,
@@ -145,4 +133,25 @@ class HostedTools:
             most_calls=min(most, limits.calls),
             seconds=limits.background_seconds if is_background else limits.turn_seconds,
             give_up=approvals.release_all,
+        )
+
+    def _by_runner(
+        self, declared: Sequence[DeclaredTool]
+    ) -> Iterator[tuple[ToolRunner, list[DeclaredTool]]]:
+        """Yield the runners that have tools in this request, with their tools."""
+        for runner in self.registry.runners:
+            tools = [one for one in declared if one.tool["type"] in runner.kinds]
+            if tools:
+                yield runner, tools
+
+    def _intents(self, request: CreateResponse, owner: str, response_id: str) -> TurnIntents:
+        is_stored = request.store is not False
+        return TurnIntents(
+            self._store.tool_calls,
+            owner,
+            response_id,
+            self._now,
+            self._defer,
+            is_logged=is_stored and bool(request.stream or request.background),
+            is_stored=is_stored,
         )
