@@ -106,6 +106,22 @@ async def test_a_kill_while_an_approved_call_runs_does_not_run_it_again(tmp_path
     assert len(calls_in(log, "wait")) == 1
 
 
+async def test_processes_of_servers_end_with_the_gateway(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    async with (
+        ScriptedUpstream(_play) as upstream,
+        serve_process(tmp_path, upstream.base_url, more=_servers(log)) as gateway,
+    ):
+        never = [tool(require_approval="never")]
+        await gateway.ask(input='desk__add {"a": 1, "b": 1}', tools=never)
+        (call,) = calls_in(log)
+        os.kill(call["pid"], 0)
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(call["pid"], 0)
+
+
 async def test_two_workers_run_each_of_many_racing_approvals_once(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     async with ScriptedUpstream(_play) as upstream:
