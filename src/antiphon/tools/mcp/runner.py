@@ -119,6 +119,7 @@ class McpTurn(ToolSession):
         self._ids = ids
         self._unstarted = {one.approval_id for one in approved}
         self._known: dict[str, Mapping[str, Definition]] = {}
+        self._live: dict[str, Listing] = {}  # what servers have listed in this turn
         self._leases = AsyncExitStack()
         self._connections: dict[str, Connection] = {}
 
@@ -156,7 +157,8 @@ class McpTurn(ToolSession):
         try:
             async with asyncio.timeout(seconds):
                 connection = await self._connect(label)
-                return await connection.list_tools(is_fresh=True)
+                self._live[label] = await connection.list_tools(is_fresh=True)
+                return self._live[label]
         except McpFault as fault:
             return fault
         except TimeoutError:
@@ -251,14 +253,30 @@ class McpTurn(ToolSession):
         if not isinstance(arguments, dict):
             raise protocol_fault("the arguments are not a JSON object", _INVALID_PARAMS)
         connection = await self._connect(call.function.namespace or "")
-        if call.function.name not in (await connection.list_tools()).tools:
-            raise protocol_fault("the server has no such tool", _INVALID_PARAMS)
+        await self._check_live(call, connection)
         seconds = start.seconds or connection.endpoint.call_seconds
         result = await connection.call(call.function.name, arguments, seconds)
         if (error := result.error) is not None:
             return _failed(start, error, result.output)
         item = {**start.item, "output": result.output, "error": None, "status": "completed"}
         return Outcome(item=item, result=result.output)
+
+    async def _check_live(self, call: HostedCall, connection: Connection) -> None:
+        """Raise McpFault unless the server has the tool, as it was when the call was approved.
+
+        What the context lists may be a caller's, and what was listed in another turn may be old.
+        """
+        label, approval_id = call.function.namespace or "", call.approval_request_id
+        listing = self._live.get(label)
+        if listing is None:
+            listing = await connection.list_tools(is_fresh=approval_id is not None)
+        tool = listing.tools.get(call.function.name)
+        if tool is None:
+            raise protocol_fault("the server has no such tool", _INVALID_PARAMS)
+        if approval_id is not None and not self._ids.is_pinned_to(
+            approval_id, self._request.owner, tool.digest
+        ):
+            raise protocol_fault("the server has changed this tool since it was approved")
 
     async def _connect(self, label: str) -> Connection:
         """Return a connection that stays leased until the turn ends."""
