@@ -46,6 +46,17 @@ async def test_an_approval_serves_one_response(store: Store) -> None:
     assert await claim(STRANGER, "mcpr_1", "r2", 5)
 
 
+async def test_the_holder_of_an_approval_is_known_to_its_owner(store: Store) -> None:
+    calls = store.tool_calls
+    assert await calls.approval_holder(OWNER, "mcpr_1") is None
+    await calls.claim_approval(OWNER, "mcpr_1", "r1", 5)
+    assert await calls.approval_holder(OWNER, "mcpr_1") == "r1"
+    assert await calls.approval_holder(STRANGER, "mcpr_1") is None
+    await calls.release_approval(OWNER, "mcpr_1", "r1")
+    assert await calls.approval_holder(OWNER, "mcpr_1") is None
+    assert await calls.approval_holder(OWNER, "\udc80") is None
+
+
 async def test_of_many_racing_claims_one_gets_the_approval(store: Store) -> None:
     claims = [store.tool_calls.claim_approval(OWNER, "mcpr_1", f"r{n}", 5) for n in range(50)]
     assert sum(await asyncio.gather(*claims)) == 1

@@ -99,6 +99,10 @@ class Approvals(Protocol):
         """
         ...
 
+    async def is_spent(self, request_id: str) -> bool:
+        """Return whether the response that took the approval has ended."""
+        ...
+
     async def release(self, request_id: str) -> None:
         """Give back an approval that this turn took, if its call was surely not started."""
         ...

@@ -16,6 +16,7 @@ from antiphon.protocol.items import item_type
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.tools.base import ToolLimits
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 
 __all__ = ["answer_of", "approve", "calling", "kinds", "mcp_gateway", "model", "tool"]
@@ -60,6 +61,7 @@ async def mcp_gateway(
     settings: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     settings_of: ServerSettings | None = None,
+    limits: ToolLimits | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway that may use these servers."""
     given = store or MemoryStore()
@@ -68,7 +70,7 @@ async def mcp_gateway(
     assert runner is not None
     model_side = backend if isinstance(backend, ScriptedBackend) else ScriptedBackend(backend)
     async with serve_gateway(
-        model_side, store=given, tools=[runner], settings=settings_of
+        model_side, store=given, tools=[runner], settings=settings_of, tool_limits=limits
     ) as gateway:
         yield gateway
 

@@ -47,14 +47,14 @@ async def _scenario() -> None:
         good = await answer(approve(asked), previous_response_id=first["id"])
         assert kinds(good) == ["mcp_call", "message"]
         assert answer_of(good, "mcp_call")["approval_request_id"] == asked["id"]
-        await answer(approve(asked), previous_response_id=first["id"], status=409)
+        await answer(approve(asked), previous_response_id=first["id"], status=400)
         await answer(approve(asked), previous_response_id=good["id"], status=400)
         replayed = [user, *first["output"], approve(asked), *good["output"]]
         last = await answer(*replayed, {"role": "user", "content": "thanks"})
         assert kinds(last) == ["mcp_approval_request"]
         denied = approve(answer_of(last, "mcp_approval_request"), yes=False)
         await answer(denied, previous_response_id=last["id"])
-        await answer(denied | {"approve": True}, previous_response_id=last["id"], status=409)
+        await answer(denied | {"approve": True}, previous_response_id=last["id"], status=400)
         assert [call["arguments"] for call in hostile.calls] == [{"q": 1}]
 
 

@@ -76,7 +76,8 @@ async def test_an_approval_survives_a_kill_and_runs_once(
             answers = await asyncio.gather(
                 *(gateway.ask(**_answering(first, store=store)) for _ in range(6))
             )
-    assert sorted(answer.status for answer in answers) == [200] + [409] * 5
+    statuses = sorted(answer.status for answer in answers)
+    assert statuses[0] == 200 and set(statuses[1:]) <= {400, 409}
     (second,) = (answer.json for answer in answers if answer.status == 200)
     call = answer_of(second, "mcp_call")
     asked = answer_of(first, "mcp_approval_request")
@@ -101,8 +102,24 @@ async def test_a_kill_while_an_approved_call_runs_does_not_run_it_again(tmp_path
     assert ended["status"] == "failed"
     call = answer_of(ended, "mcp_call")
     assert call["status"] in ("failed", "incomplete")
-    assert again.status == 409
+    assert (again.status, again.error["code"]) == (400, "invalid_approval")
     assert len(calls_in(log, "wait")) == 1
+
+
+async def test_processes_of_servers_end_with_the_gateway(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    async with (
+        ScriptedUpstream(_play) as upstream,
+        serve_process(tmp_path, upstream.base_url, more=_servers(log)) as gateway,
+    ):
+        never = [tool(require_approval="never")]
+        await gateway.ask(input='desk__add {"a": 1, "b": 1}', tools=never)
+        (call,) = calls_in(log)
+        os.kill(call["pid"], 0)
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(call["pid"], 0)
 
 
 async def test_two_workers_run_each_of_many_racing_approvals_once(tmp_path: Path) -> None:
@@ -117,7 +134,8 @@ async def test_two_workers_run_each_of_many_racing_approvals_once(tmp_path: Path
                 *(gateway.ask(**_answering(first)) for first in firsts for _ in range(3))
             )
     by_approval = [answers[index : index + 3] for index in range(0, len(answers), 3)]
-    assert [sorted(one.status for one in some) for some in by_approval] == [[200, 409, 409]] * 20
+    statuses = [sorted(one.status for one in some) for some in by_approval]
+    assert all(first == 200 and {*others} <= {400, 409} for first, *others in statuses)
     assert sorted(call["arguments"]["a"] for call in calls_in(log)) == list(range(20))
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from antiphon.engine.prepare import seal
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.server.auth import new_key
+from antiphon.server.limits import ServerLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.tools.mcp.settings import McpServer
 from tests.asking import ask, ask_stream, request
 from tests.tools.mcp.gateways import answer_of, approve, mcp_gateway, model, tool
-from tests.tools.mcp.hostile import Hostile, result
+from tests.tools.mcp.hostile import Hostile, hang, result
 from tests.transport import raw
 from tests.transport.raw import reply
 
@@ -124,4 +127,34 @@ async def test_two_owners_do_not_share_a_connection() -> None:
     assert (foreign.status, foreign.error["code"]) == (400, "invalid_approval")
     assert chained.status in (400, 404)
     assert own.status == 200
+    assert len(hostile.calls) == 1
+
+
+async def test_credentials_that_cannot_be_sealed_are_lost_with_their_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that waits in the queue then fails with that reason, instead of running."""
+    monkeypatch.setattr(seal, "can_seal", lambda: False)
+    hostile = Hostile(calling=hang)
+    settings = ServerSettings(limits=ServerLimits(background_turns=1))
+    given = tool("x", authorization=TOKEN, require_approval="never")
+    async with hostile.serve():
+        servers = {"x": McpServer(url=hostile.url, caller_headers=True)}
+        backend = model(("x__echo", {}))
+        store = SqliteStore(tmp_path / "antiphon.db")
+        async with mcp_gateway(backend, servers, store=store, settings_of=settings) as gateway:
+            await ask(gateway, tools=[given], background=True)
+            async with asyncio.timeout(60):
+                while not hostile.calls:  # noqa: ASYNC110 - the server has no event for it
+                    await asyncio.sleep(0.02)
+            queued = (await ask(gateway, tools=[given], background=True)).json
+        await store.close()
+        assert [_told(text) for text in _files_in(tmp_path)] == [[]] * len(_files_in(tmp_path))
+        store = SqliteStore(tmp_path / "antiphon.db")
+        async with mcp_gateway(backend, servers, store=store) as gateway:
+            await gateway.app.engine.recovery.run()
+            ended = (await request(gateway, "GET", f"/responses/{queued['id']}")).json
+        await store.close()
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "tool_secrets_lost")
+    assert "'x' were kept in memory only" in ended["error"]["message"]
     assert len(hostile.calls) == 1

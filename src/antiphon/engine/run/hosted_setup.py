@@ -18,6 +18,7 @@ from antiphon.plans.toolbox import DeclaredTool, Toolbox
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import DONE_STATUSES
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRequest, ToolRunner, ToolSession
 from antiphon.tools.registry import ToolRegistry
@@ -48,6 +49,12 @@ class TurnApprovals:
         if is_ours:
             self._claimed.append(request_id)
         return is_ours
+
+    async def is_spent(self, request_id: str) -> bool:
+        """Return whether the response that took the approval has ended, as far as is stored."""
+        holder = await self._store.tool_calls.approval_holder(self._owner, request_id)
+        found = None if holder is None else await self._store.get(self._owner, holder)
+        return found is not None and found.status in DONE_STATUSES
 
     async def release(self, request_id: str) -> None:
         """Give back an approval whose call was not started."""

@@ -51,6 +51,10 @@ class ToolCalls(Protocol):
         """
         ...
 
+    async def approval_holder(self, owner: str, request_id: str) -> str | None:
+        """Return the response that has an approval, if one has it."""
+        ...
+
     async def release_approval(self, owner: str, request_id: str, response_id: str) -> None:
         """Make an approval free again that this response has, because its call did not start."""
         ...

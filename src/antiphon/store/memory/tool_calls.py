@@ -56,6 +56,11 @@ class MemoryToolCalls:
         found = self._approvals.setdefault((owner, request_id), wanted)
         return found.response_id == response_id
 
+    async def approval_holder(self, owner: str, request_id: str) -> str | None:
+        self._check_open()
+        found = self._approvals.get((owner, request_id))
+        return None if found is None else found.response_id
+
     async def release_approval(self, owner: str, request_id: str, response_id: str) -> None:
         self._check_open()
         found = self._approvals.get((owner, request_id))

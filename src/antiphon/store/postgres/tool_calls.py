@@ -90,6 +90,12 @@ class PostgresToolCalls:
 
         return await self._database.change(run)
 
+    async def approval_holder(self, owner: str, request_id: str) -> str | None:
+        if not is_text(request_id):
+            return None
+        found = await self._database.ask_value(_CLAIMED, owner, request_id)
+        return None if found is None else str(found)
+
     async def release_approval(self, owner: str, request_id: str, response_id: str) -> None:
         if is_text(request_id):
             await self._database.ask_value(_RELEASE, owner, request_id, response_id)

@@ -81,6 +81,16 @@ class SqliteToolCalls:
 
         return await self._writer.call(run)
 
+    async def approval_holder(self, owner: str, request_id: str) -> str | None:
+        if not is_storable(request_id):
+            return None
+
+        def run(connection: sqlite3.Connection) -> str | None:
+            found = connection.execute(_CLAIMED, (owner, request_id)).fetchone()
+            return None if found is None else str(found[0])
+
+        return await self._writer.call(run)
+
     async def release_approval(self, owner: str, request_id: str, response_id: str) -> None:
         if is_storable(request_id):
             await self._writer.execute(_RELEASE, (owner, request_id, response_id))

@@ -23,7 +23,7 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item, item_type
 
-__all__ = ["KEY_BYTES", "ApprovalIds", "Approved", "find_approved"]
+__all__ = ["KEY_BYTES", "ApprovalIds", "Approved", "answered_before", "find_approved"]
 
 KEY_BYTES: Final = 32
 _REQUEST: Final = "mcp_approval_request"
@@ -100,7 +100,7 @@ def find_approved(
     for answer in answers:
         one = _read(ids, owner, answer, requests)
         if one.approval_id in found or one.approval_id in used:
-            raise _invalid(f"The approval request '{one.approval_id}' was answered before.")
+            raise answered_before(one.approval_id)
         found[one.approval_id] = one
     return list(found.values())
 
@@ -137,6 +137,11 @@ def _is_output(item: Item) -> bool:
     if kind == "message":
         return item.get("role") == "assistant"
     return kind == "reasoning" or (kind.endswith("_call") and kind not in _BESIDE)
+
+
+def answered_before(approval_id: str) -> InvalidRequest:
+    """Return the error for an approval that was used."""
+    return _invalid(f"The approval request '{approval_id}' was answered before.")
 
 
 def _invalid(message: str) -> InvalidRequest:

@@ -1,9 +1,9 @@
 """Runs the tools of MCP servers for the turns of this process: the contract of `tools.base`.
 
 A turn gets an `McpTurn`. It lists what the context does not list yet, asks for approval where the
-rules require it, and calls a tool only if the server has it at that time. Calls that were approved are
-known, checked and claimed before the turn begins; `decide` then compares the tool's definition with
-the one that was approved.
+rules require it, and calls a tool only if the server has it at that time. Calls that were approved
+are known, checked and claimed before the turn begins; `decide` then compares the tool's definition
+with the one that was approved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.protocol.codec import decode_json
 from antiphon.protocol.deltas import Degraded, Delta, ItemClosed, ItemOpened, ItemProgressed
-from antiphon.protocol.errors import BackendError, Conflict, InvalidRequest
+from antiphon.protocol.errors import BackendError, CallerError, Conflict, InvalidRequest
 from antiphon.protocol.items import Item, item_type
 from antiphon.tools.base import (
     Ask,
@@ -30,7 +30,7 @@ from antiphon.tools.base import (
     ToolRequest,
     ToolSession,
 )
-from antiphon.tools.mcp.approvals import ApprovalIds, Approved, find_approved
+from antiphon.tools.mcp.approvals import ApprovalIds, Approved, answered_before, find_approved
 from antiphon.tools.mcp.declared import DeclaredServer, Directory, read_servers
 from antiphon.tools.mcp.definitions import Definition, Listing, definitions_in
 from antiphon.tools.mcp.faults import McpFault, protocol_fault
@@ -94,11 +94,7 @@ class McpRunner:
             if not answer.approve:
                 continue  # to deny it again changes nothing
             if not is_free:
-                raise Conflict(
-                    f"The approval request '{answer.approval_id}' was used by another request.",
-                    code="approval_used",
-                    param="input",
-                )
+                raise await _taken(request, answer.approval_id)
             claimed.append(answer)
         return claimed
 
@@ -123,6 +119,7 @@ class McpTurn(ToolSession):
         self._ids = ids
         self._unstarted = {one.approval_id for one in approved}
         self._known: dict[str, Mapping[str, Definition]] = {}
+        self._live: dict[str, Listing] = {}  # what servers have listed in this turn
         self._leases = AsyncExitStack()
         self._connections: dict[str, Connection] = {}
 
@@ -160,7 +157,8 @@ class McpTurn(ToolSession):
         try:
             async with asyncio.timeout(seconds):
                 connection = await self._connect(label)
-                return await connection.list_tools(is_fresh=True)
+                self._live[label] = await connection.list_tools(is_fresh=True)
+                return self._live[label]
         except McpFault as fault:
             return fault
         except TimeoutError:
@@ -255,14 +253,30 @@ class McpTurn(ToolSession):
         if not isinstance(arguments, dict):
             raise protocol_fault("the arguments are not a JSON object", _INVALID_PARAMS)
         connection = await self._connect(call.function.namespace or "")
-        if call.function.name not in (await connection.list_tools()).tools:
-            raise protocol_fault("the server has no such tool", _INVALID_PARAMS)
+        await self._check_live(call, connection)
         seconds = start.seconds or connection.endpoint.call_seconds
         result = await connection.call(call.function.name, arguments, seconds)
         if (error := result.error) is not None:
             return _failed(start, error, result.output)
         item = {**start.item, "output": result.output, "error": None, "status": "completed"}
         return Outcome(item=item, result=result.output)
+
+    async def _check_live(self, call: HostedCall, connection: Connection) -> None:
+        """Raise McpFault unless the server has the tool, as it was when the call was approved.
+
+        What the context lists may be a caller's, and what was listed in another turn may be old.
+        """
+        label, approval_id = call.function.namespace or "", call.approval_request_id
+        listing = self._live.get(label)
+        if listing is None:
+            listing = await connection.list_tools(is_fresh=approval_id is not None)
+        tool = listing.tools.get(call.function.name)
+        if tool is None:
+            raise protocol_fault("the server has no such tool", _INVALID_PARAMS)
+        if approval_id is not None and not self._ids.is_pinned_to(
+            approval_id, self._request.owner, tool.digest
+        ):
+            raise protocol_fault("the server has changed this tool since it was approved")
 
     async def _connect(self, label: str) -> Connection:
         """Return a connection that stays leased until the turn ends."""
@@ -273,6 +287,17 @@ class McpTurn(ToolSession):
         connection = await self._leases.enter_async_context(lease)
         self._connections[label] = connection
         return connection
+
+
+async def _taken(request: ToolRequest, approval_id: str) -> CallerError:
+    """Return the error for an approval that another response has taken."""
+    if await request.approvals.is_spent(approval_id):
+        return answered_before(approval_id)
+    return Conflict(
+        f"The approval request '{approval_id}' is used by another request.",
+        code="approval_used",
+        param="input",
+    )
 
 
 def _check_declared(answer: Approved, servers: Mapping[str, DeclaredServer]) -> None:
@@ -305,7 +330,7 @@ def _key(label: str) -> str:
 
 
 def _function(label: str, tool: Definition, about: str) -> HostedFunction:
-    """Return what the model is shown for a tool; `about` is the caller's description of the server."""
+    """Return what the model is shown for a tool; `about` is the caller's word on its server."""
     return HostedFunction(
         kind=_KIND,
         namespace=label,
