@@ -6,14 +6,19 @@ import asyncio
 import json
 import re
 import shlex
+import sys
+import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.server.api.openapi import describe
 from antiphon.testing import Gateway, serve_gateway
+from antiphon.tools.mcp.settings import McpServer
 from tests.asking import Answer, request
+from tests.tools.mcp.gateways import kinds, mcp_gateway, model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -182,3 +187,21 @@ def test_the_faults_in_the_docs_are_the_faults_there_are() -> None:
         and getattr(testing, name).__module__ == "antiphon.testing.faults"
     }
     assert faults - {"Fault"} <= listed
+
+
+async def test_the_example_of_an_mcp_server_runs(tmp_path: Path) -> None:
+    """The server of the page is started as its settings say, and the command gets its answer."""
+    page = (ROOT / "docs/howto/mcp.md").read_text()
+    (server,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (table,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (command,) = re.findall(r"```sh\n(curl .*?)```", page, re.DOTALL)
+    (tmp_path / "desk.py").write_text(server)
+    desk = tomllib.loads(table)["mcp"]["servers"]["desk"]
+    assert desk["command"] == "python"
+    settings = msgspec.convert(desk, McpServer)
+    here = {"command": sys.executable, "cwd": str(tmp_path), "connect_seconds": 60.0}
+    servers = {"desk": msgspec.structs.replace(settings, **here)}
+    async with mcp_gateway(model(("desk__add", {"a": 2, "b": 3})), servers) as gateway:
+        answer = await _send(gateway, command.strip())
+    assert kinds(answer.json) == ["mcp_list_tools", "mcp_call", "message"]
+    assert answer.json["output"][1]["output"] == "5"

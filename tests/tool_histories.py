@@ -54,7 +54,9 @@ _NAMES: Final = (
 )
 _SPACES: Final = (None, None, None, "a", "a_", "a.", "mcp.x", "mcp__x__", "名", "s" * 64)
 _FUNCTIONS: Final[tuple[Kind, ...]] = ("function", "function", "function", "custom", "custom")
-_OTHERS: Final[tuple[Kind, ...]] = ("shell", "local_shell", "apply_patch", "tool_search")
+_OTHERS: Final[tuple[Kind, ...]] = (
+    *("shell", "local_shell", "apply_patch", "tool_search", "computer"),
+)
 
 
 class Known(NamedTuple):
@@ -189,6 +191,14 @@ def _payload(kind: Kind, choose: Choose) -> Any:  # Any: as its kind has it
             return choose(patches)
         case "tool_search":
             return choose(_OBJECTS)
+        case "computer":
+            actions = [
+                {"type": "click", "button": "left", "x": 1, "y": 2},
+                {"type": "type", "text": texts[0]},
+                {"type": "screenshot"},
+                {"type": "drag", "path": [{"x": 1, "y": 2}, {"x": 3, "y": 4}]},
+            ]
+            return choose(actions)
 
 
 _SEARCH: Final = Known("tool_search", None, "tool_search", "tools")
@@ -257,6 +267,8 @@ def _call(known: Known, call_id: str, payload: Any) -> Item:  # Any: as its kind
             call["namespace"] = known.namespace
     if known.kind == "tool_search":
         call["execution"] = "client"
+    if known.kind == "computer":
+        call["pending_safety_checks"] = []
     return call
 
 
@@ -279,6 +291,9 @@ def _outputs(kind: Kind, call: Item, word: str) -> list[Item]:
         case "tool_search":
             # What was found is a tool of its own, which nothing else is named like.
             return [base | {"tools": [{"type": "function", "name": word}]}]
+        case "computer":
+            shot = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AA=="}
+            return [base | {"output": shot}]
 
 
 def plan_of(body: dict[str, Any]) -> Plan:

@@ -46,8 +46,9 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _HOSTED: Final = (
-    "Hosted tools (web search, file search, code interpreter, image generation, computer use) "
-    "cannot be run; they are left out and named in `x-antiphon-degraded`."
+    "[Hosted tools](../topics/hosted-tools.md) are run where the settings name who does it (web "
+    "search, image generation, MCP). File search and the code interpreter are left out and named "
+    "in `x-antiphon-degraded`."
 )
 
 _NO_BATCHES: Final = "Batches and files of Anthropic's API are not served."

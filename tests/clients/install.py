@@ -39,6 +39,7 @@ __all__ = [
     "IS_PYTHON_OF_AIDER",
     "LLM_PLUGIN_LOCK",
     "MASTRA_LOCK",
+    "MCP_LOCK",
     "NODE_LOCK",
     "OPENAI2_LOCK",
     "OPENCODE_LOCK",
@@ -60,6 +61,7 @@ ROOT: Final = Path(__file__).parents[2]
 NODE_LOCK: Final = Path("tests/clients/node/package-lock.json")
 AGENTS_LOCK: Final = Path("tests/clients/agents/package-lock.json")
 CLAUDE_LOCK: Final = Path("tests/clients/claude/package-lock.json")
+MCP_LOCK: Final = Path("tests/tools/mcp/npm/package-lock.json")
 MASTRA_LOCK: Final = Path("tests/clients/mastra/package-lock.json")
 OPENCODE_LOCK: Final = Path("tests/clients/opencode/package-lock.json")
 PYTHON_LOCK: Final = Path("requirements/clients.txt")
@@ -159,6 +161,7 @@ def python(lock: Path = PYTHON_LOCK) -> Path:
 def install() -> None:
     """Install the clients of scripts/test, before several tests at a time ask for them."""
     node_modules()
+    node_modules(MCP_LOCK.parent)
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         node_modules(OPENCODE_LOCK.parent)
         node_modules(CLAUDE_LOCK.parent)

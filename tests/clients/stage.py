@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.backends.chat import ChatBackend
+from antiphon.gateway.mcp import open_mcp
+from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, Script, ScriptedUpstream, Status, serve_gateway
+from antiphon.tools.base import ToolRunner
+from antiphon.tools.mcp.settings import McpServer, McpSettings
 from tests.clients.house import Json, Turn, environment, run
 from tests.clients.install import NODE_LOCK, PYTHON_LOCK, node, node_modules, python
 
 __all__ = [
+    "Hosting",
     "Json",
     "Performance",
     "Scripts",
     "calling",
+    "no_tools",
     "perform",
     "roles",
     "tool_messages",
@@ -34,9 +41,16 @@ __all__ = [
 
 # For each turn what the model answers, request by request; the last answer repeats.
 Scripts = Mapping[str, Sequence[Turn]]
+Hosting = Callable[[], AbstractAsyncContextManager[Sequence[ToolRunner]]]
 
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 _LAST_WORDS: Final = 4000
+
+
+@asynccontextmanager
+async def no_tools() -> AsyncIterator[Sequence[ToolRunner]]:
+    """Host no tools."""
+    yield ()
 
 
 class Performance(msgspec.Struct, frozen=True):
@@ -64,14 +78,23 @@ class Performance(msgspec.Struct, frozen=True):
         return self.sent.get(turn, [])
 
 
-def perform(program: str, scripts: Scripts, folder: Path, lock: Path | None = None) -> Performance:
+def perform(
+    program: str,
+    scripts: Scripts,
+    folder: Path,
+    lock: Path | None = None,
+    mcp: str = "",
+    tools: Hosting = no_tools,
+) -> Performance:
     """Run a program of the folder `programs` to its end, with servers of its own.
 
     It finds the gateway in `ANTIPHON_URL`, and prints nothing but its report. `folder` is the
     client's home. The program runs with the packages of `lock`, or else with those that most
-    programs of its language share.
+    programs of its language share. `mcp` is the URL of an MCP server, which the gateway knows as
+    `desk` and the program finds in `MCP_URL`. `tools` runs what other hosted tools need, and
+    yields their runners.
     """
-    return asyncio.run(_perform(_command(program, folder, lock), scripts, folder))
+    return asyncio.run(_perform(_command(program, folder, lock), scripts, folder, mcp, tools))
 
 
 def calling(word: str, arguments: str, call_id: str) -> Turn:
@@ -139,7 +162,9 @@ def _command(program: str, folder: Path, lock: Path | None) -> list[str]:
     return [str(node()), str(stage / program)]
 
 
-async def _perform(command: Sequence[str], scripts: Scripts, folder: Path) -> Performance:
+async def _perform(
+    command: Sequence[str], scripts: Scripts, folder: Path, mcp: str, tools: Hosting
+) -> Performance:
     sent: dict[str, list[Json]] = {}
 
     def play(body: Json) -> Script:
@@ -149,10 +174,14 @@ async def _perform(command: Sequence[str], scripts: Scripts, folder: Path) -> Pe
         answer = scripts[turn][min(len(bodies), len(scripts[turn])) - 1]
         return answer if isinstance(answer, Script) else answer(body)
 
-    async with ScriptedUpstream(play, models=list(scripts)) as upstream:
-        backend = ChatBackend(upstream.base_url)
-        async with serve_gateway(backend) as gateway:
-            env = environment(folder, ANTIPHON_URL=gateway.base_url, OPENAI_API_KEY="none")
+    async with ScriptedUpstream(play, models=list(scripts)) as upstream, tools() as others:
+        backend, store = ChatBackend(upstream.base_url), MemoryStore()
+        servers = {"desk": McpServer(url=mcp)} if mcp else {}
+        runner = await open_mcp(McpSettings(servers=servers), {}, store, "ap-")
+        runners = [*others] if runner is None else [*others, runner]
+        async with serve_gateway(backend, store=store, tools=runners) as gateway:
+            url = gateway.base_url
+            env = environment(folder, ANTIPHON_URL=url, MCP_URL=mcp, OPENAI_API_KEY="none")
             done = await run(*command, cwd=folder, env=env)
     assert done.code == 0, f"the program ended with {done.code}: {done.err[-_LAST_WORDS:]}"
     return Performance(msgspec.json.decode(done.out, type=dict[str, Json]), sent)

@@ -28,6 +28,7 @@ from antiphon.backends.http import HttpBackend
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.sinks import NO_READER
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.testing.tools import ScriptedTool
 from antiphon.wires.gemini.profiles import PROFILES as GEMINI
 from antiphon.wires.gemini.wire import GeminiWire
 from antiphon.wires.messages.wire import MessagesWire
@@ -49,6 +50,7 @@ _PASSES: Final = 40
 _MOST_WAKE_UPS: Final = 1.5
 
 TOOL: Final = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+HOSTED: Final = {"type": "mcp", "server_label": "test"}
 FORMAT: Final = {"format": {"type": "json_schema", "name": "s", "schema": {"type": "string"}}}
 
 # What a sink does to encode and to show events: the only difference between the modes.
@@ -76,6 +78,8 @@ WEBSOCKET_SINK: Final = {
     "server/delivery/frames.py:text_header",
     "protocol/codec.py:encode_event",
 }
+# The text is noted twice: for a repair, and for the round after a hosted call.
+BOTH_NOTE: Final = {"engine/run/rounds.py:_call_all"}
 NULL_SINK: Final = {"engine/run/sinks.py:_NullSink.show"}
 # An answer that is not streamed has no log: its end is stored as a whole.
 LOG: Final = (
@@ -130,7 +134,7 @@ class Dialect(NamedTuple):
     models: Json = _MODELS
 
 
-def _chat_event(finish_reason: str | None = None, **delta: str) -> Json:
+def _chat_event(finish_reason: str | None = None, **delta: Any) -> Json:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
 
 
@@ -205,6 +209,11 @@ class Upstream:
             await connection.write(reply(json.dumps(dialect.models).encode()))
             return
         await connection.write(head("text/event-stream"))
+        if b"test__look" in request.body and b'"role":"tool"' not in request.body:
+            call = {"index": 0, "id": "c", "function": {"name": "test__look", "arguments": "{}"}}
+            events = [_chat_event(tool_calls=[call]), _chat_event("tool_calls")]
+            await connection.write(chunk(_write(events) + b"data: [DONE]\n\n") + chunk(b""))
+            return
         if dialect.begin:
             await connection.write(chunk(_write(dialect.begin)))
         for text in ('"', *("x" * self._tokens), '"'):
@@ -232,6 +241,14 @@ async def _sse(gateway: Gateway, **body: Any) -> str:
 
 async def _sse_with_tool(gateway: Gateway) -> str:
     return await _sse(gateway, tools=[TOOL])
+
+
+async def _sse_with_hosted_tool(gateway: Gateway) -> str:
+    return await _sse(gateway, tools=[HOSTED])
+
+
+async def _sse_with_both(gateway: Gateway) -> str:
+    return await _sse(gateway, tools=[HOSTED, TOOL])
 
 
 async def _sse_with_format(gateway: Gateway) -> str:
@@ -270,8 +287,12 @@ async def _messages_door_with_tool(gateway: Gateway) -> str:
 async def _websocket(gateway: Gateway, **body: Any) -> str:
     async with talk(gateway.base_url) as socket:
         last = await socket.turn(input="x", model="test/m", **body)
-    text: str = last["response"]["output"][0]["content"][0]["text"]
+    text: str = last["response"]["output"][-1]["content"][0]["text"]
     return text
+
+
+async def _websocket_with_hosted_tool(gateway: Gateway) -> str:
+    return await _websocket(gateway, tools=[HOSTED])
 
 
 async def _websocket_with_tool(gateway: Gateway) -> str:
@@ -285,13 +306,17 @@ async def _background(gateway: Gateway, **body: Any) -> str:
         if answer["status"] not in ("queued", "in_progress"):
             break
         await asyncio.sleep(0.2)  # few and far between: what it does is not a token's
-    text: str = answer["output"][0]["content"][0]["text"]
+    text: str = answer["output"][-1]["content"][0]["text"]
     return text
+
+
+async def _background_with_hosted_tool(gateway: Gateway) -> str:
+    return await _background(gateway, tools=[HOSTED])
 
 
 async def _whole(gateway: Gateway) -> str:
     answer = (await ask(gateway, stream=False)).json
-    text: str = answer["output"][0]["content"][0]["text"]
+    text: str = answer["output"][-1]["content"][0]["text"]
     return text
 
 
@@ -302,7 +327,8 @@ async def _calls(turn: Turn, tokens: int, wire: str) -> Calls:
     calls, dialect = Calls(), _DIALECTS[wire]
     async with raw_server(Upstream(tokens, dialect)) as server:
         backend = dialect.backend(server.url + "/v1")
-        async with serve_gateway({"test": backend}, default_model="test/m") as gateway:
+        tools = [ScriptedTool()]
+        async with serve_gateway({"test": backend}, default_model="test/m", tools=tools) as gateway:
             with calls.counted():
                 text = await turn(gateway)
     assert text == f'"{"x" * tokens}"'
@@ -323,6 +349,10 @@ async def per_token(turn: Turn, wire: str = "chat") -> tuple[set[str], float]:
     [
         (_sse_with_tool, SSE_SINK),
         (_sse_with_format, SSE_SINK),
+        (_sse_with_hosted_tool, SSE_SINK),
+        (_sse_with_both, SSE_SINK | BOTH_NOTE),
+        (_websocket_with_hosted_tool, WEBSOCKET_SINK),
+        (_background_with_hosted_tool, NULL_SINK),
         (_chat_door, CHAT_SINK),
         (_chat_door_with_tool, CHAT_SINK),
         (_messages_door, MESSAGES_SINK),

@@ -112,7 +112,6 @@ _FUNCTION = {"type": "function", "name": "f"}
             "tool_choice",
         ),
         ({"tools": [_FUNCTION, _FUNCTION]}, InvalidRequest, "tools"),
-        ({"prompt": {"id": "p"}}, InvalidRequest, "prompt"),
         ({"background": True, "store": False}, InvalidRequest, "store"),
     ],
 )

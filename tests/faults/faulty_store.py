@@ -21,7 +21,7 @@ __all__ = ["Fault", "FaultyStore"]
 
 _UPKEEP: Final = frozenset({"claim_orphans", "asked_cancels", "sweep", "native_states.expire"})
 _UNCOUNTED: Final = frozenset({"close"})
-_FACETS: Final = frozenset({"conversations", "claims", "notices", "native_states"})
+_FACETS: Final = frozenset({"conversations", "claims", "notices", "native_states", "tool_calls"})
 
 
 class Fault(Enum):

@@ -120,14 +120,19 @@ async def serve_process(
     workers: int = 1,
     limits: Mapping[str, float] = {},
     upstream_limits: Mapping[str, float] = {},
+    more: str = "",
 ) -> AsyncIterator[GatewayProcess]:
-    """Run `antiphon serve` on a free port with its store in this folder; kill it in the end."""
+    """Run `antiphon serve` on a free port with its store in this folder; kill it in the end.
+
+    `more` is added to its configuration.
+    """
     config = folder / "antiphon.toml"
     config.write_text(
         f'port = 0\nupstream = "{upstream}"\ndefault_model = "echo"\nworkers = {workers}\n'
         f'store = "sqlite:{folder / "antiphon.db"}"\n'
         + _table("limits", limits)
         + _table("upstream_limits", upstream_limits)
+        + more
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ANTIPHON_")}
     process = await asyncio.create_subprocess_exec(

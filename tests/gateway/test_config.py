@@ -16,6 +16,7 @@ from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import read_sources
 from antiphon.server.limits import ServerLimits
+from antiphon.tools.mcp.settings import McpServer
 from antiphon.transport.http import Limits
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
@@ -208,7 +209,11 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[limits]`"] == list(TABLES["limits"].__struct_fields__)
     assert listed["`[upstream_limits]`"] == list(TABLES["upstream_limits"].__struct_fields__)
     assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
+    assert listed["`[mcp]`"] == list(TABLES["mcp"].__struct_fields__)
+    assert listed["`[mcp.servers.LABEL]`"] == list(McpServer.__struct_fields__)
     assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
+    assert listed["`[web_search]`"] == list(TABLES["web_search"].__struct_fields__)
+    assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
 
@@ -262,12 +267,18 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "doors": set(table["doors"]),
         "limits": set(table["limits"]),
         "upstream_limits": set(table["upstream_limits"]),
+        "mcp": set(table["mcp"]),
         "providers": _keys_in(table["providers"]),
         "models": _keys_in(table["models"]),
         "routes": _keys_in(table["routes"]),
+        "prompts": _keys_in(table["prompts"]),
+        "tools": set(table["tools"]),
+        "web_search": set(table["web_search"]),
+        "images": set(table["images"]),
         "webhooks": set(table["webhooks"][0]),
     }
     assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}
+    assert _keys_in(table["mcp"]["servers"]) == set(McpServer.__struct_fields__)
 
 
 def test_a_file_with_every_key_set_can_be_used(

@@ -197,6 +197,13 @@ def test_what_a_namespace_is_for_is_known_of_its_tools() -> None:
     assert offer.about == "files"
 
 
+def test_a_computer_is_offered_unless_the_upstream_knows_it_itself() -> None:
+    toolbox, report = gather_tools([{"type": "computer"}])
+    assert ([offer.alias for offer in toolbox.offers], report) == (["computer"], [])
+    passed, report = gather_tools([{"type": "computer"}], upstream=frozenset({"computer"}))
+    assert (passed.offers, passed.upstream, report) == ((), ({"type": "computer"},), [])
+
+
 @pytest.mark.parametrize(
     ("tool", "why"),
     [

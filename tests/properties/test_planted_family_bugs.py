@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from antiphon.plans import held_calls, toolbox
+from antiphon.plans import aliases, held_calls, toolbox
 from antiphon.protocol import families, unwrap
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
@@ -108,20 +108,20 @@ def _output(call: Item, found: list[dict[str, Any]]) -> Item:
 
 BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
     "two tools have one name": (
-        toolbox,
-        'if _is_plain(wished) and wished.strip("_") and wished not in taken:',
-        "if _is_plain(wished):",
+        aliases,
+        'if is_plain(wished) and wished.strip("_") and wished not in taken:',
+        "if is_plain(wished):",
     ),
     "long names are cut and not marked": (
-        toolbox,
+        aliases,
         "alias = wished[: _MAX_ALIAS - len(mark)] + mark",
         "alias = wished[:_MAX_ALIAS]",
     ),
-    "names are not cut": (toolbox, "wished[: _MAX_ALIAS - len(mark)] + mark", "wished + mark"),
-    "foreign characters stay": (toolbox, '_FOREIGN.sub("_", f"', '_FOREIGN.sub("\\\\g<0>", f"'),
+    "names are not cut": (aliases, "wished[: _MAX_ALIAS - len(mark)] + mark", "wished + mark"),
+    "foreign characters stay": (aliases, '_FOREIGN.sub("_", f"', '_FOREIGN.sub("\\\\g<0>", f"'),
     "a name that would do is changed": (
         toolbox,
-        "return entry.namespace is None and _is_plain(entry.name)",
+        "return entry.namespace is None and is_plain(entry.name)",
         "return False",
     ),
     "what was found stays hidden": (
@@ -136,8 +136,8 @@ BUGS: Final[dict[str, tuple[types.ModuleType, str, str]]] = {
     ),
     "a tool that is gone takes the name of another": (
         toolbox,
-        "return _free_alias(kind, namespace, name, self._by_alias)",
-        "return _free_alias(kind, namespace, name, ())",
+        "return free_alias(kind, namespace, name, self._by_alias)",
+        "return free_alias(kind, namespace, name, ())",
     ),
     "the namespace is forgotten": (
         toolbox,

@@ -43,7 +43,7 @@ def test_a_message_is_neither_call_nor_output() -> None:
 
 
 def test_calls_that_hold_an_object_are_told_whole() -> None:
-    assert {"shell", "local_shell", "apply_patch", "tool_search"} == WHOLE
+    assert {"shell", "local_shell", "apply_patch", "tool_search", "computer"} == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -177,3 +177,24 @@ def test_a_patch_names_its_file_when_it_opens_and_a_shell_nothing() -> None:
     assert opening_of("tool_search", {"diff": "x"}) == {"diff": "x"}
     assert opening_of("function", "{}") == ""
     assert opening_of("custom", "text") == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{}",
+        '{"action": 1}',
+        '{"action": {"type": "explode"}}',
+        '{"action": {"type": "click", "x": 1, "y": 2}}',
+        '{"action": {"type": "click", "x": "1", "y": 2, "button": "left"}}',
+        '{"action": {"type": "move", "x": true, "y": 2}}',
+        '{"action": {"type": "type"}}',
+    ],
+)
+def test_an_action_that_is_not_whole_is_none(arguments: str) -> None:
+    assert payload_of("computer", arguments) is None
+
+
+def test_an_action_may_stand_without_its_wrapper() -> None:
+    assert payload_of("computer", '{"type": "wait"}') == {"type": "wait"}
+    assert arguments_of("computer", {"type": "wait"}) == '{"action":{"type":"wait"}}'

@@ -132,7 +132,7 @@ HOSTED: dict[str, tuple[dict[str, Any], str, dict[str, Any], str]] = {
             "action": {"type": "search", "query": "Ulm", "sources": [{"url": "https://u.lm"}]},
         },
         "web_search",
-        {"type": "search", "query": "Ulm"},
+        {"query": "Ulm"},
         '{"sources":[{"url":"https://u.lm"}]}',
     ),
     "a file search": (

@@ -13,7 +13,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store import SqliteStore, open_store
-from antiphon.store.base import Batch, Conversation, Notice, Store
+from antiphon.store.base import Batch, Conversation, Intent, Notice, Store
 from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.sqlite import migrations
@@ -43,6 +43,8 @@ async def fill(store: Store) -> None:
     await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
     await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)
     await store.native_states.keep(OWNER, "r3", {"call": b"\x00\xff"}, 9)
+    await store.tool_calls.intend(OWNER, "r3", [Intent("c", "mcp", b"\x00\xff")], 9)
+    assert await store.tool_calls.claim_approval(OWNER, "mcpr_1", "r3", 9)
     for name in ("z", "a"):
         await store.secret(name, name.encode())
         await store.add_key(key(name, name="Zoë", expires_at=2**40))
@@ -131,6 +133,8 @@ async def test_a_copy_is_served_like_its_source(
     assert log.batches == [Batch(0, 1, b"\x00a"), Batch(2, 2, b"b")]
     assert ids(await store.conversations.items(OWNER, "c1")) == ["i1", "i\x002"]
     assert await store.native_states.find(OWNER, ["call"], 9) == {"call": b"\x00\xff"}
+    assert await store.tool_calls.find(OWNER, "r3") == [Intent("c", "mcp", b"\x00\xff")]
+    assert not await store.tool_calls.claim_approval(OWNER, "mcpr_1", "r9", 9)
     assert await store.secret("z", b"other") == b"z"
     assert [record.id for record in await store.list_keys()] == ["z", "a"]
     orphans = await store.claim_orphans(MANY + 10)

@@ -22,7 +22,7 @@ _REASONS = (
     "the URL has no host",
     "the URL cannot be read",
 )
-_LOOPBACK_HOSTS = [
+LOOPBACK_HOSTS = [
     "127.0.0.1",
     "127.1",
     "127.0.1",
@@ -59,7 +59,7 @@ _LOOPBACK_HOSTS = [
     "[2001:0:4136:e378:8000:63bf:80ff:fffe]",
     "[fe80::1%25lo]",
 ]
-_OTHER_HOSTS = [
+OTHER_HOSTS = [
     "10.0.0.1",
     "100.64.0.1",
     "100.100.100.200",
@@ -104,7 +104,7 @@ async def _refusal(client: HttpClient, url: str) -> BackendError:
     return caught.value
 
 
-def _resolving(*addresses: str) -> Callable[..., list[tuple[object, ...]]]:
+def resolving(*addresses: str) -> Callable[..., list[tuple[object, ...]]]:
     """Return a name service that knows one answer."""
 
     def look_up(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
@@ -118,7 +118,7 @@ def _resolving(*addresses: str) -> Callable[..., list[tuple[object, ...]]]:
     return look_up
 
 
-@pytest.mark.parametrize("host", _LOOPBACK_HOSTS)
+@pytest.mark.parametrize("host", LOOPBACK_HOSTS)
 async def test_no_spelling_of_loopback_gets_through(
     host: str, server: RawServer, client: HttpClient
 ) -> None:
@@ -129,7 +129,7 @@ async def test_no_spelling_of_loopback_gets_through(
     assert server.connections == 0
 
 
-@pytest.mark.parametrize("host", _OTHER_HOSTS)
+@pytest.mark.parametrize("host", OTHER_HOSTS)
 async def test_inner_networks_are_refused_before_a_packet_leaves(
     host: str, client: HttpClient
 ) -> None:
@@ -155,7 +155,7 @@ async def test_a_name_that_leads_to_an_inner_address_is_refused(
     client: HttpClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", _resolving(*addresses))
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(*addresses))
     port = server.url.rpartition(":")[2]
     error = await _refusal(client, f"http://hooks.example.com:{port}/")
     assert error.message.endswith("the address is not a public one")

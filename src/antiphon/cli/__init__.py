@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "keys": ("antiphon.cli.keys", "Create, list and revoke API keys."),
     "models": ("antiphon.cli.models", "List models; download one to serve."),
     "route": ("antiphon.cli.route", "Show who would answer for a model name."),
+    "tools": ("antiphon.cli.tools", "Show the hosted tools, and check them."),
     "config": ("antiphon.cli.config", "Make a configuration out of another one."),
     "store": ("antiphon.cli.store", "Show what is in a store, or copy it."),
     "bench": ("antiphon.cli.bench.command", "Compare chat, stateless and stateful conversations."),

@@ -35,11 +35,16 @@ from antiphon.engine.prepare.history import (
 )
 from antiphon.engine.prepare.history_cache import HistoryCache
 from antiphon.engine.prepare.native_states import put_back
+from antiphon.engine.prepare.prompts import PromptTemplate, apply_prompt
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
+from antiphon.engine.prepare.tool_secrets import reveal_secrets
 from antiphon.engine.prepare.validate import refuse_degraded, refuse_impossible
 from antiphon.engine.prepare.window import open_context, reasoning_seal
 from antiphon.engine.run.background import Background
 from antiphon.engine.run.compact import compaction_of
+from antiphon.engine.run.hosted import Hosted, HostedSetup
+from antiphon.engine.run.hosted_runs import CallNote
+from antiphon.engine.run.hosted_setup import HostedTools
 from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.resume import Resume
@@ -48,11 +53,12 @@ from antiphon.engine.run.turn import Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
+from antiphon.plans.hosted_offers import load_hidden
 from antiphon.plans.plan import Plan, make_plan
 from antiphon.protocol.call_ids import taken_in
 from antiphon.protocol.deltas import NativeState
 from antiphon.protocol.echo import first_response
-from antiphon.protocol.errors import ResponseDeleted
+from antiphon.protocol.errors import InvalidRequest, ResponseDeleted
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
@@ -64,6 +70,7 @@ from antiphon.routing.candidates import Route
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.choice import NO_SESSION, Session
 from antiphon.store.base import Size, Store
+from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["Engine"]
 
@@ -124,6 +131,9 @@ class Engine:
         background_queue: int = 1000,
         context_limits: ContextLimits | None = None,
         memory_bytes: int = _NO_LIMIT,
+        prompts: Mapping[str, PromptTemplate] | None = None,
+        tools: ToolRegistry = NO_TOOLS,
+        note_call: CallNote = lambda kind, ending, seconds: None,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -138,6 +148,8 @@ class Engine:
         self.live = Live()
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
+        self._prompts = prompts or {}
+        self.tools = HostedTools(tools, store, now, self.pending_writes.defer, note_call)
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
         self.background = Background(
@@ -212,6 +224,7 @@ class Engine:
         keeps its conversation.
         """
         route = await self.catalog.route(request.model)
+        request.tools = reveal_secrets(request.tools, principal.owner, self.sealer)
         hold = self.budget.hold(principal.owner)
         try:
             return await self._make(
@@ -254,6 +267,7 @@ class Engine:
 
     async def _make(self, admitted: _Admitted) -> Turn:
         """Return the turn of a request. If that fails, unlock the conversation it has locked."""
+        apply_prompt(admitted.request, self._prompts)
         context = await self._load(admitted)
         log = self._turn_log(admitted, context)
         try:
@@ -300,17 +314,19 @@ class Engine:
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able, carried
         )
-        checks, unchecked = await make_checks(assessment.toolbox, admitted.form, able.enforces)
+        everything = load_hidden(assessment.toolbox)
+        checks, unchecked = await make_checks(everything, admitted.form, able.enforces)
         notes = [*assessment.degraded, *unread, *unopened, *unchecked]
+        hosted = await self._begin_tools(admitted, assessment, items, context.own, notes)
         if admitted.is_strict:
-            refuse_degraded(notes)
+            await _refuse_degraded(notes, hosted)
         _note(admitted.response, notes)
         plan = make_plan(request, assessment, items, route.first.model, is_large=size.is_large)
         return TurnInputs(
             principal=admitted.principal,
             route=route,
             session=_session_of(admitted, plan, whole),
-            policies=self._policies(admitted, checks, assessment),
+            policies=self._policies(admitted, checks, assessment, hosted),
             plan=plan,
             context=whole,
             response=admitted.response,
@@ -322,6 +338,23 @@ class Engine:
             remember=self._memory(admitted, context, whole),
             carry=partial(self._carried.keep, admitted.owner) if admitted.carries_state else None,
         )
+
+    async def _begin_tools(
+        self,
+        admitted: _Admitted,
+        assessment: Assessment,
+        items: Sequence[Item],
+        own: Sequence[Item],
+        notes: list[str],
+    ) -> HostedSetup | None:
+        """Begin the tools that are run here, if the model is asked; add what is degraded."""
+        request, toolbox = admitted.request, assessment.toolbox
+        if not toolbox.declared or request.only_compacts or request.generate is False:
+            return None
+        name = admitted.response.id
+        hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
+        notes += hosted.degraded
+        return hosted
 
     def _assemble(
         self,
@@ -340,7 +373,16 @@ class Engine:
         items, unopened = open_context(known, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
-        assessment = assess(request, items, able, can_seal=can_seal, how_to_seal=HOW_TO)
+        registry = self.tools.registry
+        assessment = assess(
+            request,
+            items,
+            able,
+            registry.kinds,
+            registry.includes,
+            can_seal=can_seal,
+            how_to_seal=HOW_TO,
+        )
         return whole, items, unopened, assessment
 
     def _memory(self, admitted: _Admitted, context: Context, whole: Sequence[Item]) -> Observer:
@@ -364,7 +406,11 @@ class Engine:
         return TurnLog(self.store, self.live, policy, admitted.response, self.pending_writes.defer)
 
     def _policies(
-        self, admitted: _Admitted, checks: Checks | None, assessment: Assessment
+        self,
+        admitted: _Admitted,
+        checks: Checks | None,
+        assessment: Assessment,
+        hosted: HostedSetup | None,
     ) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
         request = admitted.request
@@ -372,6 +418,8 @@ class Engine:
             return [NoModel()]
         compaction = compaction_of(request, admitted.owner, self.sealer, admitted.route)
         found: list[Policy] = [] if compaction is None else [compaction]
+        if hosted is not None:
+            found.append(Hosted(hosted))
         if checks is not None:
             found.append(Repair(checks))
         pauses = admitted.route.capabilities.pauses
@@ -403,6 +451,16 @@ def _session_of(admitted: _Admitted, plan: Plan, whole: Sequence[Item]) -> Sessi
         named = conversation_of(admitted.request)
         key = session_key(admitted.request, whole, named, admitted.session)
     return Session(key, accounts_in(plan.items))
+
+
+async def _refuse_degraded(notes: Sequence[str], hosted: HostedSetup | None) -> None:
+    """Raise InvalidRequest if anything cannot be honoured; approvals are not used up by that."""
+    try:
+        refuse_degraded(notes)
+    except InvalidRequest:
+        if hosted is not None:
+            await hosted.give_up()
+        raise
 
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:

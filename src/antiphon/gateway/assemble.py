@@ -8,6 +8,7 @@ read from the store.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Endpoint, Webhooks
 from antiphon.engine.prepare.context_size import ContextLimits
+from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.prepare.seal import open_sealer
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
@@ -42,6 +44,7 @@ from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
 
@@ -73,9 +76,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rerun_background: bool = False
     """Whether a key whose background response failed by our fault runs it again."""
     doors: DoorSettings = DoorSettings()
+    prompts: Mapping[str, PromptTemplate] = {}
+    """Templates that a request may name."""
 
 
-async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> App:
+async def make_app(
+    catalog: Catalog, store: Store, settings: ServerSettings, tools: ToolRegistry = NO_TOOLS
+) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
@@ -100,6 +107,9 @@ async def make_app(catalog: Catalog, store: Store, settings: ServerSettings) -> 
         background_queue=limits.background_queue,
         context_limits=ContextLimits(limits.context_items, limits.context_bytes),
         memory_bytes=limits.memory_bytes or default_memory(settings.workers),
+        prompts=settings.prompts,
+        tools=tools,
+        note_call=metrics.note_call,
     )
     return App(
         engine,

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from antiphon.engine.keep.webhooks import EVENTS, EventType
+from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.log_lines import LogFormat
 from antiphon.protocol.codec import Dialect
@@ -28,6 +29,10 @@ from antiphon.routing.settings import DeploymentSettings, RetrySettings, RouteSe
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
+from antiphon.tools.base import ToolLimits
+from antiphon.tools.images import ImageSettings
+from antiphon.tools.mcp.settings import McpServer, McpSettings
+from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
 
 __all__ = [
@@ -149,9 +154,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     doors: DoorSettings = DoorSettings()
     limits: ServerLimits = ServerLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
+    mcp: McpSettings = McpSettings()
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelOverrides] = {}
     routes: dict[str, RouteSettings] = {}
+    prompts: dict[str, PromptTemplate] = {}
+    tools: ToolLimits = ToolLimits()
+    web_search: WebSearchSettings = WebSearchSettings()
+    images: ImageSettings = ImageSettings()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -159,13 +169,19 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "doors": DoorSettings,
     "limits": ServerLimits,
     "upstream_limits": UpstreamLimits,
+    "mcp": McpSettings,
     "providers": ProviderSettings,
     "models": ModelOverrides,
     "routes": RouteSettings,
+    "prompts": PromptTemplate,
+    "tools": ToolLimits,
+    "web_search": WebSearchSettings,
+    "images": ImageSettings,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
     **TABLES,
+    "servers": McpServer,
     "deployments": DeploymentSettings,
     "retry": RetrySettings,
 }
@@ -272,16 +288,22 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             _check_whole(value, inner, f"{where}: {key}")
         else:
             _convert(value, types[key], f"{where}: {key}")
-            if struct in (ServerLimits, UpstreamLimits) and not value > 0:
+            if struct in (ServerLimits, UpstreamLimits, ToolLimits) and not value > 0:
                 raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
 
 
 def _check_inner_tables(key: str, value: object, where: str) -> None:
     struct = _INNER[key]
-    if key in ("providers", "models", "routes") and isinstance(value, dict):
+    if key == "prompts" and isinstance(value, dict):
+        for name, table in value.items():
+            _check_whole(table, struct, f"{where}, [{key}.{name}]")
+    elif key in ("providers", "models", "routes") and isinstance(value, dict):
         for name, table in value.items():
             heading = name if key == "providers" else f'"{name}"'
             _check_inner(table, struct, f"{where}, [{key}.{heading}]")
+    elif key == "servers" and isinstance(value, dict):
+        for name, table in value.items():
+            _check_inner(table, struct, f"{where.removesuffix(']')}.servers.{name}]")
     elif key == "webhooks":
         _check_list(value, struct, f"{where}, [[{key}]]", "each with its own heading")
     elif key == "deployments":
@@ -333,6 +355,8 @@ def _expected(kind: Any, error: msgspec.ValidationError) -> str:  # any type
         return f"a list of {', '.join(choice)}"
     if kind is bool:
         return "true or false"
+    if get_origin(kind) is dict:
+        return "a table of texts"
     # What is left are numbers and strings: "Expected `int` >= 1".
     words = str(error).removeprefix("Expected ").partition(", got")[0].replace("`", "")
     for name, plain in _PLAIN.items():

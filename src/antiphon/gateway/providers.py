@@ -32,7 +32,7 @@ from antiphon.transport.token import TokenSource
 from antiphon.wires.profiles import UnknownProfile
 from antiphon.wires.wire import Wire
 
-__all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sources"]
+__all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_key", "read_sources"]
 
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
@@ -197,7 +197,7 @@ def _read_server(
         about=f"{name}, {base_url}",
         provider=provider,
         base_url=base_url,
-        key=_read_key(provider.key_env, environ, place("key_env")),
+        key=read_key(provider.key_env, environ, place("key_env")),
     )
     try:
         _wire_for(source)
@@ -292,7 +292,8 @@ _WIRES: Final[Mapping[str, Callable[[Source], Wire]]] = {
 }
 
 
-def _read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret | None:
+def read_key(name: str | None, environ: Mapping[str, str], what: str) -> Secret | None:
+    """Return the key in this environment variable; `what` names the setting in errors."""
     if name is None:
         return None
     if not (name.isascii() and name.isidentifier()):

@@ -27,10 +27,12 @@ from antiphon.gateway.discover import model_names
 from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.listen import bind, metrics_url, resolve, url_of
 from antiphon.gateway.log_lines import LineWriter, formatter_for
+from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.places import open_named_store, store_url
 from antiphon.gateway.providers import Source, build_catalog, file_of, is_on_hub, read_sources
 from antiphon.gateway.sealing import read_seal_keys
 from antiphon.gateway.serve import serve
+from antiphon.gateway.tools import open_tools
 from antiphon.gateway.workers import run_workers
 from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.store.open import public_url
@@ -57,6 +59,7 @@ def start(
     sources = read_sources(settings, os.environ)
     read_endpoints(settings, os.environ)  # only checked here
     read_seal_keys(settings, os.environ)
+    read_directory(settings.mcp, os.environ)
     address = resolve(settings.host, settings.port)
     store = store_url(settings.store)
     settings = msgspec.structs.replace(
@@ -123,10 +126,12 @@ class _Process(msgspec.Struct, frozen=True):
             _log_to(logging.StreamHandler(), self.settings)  # closes the writer
 
     async def _serve(self, board: MetricsBoard | None) -> None:
+        store = open_named_store(self.store)
         app = await make_app(
             build_catalog(self.settings, self.sources),
-            open_named_store(self.store),
+            store,
             _server_settings(self.settings, board),
+            await open_tools(self.settings, os.environ, store),
         )
         await serve(app, self.sock, self.metrics_sock)
 
@@ -146,6 +151,7 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         board=board,
         id_mark=settings.id_mark,
         rerun_background=settings.rerun_background,
+        prompts=settings.prompts,
     )
 
 

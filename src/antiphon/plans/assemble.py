@@ -19,7 +19,7 @@ from antiphon.protocol.deltas import Delta, TextGrew, produced_length
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.events import Event
 from antiphon.protocol.machines.builder import ResponseBuilder
-from antiphon.protocol.response import Failure
+from antiphon.protocol.response import Failure, add_usage
 
 __all__ = ["Assembly", "Reserve"]
 
@@ -44,6 +44,7 @@ class Assembly:
         self, plan: Plan, builder: ResponseBuilder, *, reserve: Reserve = _unlimited
     ) -> None:
         self.plan = plan
+        self._later: list[Plan] = []  # of further rounds, with the results of tools
         self._gate = gate_for(plan)
         self._builder = builder
         self._reserve = reserve
@@ -78,6 +79,8 @@ class Assembly:
         if continues:
             self._builder.free_keys()
             return []
+        if self._length:  # what came to nothing is not counted
+            self._later.append(plan)
         self._gate = gate_for(plan)
         return self._builder.next_round()
 
@@ -108,5 +111,9 @@ class Assembly:
 
         `finish` and `fail` do it; call it before them to do it in another thread.
         """
-        if self._builder.usage is None:
-            self._builder.note_estimate(estimate_usage(self.plan, self._builder.output))
+        if self._builder.usage is not None:
+            return
+        usage = estimate_usage(self.plan, self._builder.output)
+        for plan in self._later:  # each round was sent all that came before it
+            usage = add_usage(usage, estimate_usage(plan, ()))
+        self._builder.note_estimate(usage)

@@ -30,7 +30,14 @@ __all__ = ["Assessment", "assess"]
 
 # Asking for what we always do is no degradation; asking for the rest is.
 _SEALED: Final = "reasoning.encrypted_content"
-_INCLUDED: Final = frozenset({"message.output_text.logprobs", _SEALED})
+_INCLUDED: Final = frozenset(
+    {
+        "message.output_text.logprobs",
+        "message.input_image.image_url",
+        "computer_call_output.output.image_url",
+        _SEALED,
+    }
+)
 
 
 class Assessment(msgspec.Struct, frozen=True):
@@ -46,6 +53,7 @@ def assess(
     items: Sequence[Item],
     capabilities: Capabilities,
     registry: frozenset[str] = frozenset(),
+    registry_includes: frozenset[str] = frozenset(),
     *,
     can_seal: bool = False,
     how_to_seal: str = "",
@@ -53,8 +61,8 @@ def assess(
     """Return what can be run of this request. Raise InvalidRequest for what must not be lost.
 
     `items` is the whole context, because tools are offered there too. `registry` holds the kinds
-    of tools that are run here. `how_to_seal` is added to the report of what needs sealing where
-    nothing can be sealed.
+    of tools that are run here, `registry_includes` what their items honour. `how_to_seal` is added
+    to the report of what needs sealing where nothing can be sealed.
     """
     tools = request.tools or []
     toolbox, degraded = gather_tools(tools, items, capabilities.tool_kinds, registry)
@@ -65,7 +73,7 @@ def assess(
     if not can_seal:
         unsealed = _needs_sealing(request)
         degraded.extend(f"{what}: {how_to_seal}" if how_to_seal else what for what in unsealed)
-    degraded += _unhonoured(request, capabilities.includes)
+    degraded += _unhonoured(request, capabilities.includes | registry_includes)
     return Assessment(toolbox, policy, degraded)
 
 

@@ -107,7 +107,7 @@ def make_plan(
         reasoning_effort=reasoning.effort if reasoning else None,
         reasoning_summary=_summary(reasoning) if reasoning else None,
         include=tuple(include),
-        hints=_hints(request),
+        hints=_hints(request, assessment.toolbox),
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
@@ -117,8 +117,11 @@ def make_plan(
     )
 
 
-def _hints(request: CreateResponse) -> dict[str, Any]:
-    hints = {name: value for name in _HINTS if (value := getattr(request, name)) is not None}
+def _hints(request: CreateResponse, toolbox: Toolbox) -> dict[str, Any]:
+    """Return the hints. The limit on hosted calls is kept here if no upstream runs any."""
+    kept_here = {"max_tool_calls"} if toolbox.hosted and not toolbox.upstream else set[str]()
+    found = {name: getattr(request, name) for name in _HINTS if name not in kept_here}
+    hints = {name: value for name, value in found.items() if value is not None}
     return {**hints, BETAS: request.extra[BETAS]} if _has_betas(request) else hints
 
 

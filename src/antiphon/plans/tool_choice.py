@@ -7,12 +7,16 @@ does: by their aliases, or by their kind if the caller does not run them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
+from antiphon.plans.hosted_choice import selector
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.tools import Meant, Tool, ToolChoice, ToolPolicy
 
 __all__ = ["resolve_choice"]
+
+_SEARCH: Final = "web_search"
 
 
 def resolve_choice(
@@ -64,12 +68,22 @@ def _meant_by(meant: Meant, toolbox: Toolbox) -> set[str]:
         for offer in toolbox.offers
         if offer.kind == meant.type and meant.name in (None, offer.name)
     ]
-    if not same and meant.type in toolbox.kinds:
-        return {meant.type}
+    if not same:
+        kind = _kind_of(meant.type, toolbox)
+        hosted = {tool["type"] for tool in toolbox.hosted}
+        if kind is not None:
+            return {selector(kind, meant.namespace, meant.name) if kind in hosted else kind}
     exact = {offer.alias for offer in same if offer.namespace == meant.namespace}
     if exact or meant.namespace is not None:
         return exact
     return {offer.alias for offer in same}
+
+
+def _kind_of(meant: str, toolbox: Toolbox) -> str | None:
+    """Return the kind of tool that is meant. A search may be named by another version of it."""
+    if meant in toolbox.kinds or not meant.startswith(_SEARCH):
+        return meant if meant in toolbox.kinds else None
+    return next((kind for kind in sorted(toolbox.kinds) if kind.startswith(_SEARCH)), None)
 
 
 def _is_there(meant: Meant, labels: set[str], toolbox: Toolbox) -> bool:

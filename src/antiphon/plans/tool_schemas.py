@@ -71,10 +71,47 @@ _APPLY_PATCH: Final = object_schema(
     ["operation"],
 )
 
+_PLACE: Final[Schema] = {"type": "integer", "description": "In pixels, from the top left."}
+_COMPUTER: Final = object_schema(
+    {
+        "action": {
+            "type": "object",
+            "properties": {
+                "type": {
+                    "type": "string",
+                    "enum": [
+                        *("click", "double_click", "drag", "keypress", "move", "screenshot"),
+                        *("scroll", "type", "wait"),
+                    ],
+                },
+                "x": _PLACE,
+                "y": _PLACE,
+                "button": {
+                    "type": "string",
+                    "enum": ["left", "right", "wheel", "back", "forward"],
+                    "description": "For click.",
+                },
+                "path": {
+                    "type": "array",
+                    "items": object_schema({"x": _PLACE, "y": _PLACE}, ["x", "y"]),
+                    "description": "For drag: where the mouse goes.",
+                },
+                "keys": _TEXTS | {"description": "For keypress."},
+                "scroll_x": {"type": "integer", "description": "For scroll."},
+                "scroll_y": {"type": "integer", "description": "For scroll."},
+                "text": {"type": "string", "description": "For type."},
+            },
+            "required": ["type"],
+        }
+    },
+    ["action"],
+)
+
 SCHEMAS: Final[dict[Kind, Schema]] = {
     "shell": _SHELL,
     "local_shell": _LOCAL_SHELL,
     "apply_patch": _APPLY_PATCH,
+    "computer": _COMPUTER,
     "tool_search": object_schema(
         {"paths": _TEXTS | {"description": "Names of the tools or namespaces to load."}},
         ["paths"],

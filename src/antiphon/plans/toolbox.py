@@ -13,14 +13,14 @@ in silence.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from antiphon.plans.aliases import free_alias, is_plain
+from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES, Kind
 from antiphon.protocol.items import Item, item_type
@@ -30,12 +30,9 @@ from antiphon.protocol.tool_list import Derived, ToolList
 from antiphon.protocol.tools import Tool, check_shape
 from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 
-__all__ = ["Offer", "Toolbox", "gather_tools"]
+__all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools"]
 
 _MAX_OFFERS: Final = 2048
-_MAX_ALIAS: Final = 64
-_HASH_DIGITS: Final = 8
-_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 _CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
 
 _COMMON: Final = frozenset(
@@ -48,6 +45,7 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
     "shell": frozenset({"type", "environment", "allowed_callers"}),
     "local_shell": frozenset({"type"}),
     "apply_patch": frozenset({"type", "allowed_callers"}),
+    "computer": frozenset({"type", "allowed_callers"}),
     "tool_search": frozenset({"type", "description", "execution", "parameters"}),
 }
 
@@ -63,6 +61,13 @@ class Offer(msgspec.Struct, frozen=True):
     where: str
     about: str = ""
     """The description of the namespace."""
+
+
+class DeclaredTool(NamedTuple):
+    """A tool that is run here, as the caller wrote it, and its place in the request."""
+
+    tool: Tool
+    where: str
 
 
 class _Found(NamedTuple):
@@ -86,10 +91,14 @@ class _Rest:
 
     def __init__(self, upstream_kinds: frozenset[str], hosted_kinds: frozenset[str]) -> None:
         self.upstream: list[Tool] = []
-        self.hosted: list[Tool] = []
+        self.hosted: list[DeclaredTool] = []
         self.report: list[str] = []
         self._upstream_kinds = upstream_kinds
         self._hosted_kinds = hosted_kinds
+
+    def passes_on(self, kind: str) -> bool:
+        """Return whether the upstream knows tools of this kind itself."""
+        return kind in self._upstream_kinds
 
     def take(self, tool: Any, kind: object, where: str, why: str, *, is_alone: bool) -> None:
         """Take a tool that the caller does not run; report `why`, if no one else runs it.
@@ -100,7 +109,7 @@ class _Rest:
         if name in self._upstream_kinds:
             self.upstream.append(tool)
         elif name in self._hosted_kinds:
-            self.hosted.append(tool)
+            self.hosted.append(DeclaredTool(tool, where))
         else:
             self.report.append(f"{where} ({kind}): {why}")
 
@@ -113,16 +122,24 @@ class Toolbox:
         offers: Sequence[Offer] = (),
         deferred: Sequence[str] = (),
         upstream: Sequence[Tool] = (),
-        hosted: Sequence[Tool] = (),
+        hosted: Sequence[DeclaredTool] = (),
+        functions: Mapping[str, HostedFunction] | None = None,
+        hidden: Sequence[Offer] = (),
     ) -> None:
         self.offers = tuple(offers)
-        """What the caller runs."""
+        """What the model can call: the tools that the caller runs, then hosted functions."""
         self.deferred = tuple(deferred)
         """What a search may find: names of tools and namespaces that are not offered yet."""
         self.upstream = tuple(upstream)
         """What the upstream runs itself, as the caller wrote it."""
-        self.hosted = tuple(hosted)
+        self.declared = tuple(hosted)
+        """What is run here, with its place in the request."""
+        self.hosted = tuple(declared.tool for declared in hosted)
         """What is run here, as the caller wrote it."""
+        self.functions: Mapping[str, HostedFunction] = functions or {}
+        """What the model is shown for that, by alias; see `hosted_offers`."""
+        self.hidden = tuple(hidden)
+        """What a search that is run here may find, and `load_hidden` then offers."""
         self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
         """The kinds of tools that the caller does not run; tool_choice means them by their kind."""
         self.derived = Derived()
@@ -130,6 +147,9 @@ class Toolbox:
         self.aliases = frozenset(self._by_alias)
         self._by_identity = {
             (offer.kind, offer.namespace, offer.name): offer for offer in self.offers
+        }
+        self._by_function = {
+            (function.namespace, function.name): alias for alias, function in self.functions.items()
         }
 
     def __eq__(self, other: object) -> bool:
@@ -139,7 +159,8 @@ class Toolbox:
 
     @property
     def _parts(self) -> tuple[object, ...]:
-        return self.offers, self.deferred, self.upstream, self.hosted
+        parts = self.offers, self.deferred, self.upstream, self.hosted, self.functions
+        return *parts, self.hidden
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
@@ -169,11 +190,20 @@ class Toolbox:
         known = self.find(kind, namespace, name)
         if known is not None:
             return known.alias
-        return _free_alias(kind, namespace, name, self._by_alias)
+        if kind == "tool_search" and (None, name) in self._by_function:
+            return self._by_function[None, name]  # a search that is run here
+        return free_alias(kind, namespace, name, self._by_alias)
 
     def hosted_alias(self, namespace: str | None, name: str) -> str:
-        """Return a name for calls that a server ran itself; no tool here has it."""
-        return _free_alias("hosted", namespace, name, self._by_alias)
+        """Return a name for calls that a server ran itself.
+
+        No tool here has it, but the hosted function that the call was made to, or the computer
+        of the caller.
+        """
+        known = self._by_function.get((namespace, name))
+        if name == "computer" and (offer := self.find("computer", None, name)) is not None:
+            known = offer.alias
+        return known or free_alias("hosted", namespace, name, self._by_alias)
 
 
 _NO_TOOLS: Final = Toolbox()
@@ -223,7 +253,8 @@ def _gather(
         found[entry.identity] = entry._replace(is_loaded=is_loaded)
     _refuse_too_many(found)
     shown, deferred = list(found.values()), []
-    if any(entry.kind == "tool_search" for entry in shown):
+    searches_here = any(one.tool["type"] == "tool_search" for one in rest.hosted)
+    if searches_here or any(entry.kind == "tool_search" for entry in shown):
         deferred = [entry for entry in shown if _is_deferred(entry)]
         shown = [entry for entry in shown if not _is_deferred(entry)]
     if not any(tool["type"] == "tool_search" for tool in rest.upstream):
@@ -233,7 +264,11 @@ def _gather(
             if _is_deferred(entry)
         ]
     names = dict.fromkeys(entry.namespace or entry.name for entry in deferred)
-    return Toolbox(list(_offer(shown)), list(names), rest.upstream, rest.hosted), report
+    findable = deferred if searches_here else []
+    offers = list(_offer([*shown, *findable]))
+    hidden = offers[len(shown) :]
+    offers = offers[: len(shown)]
+    return Toolbox(offers, list(names), rest.upstream, rest.hosted, hidden=hidden), report
 
 
 # What there is.
@@ -279,8 +314,8 @@ def _take(
     kind = tool.get("type") if isinstance(tool, dict) else None
     namespace, about = (None, "") if space is None else (space["name"], space.get("description"))
     why = _why_not(tool, kind, namespace, where)
-    if why is not None:
-        rest.take(tool, kind, where, why, is_alone=namespace is None)
+    if why is not None or (kind == "computer" and rest.passes_on(kind)):
+        rest.take(tool, kind, where, why or "", is_alone=namespace is None)
         return
     _report_fields(tool, where, rest.report)
     name = tool["name"] if kind in ("function", "custom") else str(kind)
@@ -347,7 +382,7 @@ def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
     for entry in found:
         alias = entry.name
         if kept.get(alias) is not entry:
-            alias = _free_alias(entry.kind, entry.namespace, entry.name, taken)
+            alias = free_alias(entry.kind, entry.namespace, entry.name, taken)
             taken.add(alias)
         yield Offer(
             entry.kind, entry.name, entry.namespace, alias, entry.tool, entry.where, entry.about
@@ -355,26 +390,4 @@ def _offer(found: Sequence[_Found]) -> Iterator[Offer]:
 
 
 def _keeps_name(entry: _Found) -> bool:
-    return entry.namespace is None and _is_plain(entry.name)
-
-
-def _is_plain(name: str) -> bool:
-    return len(name) <= _MAX_ALIAS and not _FOREIGN.search(name)
-
-
-def _free_alias(
-    kind: Kind | Literal["hosted"], namespace: str | None, name: str, taken: Container[str]
-) -> str:
-    """Return a name derived from the tool's own that every backend takes and no other tool has."""
-    joint = "" if namespace is None or namespace.endswith("_") else "__"
-    wished = _FOREIGN.sub("_", f"{namespace or ''}{joint}{name}")
-    if _is_plain(wished) and wished.strip("_") and wished not in taken:
-        return wished
-    identity = msgspec.json.encode([kind, namespace, name])
-    digits = hashlib.sha256(identity).hexdigest()
-    for length in range(_HASH_DIGITS, len(digits)):
-        mark = f"_{digits[:length]}"
-        alias = wished[: _MAX_ALIAS - len(mark)] + mark
-        if alias not in taken:
-            return alias
-    raise InvalidRequest(f"the tool '{name}' cannot be named", code="invalid_value", param="tools")
+    return entry.namespace is None and is_plain(entry.name)

@@ -15,6 +15,7 @@ import msgspec
 from antiphon.protocol.families import Kind
 from antiphon.protocol.items import Item, text_length
 from antiphon.protocol.response import Usage
+from antiphon.protocol.tool_usage import ToolUsage
 
 __all__ = [
     "AnnotationAdded",
@@ -44,7 +45,8 @@ __all__ = [
     "produced_length",
 ]
 
-StopReason = Literal["stop", "length", "content_filter"]
+StopReason = Literal["stop", "length", "content_filter", "rounds"]
+"""Why an answer ended. "rounds": the model was asked as often as it may be, and wanted more."""
 Begins = Literal["part", "item"]
 """Whether a text begins a part or an item of its own, although the one before could go on."""
 
@@ -81,9 +83,14 @@ class SummaryGrew(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnnotationAdded(msgspec.Struct, frozen=True):
-    """A note on the text so far, such as a url_citation, as on the wire."""
+    """A note on the text so far, such as a url_citation, as on the wire.
+
+    With `covers` it stands for that many characters at the end of the text, 0 for the place there,
+    and the builder writes the positions: it alone knows where a part began.
+    """
 
     annotation: dict[str, Any]
+    covers: int | None = None
 
 
 class CallOpened(msgspec.Struct, frozen=True, gc=False):
@@ -154,10 +161,14 @@ class ItemProgressed(msgspec.Struct, frozen=True):
 
 
 class ItemClosed(msgspec.Struct, frozen=True):
-    """An open item is final. `item` is the whole item, with its last status."""
+    """An open item is final. `item` is the whole item, with its last status.
+
+    `usage` is what its tool took, as a part of the response's `tool_usage`.
+    """
 
     key: str
     item: Item
+    usage: ToolUsage | None = None
 
 
 class NativeState(msgspec.Struct, frozen=True):

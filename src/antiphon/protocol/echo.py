@@ -13,6 +13,7 @@ from typing import Any, Final
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Reasoning, Response
 from antiphon.protocol.tool_list import ToolList
+from antiphon.protocol.tool_secrets import without_secrets
 from antiphon.protocol.tools import Tool
 
 __all__ = ["first_response"]
@@ -93,7 +94,7 @@ def _echo_tools(tools: list[Tool]) -> list[Tool]:
 
 
 def _echo_tool(tool: Tool) -> Tool:
-    """Return the tool with the keys the specification requires of a function."""
+    """Return the tool with the keys the specification requires of a function, without secrets."""
     if tool.get("type") != "function":
-        return tool
+        return without_secrets(tool)
     return {"description": None, "parameters": None, "strict": None} | tool

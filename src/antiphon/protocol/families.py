@@ -30,7 +30,9 @@ __all__ = [
     "payload_of",
 ]
 
-Kind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
+Kind = Literal[
+    "function", "custom", "shell", "local_shell", "apply_patch", "tool_search", "computer"
+]
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -55,6 +57,23 @@ _NEEDED: Final = {
     "update_file": ("path", "diff"),
     "delete_file": ("path",),
 }
+_COMPUTER: Final = {"type": "screenshot"}
+_COMPUTER_NEEDS: Final = {
+    "click": ("button", "x", "y"),
+    "double_click": ("x", "y"),
+    "drag": ("path",),
+    "keypress": ("keys",),
+    "move": ("x", "y"),
+    "screenshot": (),
+    "scroll": ("x", "y", "scroll_x", "scroll_y"),
+    "type": ("text",),
+    "wait": (),
+}
+_COMPUTER_TYPES: Final = {
+    **dict.fromkeys(("x", "y", "scroll_x", "scroll_y"), int),
+    **dict.fromkeys(("button", "text"), str),
+    **dict.fromkeys(("path", "keys"), list),
+}
 
 FAMILIES: Final[dict[Kind, Family]] = {
     family.kind: family
@@ -71,6 +90,7 @@ FAMILIES: Final[dict[Kind, Family]] = {
             _PATCH,
         ),
         Family("tool_search", "tool_search_call", "tool_search_output", "arguments", {}),
+        Family("computer", "computer_call", "computer_call_output", "action", _COMPUTER),
     )
 }
 WHOLE: Final = frozenset(kind for kind, family in FAMILIES.items() if family.empty != "")
@@ -125,6 +145,8 @@ def call_item(
             item["namespace"] = namespace
     if kind == "tool_search":
         item["execution"] = "client"
+    if kind == "computer":
+        item["pending_safety_checks"] = []
     return item | {family.payload: msgspec.to_builtins(family.empty)}
 
 
@@ -149,6 +171,8 @@ def payload_of(kind: Kind, arguments: str) -> dict[str, Any] | None:
         return value
     if kind == "apply_patch":
         return _operation(value.get("operation", value))
+    if kind == "computer":
+        return _input_action(value.get("action", value))
     return _action(kind, value)
 
 
@@ -159,6 +183,17 @@ def _operation(value: object) -> dict[str, Any] | None:
     if needed is None or not all(isinstance(value.get(field), str) for field in needed):
         return None
     return value if value["path"] else None
+
+
+def _input_action(value: object) -> dict[str, Any] | None:
+    """Return what is done with a mouse, a keyboard or a screen; None if it is not whole."""
+    if not isinstance(value, dict):
+        return None
+    needed = _COMPUTER_NEEDS.get(str(value.get("type")))
+    if needed is None:
+        return None
+    is_whole = all(type(value.get(field)) is _COMPUTER_TYPES[field] for field in needed)
+    return value if is_whole else None
 
 
 def _action(kind: Kind, value: dict[str, Any]) -> dict[str, Any] | None:
@@ -181,6 +216,8 @@ def arguments_of(kind: Kind, payload: Mapping[str, Any]) -> str:
     """Return what a call holds as the arguments of a function: the way back of `payload_of`."""
     if kind == "apply_patch":
         payload = {"operation": payload}
+    elif kind == "computer":
+        payload = {"action": payload}
     elif kind != "tool_search":
         payload = {name: value for name, value in payload.items() if _says(name, value)}
     return msgspec.json.encode(payload).decode()

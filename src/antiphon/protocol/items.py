@@ -233,6 +233,8 @@ _PREFIXES: Final = {
     "additional_tools": "at",
     "reasoning": "rs",
     "compaction": "cmp",
+    "computer_call": "cu",
+    "computer_call_output": "cuo",
     "image_generation_call": "ig",
     "web_search_call": "ws",
     "file_search_call": "fs",

@@ -180,6 +180,8 @@ class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     output: list[Item] = []
     parallel_tool_calls: bool | None = True
     previous_response_id: str | None = None
+    prompt: dict[str, Any] | UnsetType | None = UNSET
+    """The template that the request named, if it did."""
     prompt_cache_key: str | None = None
     reasoning: Reasoning | None = None
     safety_identifier: str | None = None
@@ -200,6 +202,7 @@ class Response(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = {}
     user: str | UnsetType | None = UNSET
     conversation: dict[str, Any] | UnsetType | None = UNSET
+    tool_usage: dict[str, Any] | UnsetType | None = UNSET
     antiphon: Notes | UnsetType = UNSET
     extra: Extra = msgspec.field(default=UNSET, name="$extra")
 

@@ -40,8 +40,8 @@ _TOOL_SHAPES: Final[dict[str, tuple[tuple[str, type[Any]], ...]]] = {
 class ToolPolicy(msgspec.Struct, frozen=True):
     """Which tools may be called. `allowed` holds aliases, and is None for all of them.
 
-    A tool that the caller does not run has no alias, and is allowed by its kind. A named tool is
-    `required` with one allowed name.
+    A tool that the caller does not run is allowed by its kind; one that is run here gets aliases
+    later (`plans.hosted_choice`). A named tool is `required` with one allowed name.
     """
 
     mode: Mode = "auto"
@@ -150,7 +150,8 @@ def _mode(value: object, param: str) -> Mode:
 def _meant(tool: object) -> Meant:
     if not isinstance(tool, dict):
         raise invalid("tool_choice", "must name a tool", "invalid_type")
-    kind, name, namespace = (tool.get(field) for field in ("type", "name", "namespace"))
+    space = "server_label" if tool.get("type") == "mcp" else "namespace"
+    kind, name, namespace = (tool.get(field) for field in ("type", "name", space))
     if kind in ("function", "custom") and not isinstance(name, str):
         is_nested = isinstance(tool.get(str(kind)), dict)
         hint = f": it stands beside type here, not under {kind}" if is_nested else ""

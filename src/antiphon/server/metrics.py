@@ -44,6 +44,8 @@ class Metrics:
             self._requests[route, int(status)] = count
         self._responses: dict[str, int] = defaultdict(int, before.responses)
         self._tokens: dict[str, int] = defaultdict(int, before.tokens)
+        self._calls: dict[str, int] = defaultdict(int, before.calls)
+        self._call_seconds: dict[str, float] = defaultdict(float, before.call_seconds)
         self._degraded = before.degraded
         self._buckets = before.buckets or [0] * (len(_BUCKETS) + 1)
         self._seconds = before.seconds
@@ -65,6 +67,11 @@ class Metrics:
             self._degraded += 1
         if response.usage is not None:
             self.note_usage(response.usage)
+
+    def note_call(self, kind: str, ending: str, seconds: float) -> None:
+        """Count a call of a hosted tool that ended, and how long it took."""
+        self._calls[f"{kind} {ending}"] += 1
+        self._call_seconds[kind] += seconds
 
     def note_usage(self, usage: Usage) -> None:
         """Count the tokens of one call of a model."""
@@ -139,6 +146,7 @@ class Metrics:
             buckets=_cumulated(total.buckets),
             sum_value=total.seconds,
         )
+        yield from _collect_calls(total)
         yield from self._collect_routing(total)
 
     def _collect_routing(self, total: Counts) -> Iterator[Metric]:
@@ -188,6 +196,8 @@ class Metrics:
             requests={f"{route} {status}": n for (route, status), n in self._requests.items()},
             responses=dict(self._responses),
             tokens=dict(self._tokens),
+            calls=dict(self._calls),
+            call_seconds=dict(self._call_seconds),
             degraded=self._degraded,
             buckets=self._buckets,
             seconds=self._seconds,
@@ -201,6 +211,24 @@ class Metrics:
             return self._counts()
         self.share()  # so that what was shown once is not lost with this process
         return add_up([self._counts(), *self._board.read_others()])
+
+
+def _collect_calls(total: Counts) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    calls = CounterMetricFamily(
+        "antiphon_hosted_calls",
+        "Calls of hosted tools, by the kind of tool and how they ended.",
+        labels=["kind", "ending"],
+    )
+    for name, count in total.calls.items():
+        calls.add_metric(name.rpartition(" ")[::2], count)
+    seconds = CounterMetricFamily(
+        "antiphon_hosted_call_seconds", "How long hosted tools ran.", labels=["kind"]
+    )
+    for kind, sum_of in total.call_seconds.items():
+        seconds.add_metric([kind], sum_of)
+    yield from (calls, seconds)
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

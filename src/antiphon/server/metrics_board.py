@@ -63,6 +63,8 @@ class Counts(msgspec.Struct, kw_only=True):
     requests: dict[str, int] = {}
     responses: dict[str, int] = {}
     tokens: dict[str, int] = {}
+    calls: dict[str, int] = {}
+    call_seconds: dict[str, float] = {}
     degraded: int = 0
     buckets: list[int] = []
     seconds: float = 0.0
@@ -112,6 +114,7 @@ def add_up(parts: list[Counts]) -> Counts:
             (total.requests, part.requests),
             (total.responses, part.responses),
             (total.tokens, part.tokens),
+            (total.calls, part.calls),
             (total.choices, part.choices),
             (total.fallbacks, part.fallbacks),
             (total.breaker_opens, part.breaker_opens),
@@ -119,6 +122,8 @@ def add_up(parts: list[Counts]) -> Counts:
         ):
             for name, count in its.items():
                 mine[name] = mine.get(name, 0) + count
+        for kind, seconds in part.call_seconds.items():
+            total.call_seconds[kind] = total.call_seconds.get(kind, 0.0) + seconds
         for index, count in enumerate(part.buckets):
             total.buckets[index] += count
         total.degraded += part.degraded

@@ -67,6 +67,16 @@ TABLES: Final = (
         ("key",),
     ),
     Table("native_states", ("key", "owner", "call", "response", "created_at", "body"), ("key",)),
+    Table(
+        "tool_calls",
+        ("key", "owner", "response", "call", "kind", "digest", "created_at"),
+        ("key",),
+    ),
+    Table(
+        "approvals",
+        ("owner", "request", "response", "asked_by", "created_at"),
+        ("owner", "request"),
+    ),
     # `number` is the order in which they were made, which SQLite keeps by itself.
     Table("secrets", ("name", "value"), ("number",)),
     Table(

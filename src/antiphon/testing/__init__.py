@@ -3,6 +3,7 @@
 `ScriptedUpstream` is a real chat-completions server on loopback that plays a `Script`: what it
 answers, and which fault it injects. antiphon is tested with the same faults. `serve_gateway` runs
 a whole gateway on a free port, with a `ScriptedBackend`, or a `ChatBackend` before an upstream.
+`ScriptedTool` is a hosted tool that such a gateway runs.
 `judge_stream` checks the events of a stream against the grammar of the protocol.
 """
 
@@ -38,6 +39,7 @@ from antiphon.testing.faults import (
 )
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.script import Call, Script, echo
+from antiphon.testing.tools import ScriptedTool
 from antiphon.testing.upstream import Received, ScriptedUpstream
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "Reset",
     "Script",
     "ScriptedBackend",
+    "ScriptedTool",
     "ScriptedUpstream",
     "Split",
     "Stall",

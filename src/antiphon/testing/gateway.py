@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -22,6 +22,8 @@ from antiphon.routing.settings import RouteSettings, check_routes
 from antiphon.server.app import App
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
+from antiphon.tools.base import ToolLimits, ToolRunner
+from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["Gateway", "serve_gateway"]
 
@@ -50,10 +52,13 @@ async def serve_gateway(
     models: Mapping[str, ModelSettings] | None = None,
     routes: Mapping[str, RouteSettings] | None = None,
     max_inflight: Mapping[str, int] | None = None,
+    tools: Sequence[ToolRunner] = (),
+    tool_limits: ToolLimits | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway in this event loop. It closes its backends; a store it was given stays.
 
-    `routes` and `max_inflight` (by provider) are as in the settings.
+    `routes`, `max_inflight` (by provider) and `tool_limits` are as in the settings, `tools` run
+    hosted tools.
     """
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
@@ -68,7 +73,8 @@ async def serve_gateway(
         routes=routes,
         limits=max_inflight,
     )
-    app = await make_app(catalog, store, settings or ServerSettings())
+    registry = ToolRegistry(tools, tool_limits)
+    app = await make_app(catalog, store, settings or ServerSettings(), registry)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:
             async with running(app, sock):

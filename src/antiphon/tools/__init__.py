@@ -1,1 +1,1 @@
-"""Who runs a call? The room of tools run by the gateway; nothing lives here yet."""
+"""Who runs a call? The contract of hosted tools, their registry and their runners."""

@@ -9,7 +9,8 @@ OutOfFiles. A reused connection that breaks before the first byte of the answer 
 yet: the peer closed it while it was idle, so the request is sent again, at once, on a new
 connection. That holds for every request, also for webhooks. The peer may have read the request
 before it closed, and then it runs twice, as with every retry after a broken connection; webhooks
-carry an id for that. A cancelled request leaves no connection open.
+carry an id for that. A client with `resends=False` raises instead, for requests that must not run
+twice. A cancelled request leaves no connection open.
 """
 
 from __future__ import annotations
@@ -95,11 +96,13 @@ class HttpClient:
         limits: Limits | None = None,
         open_socket: OpenSocket | None = None,
         proxies: bool = False,
+        resends: bool = True,
     ) -> None:
         if proxies and open_socket is not None:
             raise ValueError("a client with a guard for addresses must not use proxies")
         self.limits: Final = limits or Limits()
         self._open_socket = open_socket
+        self._resends = resends
         # Names in lower case, so that the spelling does not matter: those of the caller win.
         own = {**_OWN_HEADERS, **{k.lower(): v for k, v in (headers or {}).items()}}
         self._key_header = key_header
@@ -199,6 +202,8 @@ class HttpClient:
             try:
                 await exchange.begin()
             except StaleConnection:
+                if not self._resends:
+                    raise
                 connection = None
         if connection is None:
             connection = await self._connect(pool, target)

@@ -12,6 +12,7 @@ place. `lift` is the inverse: a call that is lowered and lifted is the same call
     | local_shell | `{"command": […], "env", "working_directory", "timeout_ms", "user"}`     |
     | apply_patch | `{"operation": {"type", "path", "diff"}}`                                |
     | tool_search | its own, or `paths`                                                      |
+    | computer    | `{"action": {"type", …}}`                                                |
 
 Calls that a server ran itself are lowered by `protocol.hosted`.
 """
@@ -51,6 +52,7 @@ _ABOUT: Final = {
     "local_shell": "Run a program on the user's machine and return what it prints.",
     "apply_patch": "Create, change or delete one file of the user's.",
     "tool_search": "Search for further tools; what is found can be called from then on.",
+    "computer": "Use the mouse, the keyboard and the screen of the user. Returns a screenshot.",
 }
 
 
@@ -158,13 +160,13 @@ class Lowering:
         """Return the item as a function call or its output; one that is neither, as it is."""
         if item_type(item) == "message":
             return item  # as most are
+        if is_hosted(item):  # also those of a computer, whose output is an image
+            return self._lower_hosted(item)
         family = call_family(item)
         if family is not None:
             return self._lower_call(item, family)
         family = output_family(item)
-        if family is not None:
-            return self._lower_output(item, family)
-        return self._lower_hosted(item) if is_hosted(item) else item
+        return item if family is None else self._lower_output(item, family)
 
     def _lower_hosted(self, item: Item) -> Item:
         """Return a call that a server ran. Its id is its number, the same on every replay.

@@ -536,3 +536,33 @@ async def test_no_tool_runs_after_an_answer_that_fails_the_turn() -> None:
         await Rounds(backend, PLAN, [Again(), Refusing()], sink).run()
     assert sink.deltas == [TextGrew("one"), used(1, 2), STOP]
     assert len(backend.plans) == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_only_a_text_with_the_mark_of_a_policy_is_looked_at(together: bool) -> None:
+    class Marking(Policy):
+        sees: ClassVar[bool] = True
+        mark = "*"
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+            self.passed: list[str] = []
+
+        @property
+        def note_text(self) -> Callable[[str], object]:
+            return self.passed.append
+
+        def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+            self.seen += [delta.text for delta in batch if isinstance(delta, TextGrew)]
+            return batch
+
+    policy, sink = Marking(), Sink()
+    texts = [[TextGrew("first")], [TextGrew("a")], [TextGrew("b*")], [TextGrew("c")]]
+    if together:
+        texts = [[TextGrew("first")], [TextGrew("a"), TextGrew("a")]]
+        texts += [[TextGrew("b"), TextGrew("*")], [TextGrew("c")]]
+    script: list[Step] = [*texts, STOP]
+    await Rounds(ScriptedBackend([script]), PLAN, [policy], sink).run()
+    # The first batch of a round is always looked at.
+    assert policy.seen == (["first", "b", "*"] if together else ["first", "b*"])
+    assert policy.passed == (["a", "a", "c"] if together else ["a", "c"])

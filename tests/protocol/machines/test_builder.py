@@ -587,6 +587,7 @@ SAID: dict[Kind, str] = {
     "local_shell": '{"command":["ls"],"working_directory":"/x"}',
     "apply_patch": '{"operation":{"type":"update_file","path":"a.py","diff":"@@"}}',
     "tool_search": '{"paths":["a"]}',
+    "computer": '{"action":{"type":"click","button":"left","x":1,"y":2}}',
 }
 HELD: dict[Kind, Any] = {
     "function": '{"a":1}',
@@ -595,6 +596,7 @@ HELD: dict[Kind, Any] = {
     "local_shell": {"type": "exec", "command": ["ls"], "env": {}, "working_directory": "/x"},
     "apply_patch": {"type": "update_file", "path": "a.py", "diff": "@@"},
     "tool_search": {"paths": ["a"]},
+    "computer": {"type": "click", "button": "left", "x": 1, "y": 2},
 }
 
 

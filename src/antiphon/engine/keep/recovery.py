@@ -2,7 +2,8 @@
 
 The process that claims one is its only writer from then on. A queued turn is run. A turn that had
 begun ends as failed, or as cancelled if that was asked for, with everything that is in its log:
-the builder is rebuilt from the log and closes what is open there.
+the builder is rebuilt from the log and closes what is open there. A call of a hosted tool that
+was open may have run; it is never run again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from antiphon.engine.run.turn import Turn
 from antiphon.engine.services import TurnServices
 from antiphon.plans.estimate import estimate_tokens, estimate_tools
 from antiphon.protocol.body import decode_body
+from antiphon.protocol.deltas import Degraded
 from antiphon.protocol.errors import (
     AntiphonError,
     BrokenStream,
@@ -40,6 +42,7 @@ __all__ = ["Recovery", "keep_request"]
 
 _AT_ONCE: Final = 100
 _RESTARTED: Final = Failure("server_restarted", "the server was restarted in mid-turn")
+_CALL_RAN: Final = "the gateway restarted while this call ran"
 _log = logging.getLogger(__name__)
 
 
@@ -190,10 +193,21 @@ class Recovery:
             self._services.mint,
             has_error_event=_has_error_event(orphan),
         )
-        events = builder.close("incomplete")
+        await self._note_calls(orphan, builder)
+        events = builder.break_off(_CALL_RAN)
         if builder.usage is None:
             builder.note_estimate(await self._estimate(orphan, builder.output))
         return events + (builder.cancel() if orphan.is_cancelled else builder.fail(failure))
+
+    async def _note_calls(self, orphan: Orphan, builder: ResponseBuilder) -> None:
+        """Note the hosted calls that may have run, where no log shows them."""
+        if orphan.batches:
+            return
+        calls = await self._store.tool_calls.find(orphan.owner, orphan.response.id)
+        if calls:
+            kinds = ", ".join(dict.fromkeys(call.kind for call in calls))
+            note = f"tools: {len(calls)} hosted calls ({kinds}) may have run before the restart"
+            builder.feed(Degraded(note))
 
     async def _bare_end(self, orphan: Orphan, failure: Failure) -> list[Event]:
         """Return an end for a log that cannot be continued: its events stay as they are."""

@@ -34,12 +34,6 @@ def refuse_impossible(request: CreateResponse) -> None:
             code="invalid_value",
             param="store",
         )
-    if request.prompt is not None:
-        raise InvalidRequest(
-            "prompt templates live at OpenAI; send instructions and input instead",
-            code="unsupported_parameter",
-            param="prompt",
-        )
     if request.extra.get("messages") is not None:
         raise InvalidRequest(
             "messages belongs to chat completions; send the conversation as input here "
@@ -47,6 +41,7 @@ def refuse_impossible(request: CreateResponse) -> None:
             code="unsupported_parameter",
             param="messages",
         )
-    has_context = request.previous_response_id or request.conversation or request.instructions
+    has_context = request.previous_response_id or request.conversation
+    has_context = has_context or request.instructions or request.prompt
     if request.input is None and not has_context:
         raise InvalidRequest("input is missing", code="missing_required_parameter", param="input")

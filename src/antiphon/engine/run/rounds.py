@@ -96,6 +96,11 @@ class Policy:
         """Takes each text that passes unseen; None while `see` must look at it."""
         return _ignore
 
+    @property
+    def mark(self) -> str:
+        """A text that has this in it does not pass unseen; empty if any may."""
+        return ""
+
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Return the plan to ask with; None if nothing is asked, after `rounds.stop`."""
         return plan
@@ -118,6 +123,9 @@ class Policy:
 
     def judge(self) -> None:
         """Raise BackendError if the answer fails the turn, after all of it was pushed."""
+
+    async def close(self) -> None:
+        """Release what the policy holds, when no round follows, however the turn ended."""
 
 
 class Rounds:
@@ -155,6 +163,7 @@ class Rounds:
         self._is_behind = False  # a push returned False, and `drained` was not awaited since
         self._passes_text = False  # the first batch of a round is always looked at
         self._note_text: Callable[[str], object] | None = None
+        self._mark = ""  # a text with this in it is looked at all the same
 
     async def run(self) -> None:
         """Ask until the answer is whole. Raise BackendError if the model cannot go on."""
@@ -167,6 +176,9 @@ class Rounds:
             with suppress(DeltaRefused):
                 await self._forward_checked()
             raise
+        finally:
+            for policy in self._policies:
+                await policy.close()
 
     async def _run(self) -> None:
         plan, level = self._plan, 0
@@ -197,6 +209,10 @@ class Rounds:
         forwarded = self._sort_out([*finished, *batch])
         if forwarded is not None and not self._forward(forwarded):
             await self._sink.drained()
+
+    async def settle(self) -> None:
+        """Wait until everything that was emitted is durable, if the turn keeps a log."""
+        await self._sink.drained()
 
     def spend(self, usage: Usage | None) -> None:
         """Add what a policy has spent; None if that was not counted."""
@@ -303,7 +319,12 @@ class Rounds:
 
     def push(self, batch: Sequence[Delta]) -> bool:
         """Take a batch; after a False, await `drained` before the next."""
-        if self._passes_text and len(batch) == 1 and type(batch[0]) is TextGrew:
+        if (
+            self._passes_text
+            and len(batch) == 1
+            and type(batch[0]) is TextGrew
+            and not (self._mark and self._mark in batch[0].text)
+        ):
             if self._note_text is not None:
                 self._note_text(batch[0].text)
         else:
@@ -322,7 +343,7 @@ class Rounds:
     def _look_at(self, batch: Sequence[Delta]) -> Sequence[Delta] | None:
         """Return what is to be forwarded of a batch now; None if it is nothing."""
         assert self._slow is None, "drained() was not awaited"
-        if self._passes_text and _TEXT.issuperset(map(type, batch)):
+        if self._passes_text and _TEXT.issuperset(map(type, batch)) and not self._has_mark(batch):
             return self._note_texts(batch)
         speaks = self._has_spoken or not batch or not _SILENT.issuperset(map(type, batch))
         self._has_spoken = self._passes_text = speaks
@@ -342,6 +363,11 @@ class Rounds:
             self.has_begun = True
         return forwarded
 
+    def _has_mark(self, batch: Sequence[Delta]) -> bool:
+        """Return whether one of these texts must be looked at."""
+        mark = self._mark
+        return bool(mark) and any(mark in one.text for one in batch if isinstance(one, TextGrew))
+
     def _note_texts(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return texts that pass without a look at them."""
         if self._note_text is not None:
@@ -358,6 +384,9 @@ class Rounds:
         self._note_text = None
         if heard:
             self._note_text = heard[0] if len(heard) == 1 else partial(_call_all, heard)
+        marks = [policy.mark for policy in self._seeing if policy.mark]
+        self._mark = marks[0] if marks else ""
+        self._passes_text = self._passes_text and len(marks) < 2
 
     async def drained(self) -> None:
         """Wait until more can be taken."""

@@ -108,7 +108,7 @@ class Transcript:
             item, is_whole = _call(offer.kind, offer.name, offer.namespace, call_id, wrong.said)
             calls.append(item)
             words.append(_word(call_id, _complaint(wrong, is_quoted=not is_whole)))
-        return [*self._prose(), *calls, *words]
+        return [*self.prose(), *calls, *words]
 
     def _thought(self) -> list[str]:
         """Return the texts of the thought that goes on: native state has ended the one before."""
@@ -116,7 +116,8 @@ class Transcript:
             self._thoughts.append(([], None))
         return self._thoughts[-1][0]
 
-    def _prose(self) -> list[Item]:
+    def prose(self) -> list[Item]:
+        """Return the thoughts, the text and the native states, without the calls."""
         found = [_reasoning("".join(texts), state) for texts, state in self._thoughts]
         if self._texts:
             found.append({"type": "message", "role": "assistant", "content": self.text})

@@ -79,10 +79,10 @@ from antiphon.protocol.events import (
     TerminalEvent,
 )
 from antiphon.protocol.families import WHOLE, payload_of
-from antiphon.protocol.items import Item, item_prefix, item_type
+from antiphon.protocol.items import Item, Part, item_prefix, item_type
 from antiphon.protocol.machines.call_writer import CallWriter
 from antiphon.protocol.machines.event_writer import EventWriter, ItemStatus
-from antiphon.protocol.machines.hosted_items import OpenItem
+from antiphon.protocol.machines.hosted_items import OpenItem, is_hosted
 from antiphon.protocol.machines.open_items import OpenCall, copy_json
 from antiphon.protocol.machines.prose_writer import KeptState, Mint, ProseWriter, Seal
 from antiphon.protocol.machines.whole_items import unfold
@@ -96,6 +96,7 @@ from antiphon.protocol.response import (
     Usage,
     add_notes,
 )
+from antiphon.protocol.tool_usage import add_tool_usage
 
 __all__ = ["KeptState", "Mint", "ReasoningAs", "ResponseBuilder", "Seal"]
 
@@ -104,6 +105,7 @@ ReasoningAs = Literal["content", "summary"]
 _WHY_INCOMPLETE: Final[dict[StopReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
+    "rounds": "max_messages",
 }
 _ENDS: Final[dict[str, type[TerminalEvent]]] = {
     "completed": ResponseCompleted,
@@ -163,13 +165,16 @@ class ResponseBuilder:
 
     @property
     def answer_text(self) -> str | None:
-        """The text of a finished answer, or None if there is none: cut off, refused or a call."""
-        parts = [
-            part
-            for item in self._out.output
-            if item.get("type") == "message"
-            for part in item["content"]
-        ]
+        """The text of a finished answer, or None if there is none: cut off, refused or a call.
+
+        What comes before the last hosted call is not the answer.
+        """
+        parts: list[Part] = []
+        for item in self._out.output:
+            if item.get("type") == "message":
+                parts += item["content"]
+            elif is_hosted(item):
+                parts = []
         if self.stop != "stop" or not parts or any("refusal" in part for part in parts):
             return None
         return "".join(part["text"] for part in parts)
@@ -253,6 +258,16 @@ class ResponseBuilder:
         """Close what is open. Without a status, the model's stop reason decides how."""
         self._close_all(status or self._own_status())
         return self._out.take()
+
+    def break_off(self, why: str) -> list[Event]:
+        """Close what a process left open when it ended; calls that ran then failed for this reason.
+
+        They are not run again, so nothing else will ever be known of them.
+        """
+        for item in self._open.values():
+            if isinstance(item, OpenItem) and not item.is_whole:
+                item.break_off(why)
+        return self.close("incomplete")
 
     def finish(self, at: int) -> list[Event]:
         """Close what is open and end the response by the model's stop reason."""
@@ -373,7 +388,7 @@ class ResponseBuilder:
                 self._prose.begin(delta.begins)
                 self._prose.grow_part("summary_text", delta.text)
             case AnnotationAdded():
-                self._prose.annotate(delta.annotation)
+                self._prose.annotate(delta.annotation, delta.covers)
             case ItemPassed():
                 self._pass_item(delta.item)
             case NativeState():
@@ -489,6 +504,9 @@ class ResponseBuilder:
 
     def _end_open_item(self, delta: ItemClosed) -> None:
         self._item_at(delta.key).close(delta.item)
+        if delta.usage is not None:
+            known = self._response.tool_usage or None
+            self._response.tool_usage = add_tool_usage(known, delta.usage)
         self._end_first()
 
     def _item_at(self, key: str) -> OpenItem:

@@ -125,6 +125,7 @@ WRITTEN: Final = frozenset(
         "local_shell_call",
         "apply_patch_call",
         "tool_search_call",
+        "computer_call",
     }
 )
 ENDS_AS: Final[dict[str, frozenset[str]]] = {

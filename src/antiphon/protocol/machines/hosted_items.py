@@ -38,6 +38,7 @@ Step = tuple[str, dict[str, Any]]
 """The name of an event inside an item, and its fields but for its place."""
 
 _RUNNING: Final = "in_progress"
+_INTERNAL_ERROR: Final = -32603  # of JSON-RPC, which MCP is written in
 _UNFINISHED: Final = "the response ended before the tools were listed"
 
 
@@ -191,6 +192,14 @@ class OpenItem:
             item[self._form.text] = self._growing.text()
         self.final = item
         return item
+
+    def break_off(self, why: str) -> None:
+        """Close a call that ran when its process ended, where its type has words for it."""
+        item = self.cut()
+        is_over = self._has_failed or self._reached == len(self._form.stages)
+        if self.kind == "mcp_call" and not is_over:
+            error = {"type": "mcp_protocol_error", "code": _INTERNAL_ERROR, "message": why}
+            item |= {"status": "failed", "error": error}
 
     def ending(self) -> list[Step]:
         """Return the steps that come just before the done event."""

@@ -44,6 +44,9 @@ class TextPieces:
         if len(self._pieces) >= _PIECES_TO_A_BLOCK:
             self._join_pieces()
 
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + sum(map(len, self._pieces))
+
     def text(self) -> str:
         """Return all of it, and keep it in one piece from here on."""
         if self._pieces:

@@ -55,9 +55,11 @@ class ProseWriter:
         part.growing.add(text)
         out.emit(part.form.text_delta(sequence_number=out.sequence, delta=text, **part.place))
 
-    def annotate(self, annotation: dict[str, Any]) -> None:
-        """Add a note to the text of a message."""
+    def annotate(self, annotation: dict[str, Any], covers: int | None = None) -> None:
+        """Add a note to the text of a message; if it covers the end of it, with its place."""
         part = self.ensure_part("output_text")
+        if covers is not None:
+            annotation = _placed(annotation, len(part.growing), covers)
         index, note = len(part.annotations), copy_json(annotation)
         part.annotations.append(copy_json(annotation))
         fields = {"annotation_index": index, "annotation": note, **part.place}
@@ -156,6 +158,13 @@ class ProseWriter:
         if sealed and state is not None:
             self.states[item["id"]] = KeptState(sealed, state.attach)
         return {"encrypted_content": sealed} if sealed and self._seal is not None else {}
+
+
+def _placed(annotation: dict[str, Any], end: int, covers: int) -> dict[str, Any]:
+    """Return a note with its place in a text of this length; files are cited at a point."""
+    if annotation.get("type") == "file_citation":
+        return {**annotation, "index": end}
+    return {**annotation, "start_index": max(end - covers, 0), "end_index": end}
 
 
 def _is_mixed(prose: OpenProse, kind: str) -> bool:

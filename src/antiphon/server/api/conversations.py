@@ -13,12 +13,14 @@ import msgspec
 from aiohttp import web
 
 from antiphon.protocol.errors import InvalidRequest, NotFound, no_conversation
+from antiphon.protocol.includes import Hidden
 from antiphon.protocol.items import Item, check_item, item_type, with_id
 from antiphon.protocol.request import read_request
 from antiphon.server.api.body import read_data, read_json
 from antiphon.server.api.pages import (
     as_listed,
     no_such_item,
+    read_include,
     read_page_query,
     write_json,
     write_list,
@@ -118,7 +120,7 @@ async def list_items(call: Call) -> web.StreamResponse:
         raise no_such_item(query.after or "") from None
     if page is None:
         raise no_conversation(call.path_id)
-    return call.json(await write_list(page.items, has_more=page.has_more))
+    return call.json(await write_list(page.items, read_include(call), has_more=page.has_more))
 
 
 async def retrieve_item(call: Call) -> web.StreamResponse:
@@ -126,7 +128,8 @@ async def retrieve_item(call: Call) -> web.StreamResponse:
     item = await _kept(call).find(call.owner, call.path_id, call.item_id)
     if item is None:
         raise await _no_item(call)
-    return call.json(await write_json(as_listed(item)))
+    shown = Hidden(read_include(call)).item(item)
+    return call.json(await write_json(as_listed(shown)))
 
 
 async def delete_item(call: Call) -> web.StreamResponse:

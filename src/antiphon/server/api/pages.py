@@ -12,6 +12,7 @@ import msgspec
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import is_call, is_output
+from antiphon.protocol.includes import Hidden
 from antiphon.protocol.items import Item
 from antiphon.protocol.native_state import without_state
 from antiphon.protocol.pieces import PIECE, encode_long, text_size
@@ -42,6 +43,8 @@ class PageQuery(msgspec.Struct, frozen=True):
     after: str | None
     limit: int
     is_descending: bool
+    include: frozenset[str] = frozenset()
+    """What is shown of hosted items beside what always is."""
 
 
 def read_page_query(call: Call) -> PageQuery:
@@ -50,7 +53,15 @@ def read_page_query(call: Call) -> PageQuery:
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise InvalidRequest("order must be asc or desc", code="invalid_value", param="order")
-    return PageQuery(query.get("after"), _limit(query.get("limit", "20")), order == "desc")
+    limit = _limit(query.get("limit", "20"))
+    return PageQuery(query.get("after"), limit, order == "desc", read_include(call))
+
+
+def read_include(call: Call) -> frozenset[str]:
+    """Return the values of `include` in the query, however they are listed there."""
+    query = call.request.query
+    given = [*query.getall("include", []), *query.getall("include[]", [])]
+    return frozenset(name for value in given for name in value.split(","))
 
 
 async def cut_page(items: list[Item], query: PageQuery) -> bytes:
@@ -64,7 +75,7 @@ async def cut_page(items: list[Item], query: PageQuery) -> bytes:
             raise no_such_item(query.after)
         start = ids.index(query.after) + 1
     end = start + query.limit
-    return await write_list(items[start:end], has_more=end < len(items))
+    return await write_list(items[start:end], query.include, has_more=end < len(items))
 
 
 def no_such_item(after: str) -> InvalidRequest:
@@ -76,11 +87,14 @@ def no_such_item(after: str) -> InvalidRequest:
     )
 
 
-async def write_list(items: list[Item], *, has_more: bool) -> bytes:
+async def write_list(
+    items: list[Item], include: frozenset[str] = frozenset(), *, has_more: bool
+) -> bytes:
     """Return the list of these items, as listed, as JSON."""
+    hidden = Hidden(include)
     page = {
         "object": "list",
-        "data": [as_listed(item) for item in items],
+        "data": [as_listed(hidden.item(item)) for item in items],
         "first_id": items[0]["id"] if items else None,
         "last_id": items[-1]["id"] if items else None,
         "has_more": has_more,

@@ -9,7 +9,8 @@ from aiohttp import web
 
 from antiphon.protocol.codec import encode_response
 from antiphon.protocol.errors import InvalidRequest, ResponseDeleted, no_response
-from antiphon.server.api.pages import cut_page, read_page_query
+from antiphon.protocol.includes import Hidden, hidden_in_stream
+from antiphon.server.api.pages import cut_page, read_include, read_page_query
 from antiphon.server.api.turns import answer_turn, stream_log
 from antiphon.server.app import Call, Route
 from antiphon.wires.responses.door import ResponsesDoor, ResponsesEncoder
@@ -35,9 +36,11 @@ async def retrieve(call: Call) -> web.StreamResponse:
     response = await call.app.engine.store.get(call.owner, call.path_id, admit=call.reserve_read())
     if response is None:
         raise no_response(call.path_id)
+    include = read_include(call)
     if not is_streamed:
-        return call.json(encode_response(response, dialect))
-    encoder = ResponsesEncoder(dialect, call.request.headers.get("User-Agent", ""))
+        return call.json(encode_response(Hidden(include).response(response), dialect))
+    agent = call.request.headers.get("User-Agent", "")
+    encoder = ResponsesEncoder(dialect, agent, hidden_in_stream(response.tools, include))
     return await stream_log(call, call.path_id, encoder, after)
 
 
@@ -45,7 +48,7 @@ async def cancel(call: Call) -> web.StreamResponse:
     """Cancel a background response; return it as it ended."""
     dialect = call.dialect
     response = await call.app.engine.background.cancel(call.owner, call.path_id)
-    return call.json(encode_response(response, dialect))
+    return call.json(encode_response(Hidden().response(response), dialect))
 
 
 async def delete(call: Call) -> web.StreamResponse:

@@ -15,6 +15,7 @@ from functools import partial
 from aiohttp import web
 
 from antiphon.engine.keep.recovery import keep_request
+from antiphon.engine.prepare.tool_secrets import hide_secrets
 from antiphon.engine.run.sinks import show_all
 from antiphon.engine.run.turn import Turn
 from antiphon.protocol.errors import InvalidRequest
@@ -98,7 +99,8 @@ async def _run_in_background(call: Call, asked: Asked, admission: Admission) -> 
     background = call.app.engine.background
     with background.room():
         turn = await _begin(call, asked, admission)
-        kept = keep_request(await read_data(call), is_strict=call.is_strict)
+        body = hide_secrets(await read_data(call), call.owner, call.app.engine.sealer)
+        kept = keep_request(body, is_strict=call.is_strict)
         call.entry.note_turn(turn)
         response = await background.submit(turn, kept)
         call.entry.note_end(response)

@@ -25,6 +25,7 @@ from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.run.turn import Turn
 from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
 from antiphon.protocol.events import Event
+from antiphon.protocol.includes import Hidden, hidden_in_stream
 from antiphon.protocol.response import Response
 from antiphon.routing.affinity import SESSION_HEADER
 from antiphon.server.app import Call, Route
@@ -287,7 +288,8 @@ class _Socket:
                 with self._app.running(lane.turn), noting(entry, lane.turn):
                     is_kept_here = request.store is False or recall.has_helped
                     kept = recall if is_kept_here else None
-                    await self._run(lane, lane.turn, kept, previous, entry)
+                    hidden = hidden_in_stream(request.tools, request.include)
+                    await self._run(lane, lane.turn, kept, previous, entry, hidden)
         except Exception as error:
             if isinstance(error, ConnectionError) and self._is_gone:
                 raise
@@ -300,7 +302,13 @@ class _Socket:
             log_request(entry)
 
     async def _run(
-        self, lane: Lane, turn: Turn, recall: Recall | None, previous: object, entry: Entry
+        self,
+        lane: Lane,
+        turn: Turn,
+        recall: Recall | None,
+        previous: object,
+        entry: Entry,
+        hidden: Hidden | None,
     ) -> None:
         async def note_end(response: Response) -> None:
             if response.status == "failed":
@@ -309,7 +317,7 @@ class _Socket:
                 await recall.keep(response.id, response.status, turn.transcript(), turn.size)
 
         turn.on_end = note_end  # the cache must be right when the last event is sent
-        await turn.run(_LaneSink(self, lane.stream_id, entry))
+        await turn.run(_LaneSink(self, lane.stream_id, entry, hidden))
 
     def write(self, events: list[Event], stream_id: str | None) -> bool:
         """Send these events in one write; return whether the client keeps up."""
@@ -371,15 +379,20 @@ class _Socket:
 class _LaneSink:
     """Shows the events of one turn to the client, in their lane."""
 
-    __slots__ = ("_entry", "_socket", "_stream_id")
+    __slots__ = ("_entry", "_hidden", "_socket", "_stream_id")
 
-    def __init__(self, socket: _Socket, stream_id: str | None, entry: Entry) -> None:
+    def __init__(
+        self, socket: _Socket, stream_id: str | None, entry: Entry, hidden: Hidden | None
+    ) -> None:
+        self._hidden = hidden
         self._socket = socket
         self._stream_id = stream_id
         self._entry = entry
 
     def show(self, events: list[Event]) -> bool:
         """Send the events; return whether the client keeps up."""
+        if self._hidden is not None:
+            events = self._hidden.events(events)
         return self._socket.write(events, self._stream_id)
 
     async def drained(self) -> None:

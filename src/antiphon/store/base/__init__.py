@@ -25,6 +25,7 @@ from antiphon.store.base.log import Batch, Log, Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notice, Notices
 from antiphon.store.base.store import Store
+from antiphon.store.base.tool_calls import Intent, ToolCalls
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.writers import Orphan, Writers
 
@@ -40,6 +41,7 @@ __all__ = [
     "Entry",
     "Histories",
     "History",
+    "Intent",
     "ItemPage",
     "KeyRecord",
     "Keys",
@@ -51,6 +53,7 @@ __all__ = [
     "Orphan",
     "Size",
     "Store",
+    "ToolCalls",
     "Turns",
     "Writers",
 ]

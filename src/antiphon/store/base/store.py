@@ -12,6 +12,7 @@ from antiphon.store.base.keys import Keys
 from antiphon.store.base.log import Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notices
+from antiphon.store.base.tool_calls import ToolCalls
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.writers import Writers
 
@@ -39,6 +40,11 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def native_states(self) -> NativeStates:
         """What providers must get back with the calls of callers that cannot keep it."""
+        ...
+
+    @property
+    def tool_calls(self) -> ToolCalls:
+        """Which calls of hosted tools may have run, and which approvals were used."""
         ...
 
     async def sweep(self, before: int, claims_before: int) -> int:

@@ -30,6 +30,7 @@ from antiphon.store.memory.claims import MemoryClaims
 from antiphon.store.memory.conversations import MemoryConversations
 from antiphon.store.memory.native_states import MemoryNativeStates
 from antiphon.store.memory.notices import MemoryNotices
+from antiphon.store.memory.tool_calls import MemoryToolCalls
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
 from antiphon.store.turns import encode_ending, lost_conversation
 from antiphon.store.waiting import Waiters
@@ -50,6 +51,9 @@ class MemoryStore:
         self.conversations = MemoryConversations(self._check_open, max_responses, self.claims)
         self.notices = MemoryNotices(self._check_open, max_responses)
         self.native_states = MemoryNativeStates(self._check_open)
+        self.tool_calls = MemoryToolCalls(
+            self._check_open, self._turns.response_of, self._turns.has
+        )
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
@@ -201,7 +205,9 @@ class MemoryStore:
         self._check_open()
         self.notices.sweep(before)
         self.claims.sweep(claims_before)
-        return self._turns.sweep(before)
+        removed = self._turns.sweep(before)
+        self.tool_calls.sweep(before)
+        return removed
 
     async def secret(self, name: str, value: bytes) -> bytes:
         self._check_open()
@@ -241,6 +247,7 @@ class MemoryStore:
             kept.clear()
         for facet in (self.conversations, self.claims, self.notices, self.native_states):
             facet.clear()
+        self.tool_calls.clear()
         self._waiters.wake_all()
 
     def _find(self, owner: str, response_id: str) -> StoredTurn | None:
@@ -255,4 +262,5 @@ class MemoryStore:
         self.conversations.release(owner, response_id)
         self.claims.forget_response(owner, response_id)
         self.native_states.forget_response(owner, response_id)
+        self.tool_calls.forget_response(owner, response_id)
         self._waiters.wake(response_id)

@@ -68,6 +68,10 @@ class MemoryTurns:
         """Return the turn."""
         return self._turns.get((owner, response_id))
 
+    def has(self, owner: str, response_id: str) -> bool:
+        """Return whether there is a turn."""
+        return (owner, response_id) in self._turns
+
     def open(self, owner: str, response_id: str) -> StoredTurn:
         """Return an unfinished turn. Raise TurnLost if it does not exist."""
         turn = self.get(owner, response_id)
@@ -102,6 +106,15 @@ class MemoryTurns:
             return None
         newest = max(turns, key=lambda turn: turn.number)
         return next(decode_item(i.body) for i in reversed(newest.items) if i.id == item_id)
+
+    def response_of(self, owner: str, item_id: str) -> str | None:
+        """Return the id of the response that has put out this item, if it is stored."""
+        turns = self._places.get((owner, item_id), ())
+        for (_, response_id), turn in self._turns.items():
+            is_there = any(turn is one for one in turns)
+            if is_there and any(item.id == item_id for item in turn.outputs):
+                return response_id
+        return None
 
     def chain(self, owner: str, head: StoredTurn) -> tuple[list[StoredTurn], str | None]:
         """Return the chain from its head to its root, and the id of the first missing turn."""

@@ -22,6 +22,7 @@ from antiphon.store.postgres.log import PostgresLogs
 from antiphon.store.postgres.native_states import PostgresNativeStates
 from antiphon.store.postgres.node import sweep_nodes
 from antiphon.store.postgres.notices import PostgresNotices
+from antiphon.store.postgres.tool_calls import PostgresToolCalls
 from antiphon.store.postgres.turns import PostgresTurns
 from antiphon.store.postgres.writers import PostgresWriters
 
@@ -45,11 +46,13 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         self.claims = PostgresClaims(self._database, self._node.ensure)
         self.notices = PostgresNotices(self._database)
         self.native_states = PostgresNativeStates(self._database)
+        self.tool_calls = PostgresToolCalls(self._database)
 
     async def sweep(self, before: int, claims_before: int) -> int:
         removed = await sweep_in_steps(self._sweep_turns, before, _TURNS_AT_ONCE)
         await sweep_in_steps(self.notices.sweep, before, _ROWS_AT_ONCE)
         await sweep_in_steps(self.claims.sweep, claims_before, _ROWS_AT_ONCE)
+        await sweep_in_steps(self.tool_calls.sweep, before, _ROWS_AT_ONCE)
         await self._database.change(sweep_nodes)
         return removed
 

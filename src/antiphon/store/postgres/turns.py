@@ -108,6 +108,12 @@ _REMOVE: Final = f"""
     ), carried AS (
         DELETE FROM native_states USING doomed
         WHERE native_states.owner = doomed.owner AND native_states.response = doomed.id
+    ), called AS (
+        DELETE FROM tool_calls USING doomed
+        WHERE tool_calls.owner = doomed.owner AND tool_calls.response = doomed.id
+    ), approved AS (
+        DELETE FROM approvals USING doomed
+        WHERE approvals.owner = doomed.owner AND approvals.asked_by = doomed.id
     ), said AS (
         DELETE FROM items WHERE response = ANY($1::bigint[])
     ), logged AS (

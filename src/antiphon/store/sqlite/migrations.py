@@ -184,7 +184,32 @@ _FOURTH: Final[Migration] = (
     "CREATE INDEX native_states_by_time ON native_states (created_at)",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+# `approvals.asked_by` is the response that asked, if it is stored; `response` the one that runs.
+_FIFTH: Final[Migration] = (
+    """CREATE TABLE tool_calls (
+        key INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        response TEXT NOT NULL,
+        call TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (owner, response, call)
+    )""",
+    "CREATE INDEX tool_calls_by_time ON tool_calls (created_at)",
+    """CREATE TABLE approvals (
+        owner TEXT NOT NULL,
+        request TEXT NOT NULL,
+        response TEXT NOT NULL,
+        asked_by TEXT,
+        created_at INTEGER NOT NULL,
+        PRIMARY KEY (owner, request)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX approvals_by_response ON approvals (owner, asked_by)",
+    "CREATE INDEX approvals_by_time ON approvals (created_at)",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 
 
 class ForeignDatabase(StoreUnavailable):

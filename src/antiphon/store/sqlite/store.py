@@ -21,6 +21,7 @@ from antiphon.store.sqlite.history import SqliteHistories
 from antiphon.store.sqlite.keys import SqliteKeys
 from antiphon.store.sqlite.native_states import SqliteNativeStates
 from antiphon.store.sqlite.notices import SqliteNotices
+from antiphon.store.sqlite.tool_calls import SqliteToolCalls
 from antiphon.store.sqlite.turns import SqliteTurns
 from antiphon.store.sqlite.writers import SqliteWriters
 
@@ -46,6 +47,7 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         self.claims = SqliteClaims(self._writer, self._reader, self._presence)
         self.notices = SqliteNotices(self._writer)
         self.native_states = SqliteNativeStates(self._writer, self._reader)
+        self.tool_calls = SqliteToolCalls(self._writer, self._reader)
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove old responses, notices and claims, in steps between which others write."""
@@ -53,6 +55,7 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         removed = await sweep_in_steps(self._sweep_turns, before, _ROWS_AT_ONCE)
         await self.notices.sweep(before)
         await sweep_in_steps(self.claims.sweep, claims_before, _ROWS_AT_ONCE)
+        await sweep_in_steps(self.tool_calls.sweep, before, _ROWS_AT_ONCE)
         if removed:
             await self._writer.remove(do_nothing)
         return removed

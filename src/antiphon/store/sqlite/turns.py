@@ -41,6 +41,7 @@ from antiphon.store.sqlite.log import (
     remove_rows,
 )
 from antiphon.store.sqlite.notices import insert_notices
+from antiphon.store.sqlite.tool_calls import remove_tool_calls
 from antiphon.store.sqlite.writers import explain_loss, insert_job
 from antiphon.store.turns import (
     Beginning,
@@ -264,6 +265,7 @@ def _remove_rows(connection: sqlite3.Connection, turns: Sequence[tuple[int, str,
             f"DELETE FROM {table} WHERE owner = ? AND response = ?",  # noqa: S608 # constants
             names,
         )
+    remove_tool_calls(connection, names)
     places = [(key, owner) for key, owner, _ in turns]
     for table in ("items", "logs", "jobs"):
         connection.executemany(

@@ -16,6 +16,7 @@ from antiphon.protocol.body import decode_body
 from antiphon.protocol.codec import DONE, Dialect, encode_all_sse, encode_response
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.events import Event
+from antiphon.protocol.includes import Hidden, hidden_in_stream
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Response
 from antiphon.wires.door import HEARTBEAT
@@ -26,12 +27,18 @@ _EVENT: Final = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
 
 
 class ResponsesEncoder:
-    """Writes events as they are, in a dialect. `agent` is the client's own name for itself."""
+    """Writes events as they are, in a dialect. `agent` is the client's own name for itself.
+
+    `hidden` leaves out what `include` did not ask for.
+    """
 
     __slots__ = ("encode", "heartbeat")
 
-    def __init__(self, dialect: Dialect, agent: str = "") -> None:
-        self.encode: Callable[[Sequence[Event]], bytes] = partial(encode_all_sse, dialect=dialect)
+    def __init__(self, dialect: Dialect, agent: str = "", hidden: Hidden | None = None) -> None:
+        plain = partial(encode_all_sse, dialect=dialect)
+        self.encode: Callable[[Sequence[Event]], bytes] = plain
+        if hidden is not None:
+            self.encode = partial(_encode_shown, plain, hidden)
         self.heartbeat = _EVENT if _counts_only_events(agent, dialect) else HEARTBEAT
 
     def end(self) -> bytes:
@@ -46,10 +53,12 @@ class _Asked(msgspec.Struct, frozen=True):
     returns_state: bool = True
 
     def encoder(self) -> ResponsesEncoder:
-        return ResponsesEncoder(self.dialect, self.agent)
+        hidden = hidden_in_stream(self.request.tools, self.request.include)
+        return ResponsesEncoder(self.dialect, self.agent, hidden)
 
     def write_whole(self, response: Response) -> bytes:
-        return encode_response(response, self.dialect)
+        hidden = Hidden(self.request.include or ())
+        return encode_response(hidden.response(response), self.dialect)
 
 
 class ResponsesDoor:
@@ -70,6 +79,12 @@ class ResponsesDoor:
     ) -> InvalidRequest:
         """Return the fault as it is: the names are those of this API."""
         return error
+
+
+def _encode_shown(
+    encode: Callable[[Sequence[Event]], bytes], hidden: Hidden, events: Sequence[Event]
+) -> bytes:
+    return encode(hidden.events(events))
 
 
 def _counts_only_events(agent: str, dialect: Dialect) -> bool:

@@ -191,12 +191,12 @@ class _InputWriter:
             yield self._message(place, item)
         elif kind == "reasoning":
             yield from self._reasoning(place, item)
+        elif is_hosted(item):
+            yield from self._hosted_item(place, item)
         elif call_family(item) is not None:
             yield from self._call(place, item)
         elif output_family(item) is not None:
             yield from self._output(place, item)
-        elif is_hosted(item):
-            yield from self._hosted_item(place, item)
         elif kind not in _CARRIERS:
             self._notes.append(f"input[{place}] ({kind}): this server does not take it")
 

@@ -1,0 +1,143 @@
+"""`antiphon tools`: which hosted tools the settings configure, and whether they work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from antiphon.cli import options
+from antiphon.cli.errors import CliError
+from antiphon.gateway.config import Settings, load
+from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.mcp import read_directory
+from antiphon.tools.mcp.definitions import Definition
+from antiphon.tools.mcp.endpoints import Endpoint
+from antiphon.tools.mcp.faults import McpFault
+from antiphon.tools.mcp.loading import has_library
+from antiphon.tools.mcp.pool import McpPool
+
+__all__ = ["command"]
+
+_OWNER = "antiphon tools"
+_MAX_ABOUT = 80
+
+
+@click.command("tools", epilog="Example:  antiphon tools --check")
+@options.config
+@click.option("--check", is_flag=True, help="Connect to every server and list its tools.")
+@click.option("--call", metavar="LABEL.TOOL", help="Call this tool once, and print its result.")
+@click.option(
+    "--arguments", metavar="JSON", default="{}", show_default=True, help="Arguments for --call."
+)
+def command(config: str | None, check: bool, call: str | None, arguments: str) -> None:
+    """Show which hosted tools the settings configure, and on which terms.
+
+    Nothing is connected unless --check or --call is given, and no tool is called without --call.
+    """
+    settings = load({"config": config}, os.environ, Path.cwd()).settings
+    endpoints = read_directory(settings.mcp, os.environ).endpoints
+    if call is not None:
+        click.echo(asyncio.run(_call(settings, *_meant(call, endpoints), _read(arguments))))
+        return
+    for line in _overview(settings, endpoints):
+        click.echo(line)
+    if check and not asyncio.run(_check(settings, list(endpoints.values()))):
+        raise CliError("not every server could be used")
+
+
+def _overview(settings: Settings, endpoints: Mapping[str, Endpoint]) -> Iterator[str]:
+    limits = settings.mcp
+    library = "installed" if has_library() else "not installed: pip install '.[mcp]'"
+    yield f"mcp  {len(endpoints)} servers, library {library}"
+    for endpoint in endpoints.values():
+        yield f"  {endpoint.label}  {_terms(endpoint)}"
+    allowed = ", ".join(limits.allow_urls) or "none"
+    yield f"  URLs that requests may name: {allowed}"
+
+
+def _terms(endpoint: Endpoint) -> str:
+    """Return where a server is and what applies to it, without anything secret."""
+    place = (endpoint.url or "").partition("?")[0] or endpoint.command[0]
+    facts = [place, "process" if endpoint.url is None else endpoint.transport]
+    if endpoint.headers:
+        facts.append(f"sends {', '.join(sorted(endpoint.headers))}")
+    if endpoint.allowed is not None:
+        facts.append(f"tools {', '.join(sorted(endpoint.allowed)) or 'none'}")
+    if endpoint.trusts_read_only:
+        facts.append("read-only tools are trusted")
+    if endpoint.takes_headers:
+        facts.append("takes credentials of callers")
+    return ", ".join([*facts, f"{endpoint.call_seconds:g} s for a call"])
+
+
+async def _check(settings: Settings, endpoints: list[Endpoint]) -> bool:
+    """List the tools of every server; return whether all of them answered."""
+    pool = McpPool(settings.mcp)
+    has_worked = True
+    try:
+        for endpoint in endpoints:
+            try:
+                async with pool.lease(_OWNER, endpoint) as connection:
+                    listing = await connection.list_tools()
+            except McpFault as fault:
+                has_worked = False
+                click.echo(f"{endpoint.label}: {fault.message}")
+                continue
+            click.echo(f"{endpoint.label}: {len(listing.tools)} tools")
+            for tool in listing.tools.values():
+                click.echo(f"  {_about(tool, endpoint)}")
+            for note in listing.notes:
+                click.echo(f"  note: {note}")
+    finally:
+        await pool.close()
+    return has_worked
+
+
+def _about(tool: Definition, endpoint: Endpoint) -> str:
+    is_closed = endpoint.allowed is not None and tool.name not in endpoint.allowed
+    marks = [mark for mark in ("not allowed" * is_closed, "read-only" * tool.is_read_only) if mark]
+    text = " ".join(tool.description.split())
+    about = text if len(text) <= _MAX_ABOUT else f"{text[: _MAX_ABOUT - 1]}…"
+    marked = f" ({', '.join(marks)})" if marks else ""
+    return f"{tool.name}{marked}  {about}".rstrip()
+
+
+def _meant(call: str, endpoints: Mapping[str, Endpoint]) -> tuple[Endpoint, str]:
+    label, _, name = call.partition(".")
+    endpoint = endpoints.get(label)
+    if endpoint is None or not name:
+        known = ", ".join(endpoints) or "none"
+        raise BadSettings(f"--call must be LABEL.TOOL of a configured server ({known})")
+    return endpoint, name
+
+
+def _read(arguments: str) -> dict[str, Any]:
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadSettings("--arguments must be a JSON object")
+    return found
+
+
+async def _call(
+    settings: Settings, endpoint: Endpoint, name: str, arguments: dict[str, Any]
+) -> str:
+    pool = McpPool(settings.mcp)
+    try:
+        async with pool.lease(_OWNER, endpoint) as connection:
+            result = await connection.call(name, arguments, endpoint.call_seconds)
+    except McpFault as fault:
+        raise CliError(f"{endpoint.label}: {fault.message}") from None
+    finally:
+        await pool.close()
+    if result.error is not None:
+        raise CliError(f"{endpoint.label}.{name} failed: {result.output}")
+    return result.output

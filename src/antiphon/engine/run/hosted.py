@@ -1,0 +1,404 @@
+"""Run hosted tools between the rounds of a turn: the policy of the one loop of rounds.
+
+A turn that declares tools of this gateway has this policy. It lists what the model may call, takes
+the model's hosted calls out of its answer, runs them, and asks the model again with their
+results, in the same response: one builder, one log, one usage.
+
+    | after a round                               | then                                          |
+    |---------------------------------------------|-----------------------------------------------|
+    | hosted calls alone                          | they run, and the model gets their results    |
+    | hosted calls, and calls of the caller's     | they run, and the response ends `completed`   |
+    | a call that needs approval                  | the others run; it ends with the request      |
+    | more calls than `max_tool_calls`, or than   | they are not run and make no item; the model  |
+    | the gateway or the time allows              | is told once, and then may not call           |
+    | no room for another round                   | nothing runs; `incomplete`, `max_messages`    |
+    | the answer was cut, or failed               | nothing runs                                  |
+
+A failed tool is not a failed response: its item is failed, and the model gets the reason. This
+policy stands before the one that repairs calls, so it sees answers that are repaired already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import ClassVar, Final
+
+import msgspec
+
+from antiphon.engine.run.hosted_calls import GatheredCall, HostedCalls
+from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
+from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
+from antiphon.plans.hosted_choice import allow_hosted
+from antiphon.plans.hosted_functions import HostedFunction
+from antiphon.plans.hosted_offers import load_hidden, offer_hosted
+from antiphon.plans.plan import Plan
+from antiphon.plans.toolbox import Toolbox
+from antiphon.protocol.call_ids import CallIds, taken_in
+from antiphon.protocol.deltas import (
+    AnnotationAdded,
+    Degraded,
+    Delta,
+    ItemPassed,
+    Reported,
+    Stopped,
+    TextGrew,
+    TierUsed,
+    UsageKnown,
+)
+from antiphon.protocol.errors import BackendError
+from antiphon.protocol.hosted import data_of
+from antiphon.protocol.items import Item, Part
+from antiphon.protocol.tools import ToolPolicy
+from antiphon.tools.base import (
+    Ask,
+    Decline,
+    HostedCall,
+    Outcome,
+    Start,
+    TextFilter,
+    ToolLimits,
+    ToolSession,
+)
+from antiphon.tools.results import cap_result
+
+__all__ = ["Hosted", "HostedSetup"]
+
+_log = logging.getLogger(__name__)
+_CLOSE_SECONDS: Final = 5.0
+_NO_ID: Final = "call"
+# What may come in the middle of a text without ending it.
+_NOT_TEXT: Final = (Reported, Degraded, UsageKnown, TierUsed, AnnotationAdded)
+_CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
+_LIMIT_NOTE: Final = "max_tool_calls: further calls of hosted tools were not run"
+_OVER: Final = "not run: this response may make no more calls of hosted tools; answer without it"
+
+
+class HostedSetup(msgspec.Struct, frozen=True):
+    """What the policy needs of the turn that it belongs to."""
+
+    sessions: Mapping[str, ToolSession]
+    """The sessions by the kinds of tools that they run."""
+    limits: ToolLimits
+    intents: Intents
+    note: CallNote
+    name: str
+    """How the turn is named in the log of the gateway: the id of the response."""
+    most_calls: int
+    """How many calls may be run: `max_tool_calls`, or less."""
+    seconds: float
+    """How long they may take together."""
+    give_up: Callable[[], Awaitable[None]]
+    """Gives back the approvals of a turn that cannot be made."""
+
+    @property
+    def degraded(self) -> list[str]:
+        """What the sessions cannot honour."""
+        return [note for one in dict.fromkeys(self.sessions.values()) for note in one.degraded]
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """A call, and what the model gets for it; None while its caller has to approve it."""
+
+    call: HostedCall
+    alias: str
+    result: str | list[Part] | None
+
+
+class Hosted(Policy):
+    """Runs the hosted calls of a turn."""
+
+    sees: ClassVar[bool] = True
+
+    def __init__(self, setup: HostedSetup) -> None:
+        self._setup = setup
+        self._sessions = tuple(dict.fromkeys(setup.sessions.values()))
+        self._filters: list[TextFilter] = []
+        self._functions: list[HostedFunction] | None = None  # None until they were listed
+        self._runs: HostedRuns
+        self._plan: Plan
+        self._answer: HostedCalls
+        self._ids: CallIds
+        self._loaded: set[str] = set()  # hidden tools that a search has found
+        self._rounds = 0
+        self._made = 0
+        self._is_over = False  # the model was told that it may call no more
+
+    # Before a round.
+
+    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan:
+        """Offer the hosted functions; list them, and run approved calls, the first time."""
+        if self._functions is None:
+            self._functions = []
+            deadline = asyncio.get_running_loop().time() + self._setup.seconds
+            setup = self._setup
+            self._runs = HostedRuns(setup.limits, setup.intents, setup.note, deadline, setup.name)
+            self._deadline = deadline
+            self._ids = CallIds(is_taken=taken_in(plan.items))
+            await self._list(rounds)
+            plan = self._offer(plan)
+            plan = await self._run_approved(plan, rounds)
+        return self._look_at(self._offer(plan))
+
+    def _look_at(self, plan: Plan) -> Plan:
+        """Begin to look at the answer to this plan; return the plan."""
+        self._plan, self._answer = plan, HostedCalls(plan)
+        self._rounds += 1
+        return plan
+
+    async def _list(self, rounds: Rounds) -> None:
+        """Ask every session what the model may call, and emit what it reports."""
+        assert self._functions is not None
+        for session in self._sessions:
+            async for found in _within(session.prepare(), self._setup.limits.list_seconds):
+                if isinstance(found, HostedFunction):
+                    self._functions.append(found)
+                else:
+                    await rounds.emit([found])
+            if (looks := session.text_filter) is not None:
+                self._filters.append(looks)
+
+    def _offer(self, plan: Plan) -> Plan:
+        """Return the plan with the hosted functions in it. Raise BackendError if one is missing."""
+        assert self._functions is not None
+        toolbox = load_hidden(offer_hosted(plan.toolbox, self._functions), self._loaded)
+        policy = allow_hosted(plan.policy, toolbox)
+        if policy.mode == "required" and not any(map(policy.allows, toolbox.aliases)):
+            raise BackendError(
+                "tool_choice forces a tool that is not available now", code="tool_unavailable"
+            )
+        return msgspec.structs.replace(plan, toolbox=toolbox, policy=policy)
+
+    async def _run_approved(self, plan: Plan, rounds: Rounds) -> Plan:
+        """Run what the caller has approved, and nothing else, before the model is asked."""
+        work: list[tuple[HostedCall, ToolSession]] = [
+            (call, session) for session in self._sessions for call in session.approved
+        ]
+        if not work:
+            return plan
+        results = await self._settle(
+            [(call, _alias_of(call, plan.toolbox)) for call, _ in work], rounds
+        )
+        return self._with_results(plan, [], results)
+
+    # What the model produces.
+
+    @property
+    def note_text(self) -> Callable[[str], object] | None:
+        """Notes a text that is forwarded unseen; None while a filter looks at it."""
+        if self._answer.is_growing or any(one.is_holding for one in self._filters):
+            return None
+        return self._note_passing if self.mark else self._answer.note_text
+
+    @property
+    def mark(self) -> str:
+        """What the filter has to look at."""
+        return self._filters[0].mark if self._filters else ""
+
+    def _note_passing(self, text: str) -> None:
+        self._answer.note_text(text)
+        self._filters[0].note(text)
+
+    def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        """Return the deltas without the hosted calls."""
+        forwarded: list[Delta] = []
+        for delta in batch:
+            found = self._answer.take(delta)
+            if isinstance(found, TextGrew) and self._filters:
+                forwarded += self._filtered(found)
+            elif found is not None:
+                forwarded += self._held_before(found)
+                forwarded.append(found)
+        return forwarded
+
+    def _filtered(self, text: TextGrew) -> Sequence[Delta]:
+        """Return what the filter lets pass of a text; a beginning or log probabilities stay."""
+        (looks,) = self._filters[:1]
+        found = list(looks.feed(text.text))
+        for index, delta in enumerate(found):
+            if isinstance(delta, TextGrew) and (text.begins or text.phase or text.logprobs):
+                found[index] = msgspec.structs.replace(text, text=delta.text)
+                break
+        return found
+
+    def _held_before(self, delta: Delta) -> Sequence[Delta]:
+        """Return the text that was held back, if what comes now ends the text."""
+        if not self._filters or isinstance(delta, _NOT_TEXT):
+            return ()
+        return self._filters[0].finish()
+
+    # After a round.
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        """Run the hosted calls of the answer; return the round that goes on with their results."""
+        self._answer.end_round()
+        rest = [delta for looks in self._filters for delta in looks.finish()]
+        if rest:
+            await rounds.emit(rest)
+        calls = self._answer.calls
+        if not calls or end.error is not None or end.stop is None:
+            return None
+        if end.stop.reason != "stop":
+            await rounds.emit([Reported(_CUT_NOTE)])
+            return None
+        if self._rounds >= self._setup.limits.rounds:
+            await self._stop_at_last_round(rounds)
+            return None
+        if self._is_over:
+            return None  # it was told, and is not asked again
+        results = await self._settle([self._read(call) for call in calls], rounds)
+        has_asked = any(one.result is None for one in results)
+        if has_asked or self._answer.has_client_calls:
+            return None
+        return self._next(results, rounds)
+
+    async def _stop_at_last_round(self, rounds: Rounds) -> None:
+        most = self._setup.limits.rounds
+        note = f"tools: the model was asked {most} times; its last calls were not run"
+        await rounds.emit([Reported(note)])
+        rounds.stop(Stopped("rounds"))
+
+    def _read(self, gathered: GatheredCall) -> tuple[HostedCall, str]:
+        call = HostedCall(
+            function=self._plan.toolbox.functions[gathered.alias],
+            arguments=gathered.arguments.strip() or "{}",
+            call_id=self._ids.claim(gathered.call_id or _NO_ID),
+        )
+        return call, gathered.alias
+
+    async def _settle(
+        self, calls: Sequence[tuple[HostedCall, str]], rounds: Rounds
+    ) -> list[_Result]:
+        """Decide on the calls, run those that may run, and return what the model gets for each."""
+        decided = [self._decide(call) for call, _ in calls]
+        work = [
+            Work(call, self._session_of(call), start)
+            for (call, _), start in zip(calls, decided, strict=True)
+            if isinstance(start, Start)
+        ]
+        outcomes = iter(await self._runs.run(work, rounds) if work else ())
+        results: list[_Result] = []
+        requests: list[Delta] = []
+        for (call, alias), decision in zip(calls, decided, strict=True):
+            result: str | list[Part] | None = None
+            match decision:
+                case Start():
+                    result = self._result_of(next(outcomes), call)
+                case Ask():
+                    requests.append(ItemPassed(decision.item))
+                case Decline():
+                    result = decision.result
+            results.append(_Result(call, alias, result))
+        if self._is_over:
+            requests.insert(0, Reported(_LIMIT_NOTE))
+        if requests:
+            await rounds.emit(requests)
+        return results
+
+    def _decide(self, call: HostedCall) -> Start | Ask | Decline:
+        late = asyncio.get_running_loop().time() >= self._deadline
+        if self._made >= self._setup.most_calls or late:
+            self._is_over = True
+            return Decline(result=_OVER)
+        decision = self._session_of(call).decide(call)
+        self._made += isinstance(decision, Start)
+        return decision
+
+    def _session_of(self, call: HostedCall) -> ToolSession:
+        return self._setup.sessions[call.function.kind]
+
+    def _result_of(self, outcome: Outcome, call: HostedCall) -> str | list[Part]:
+        assert self._functions is not None
+        self._functions += outcome.functions
+        self._loaded.update(outcome.loads)
+        capped = cap_result(outcome.result, self._setup.limits.result_bytes)
+        return data_of(call.function.name, capped)
+
+    # The next round.
+
+    def _next(self, results: Sequence[_Result], rounds: Rounds) -> Next | None:
+        plan = self._with_results(self._plan, self._answer.context(), results)
+        limit = plan.max_output_tokens
+        if limit is not None and (spent := rounds.usage) is not None:
+            limit -= spent.output_tokens
+            if limit <= 0:
+                rounds.stop(Stopped("length"))
+                return None
+        policy = _after_a_call(plan)
+        if self._is_over:
+            policy = _without_hosted(plan, policy)
+        plan = msgspec.structs.replace(plan, policy=policy, max_output_tokens=limit)
+        return Next(self._look_at(self._offer(plan)))
+
+    def _with_results(
+        self, plan: Plan, context: Sequence[Item], results: Sequence[_Result]
+    ) -> Plan:
+        settled = [one for one in results if one.result is not None]
+        calls = list(map(_call_item, settled))
+        outputs = list(map(_output_item, settled))
+        items = [*plan.items, *context, *calls, *outputs]
+        return msgspec.structs.replace(plan, items=items)
+
+    async def close(self) -> None:
+        """Release what the sessions hold, and what is known of the intents of this turn."""
+        for session in self._sessions:
+            try:
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await session.close()
+            except Exception as error:  # noqa: BLE001 - the end of a turn must not be lost by it
+                name, cause = self._setup.name, type(error).__name__
+                _log.error("%s: a hosted tool was not closed: %s", name, cause)
+        await self._setup.intents.close()
+
+
+def _alias_of(call: HostedCall, toolbox: Toolbox) -> str:
+    return toolbox.hosted_alias(call.function.namespace, call.function.name)
+
+
+def _after_a_call(plan: Plan) -> ToolPolicy:
+    """Return the policy of the next round: a call that was required has been made."""
+    if plan.policy.mode != "required":
+        return plan.policy
+    return ToolPolicy("auto", plan.policy.allowed)
+
+
+def _without_hosted(plan: Plan, policy: ToolPolicy) -> ToolPolicy:
+    """Return the policy without the hosted functions."""
+    allowed = {alias for alias in plan.toolbox.aliases if policy.allows(alias)}
+    left = frozenset(allowed - plan.toolbox.functions.keys())
+    return ToolPolicy(policy.mode, left) if left else ToolPolicy("none")
+
+
+def _call_item(one: _Result) -> Item:
+    return {
+        "type": "function_call",
+        "call_id": one.call.call_id,
+        "name": one.alias,
+        "arguments": one.call.arguments,
+    }
+
+
+def _output_item(one: _Result) -> Item:
+    return {"type": "function_call_output", "call_id": one.call.call_id, "output": one.result}
+
+
+async def _within(
+    found: AsyncIterator[Delta | HostedFunction], seconds: float
+) -> AsyncIterator[Delta | HostedFunction]:
+    """Yield what a session lists. Raise BackendError when that takes too long."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    async with aclosing(found) as given:  # type: ignore[type-var]  # they are generators
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline) as limit:
+                    one = await anext(given, None)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                why = f"the tools were not listed within {seconds:g} seconds"
+                raise BackendError(why, code="tool_unavailable") from None
+            if one is None:
+                return
+            yield one

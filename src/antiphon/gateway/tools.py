@@ -1,0 +1,103 @@
+"""Which hosted tools does this gateway run? From settings to a registry of runners.
+
+Every kind of tool that is built adds its runner here, if the settings configure it. Nothing is
+connected: runners connect when a turn uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from antiphon.gateway.config import Settings
+from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.mcp import open_mcp, read_directory
+from antiphon.gateway.providers import read_key
+from antiphon.store.base import Store
+from antiphon.tools.base import ToolRunner
+from antiphon.tools.image_api import ImagesUpstream
+from antiphon.tools.images import ImageGeneration
+from antiphon.tools.mcp.pool import McpPool
+from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool_search import ToolSearch
+from antiphon.tools.web.domains import is_place
+from antiphon.tools.web.formats import FORMATS
+from antiphon.tools.web.pages import PageLimits, PageReader
+from antiphon.tools.web.providers import HttpProvider, SearchProvider
+from antiphon.tools.web.search import WebSearch
+
+__all__ = ["open_tools"]
+
+
+async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
+    """Return the registry of this process. Raise BadSettings for what cannot be used."""
+    runners: list[ToolRunner] = [ToolSearch()]
+    if settings.web_search.provider is not None:
+        runners.append(_web_search(settings, _search_provider(settings, environ)))
+    if settings.images.base_url is not None:
+        runners.append(_images(settings, environ))
+    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
+    if mcp is not None:
+        runners.append(mcp)
+    return ToolRegistry(runners, settings.tools)
+
+
+def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
+    chosen = settings.web_search
+    for place in chosen.open_places:
+        if not is_place(place):
+            raise BadSettings(f"[web_search] open_places: {place!r} is not host:port")
+    limits = PageLimits(seconds=chosen.page_seconds, bytes=chosen.page_bytes)
+    return WebSearch(
+        provider,
+        PageReader(limits, frozenset(chosen.open_places)),
+        seconds=chosen.seconds,
+        page_seconds=chosen.page_seconds,
+        open_pages=chosen.open_pages,
+        cite_as=chosen.citations,
+    )
+
+
+def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+    chosen = settings.web_search
+    assert chosen.provider is not None
+    if chosen.provider == "mcp":
+        return _mcp_provider(settings, environ)
+    form = FORMATS[chosen.provider]
+    base_url = chosen.base_url or form.base_url
+    if base_url is None:
+        raise BadSettings(f"[web_search] base_url is missing: where is the {chosen.provider}?")
+    if form.key_header is None and chosen.key_env is not None:
+        raise BadSettings(f"[web_search] key_env: {chosen.provider} takes no key")
+    if form.key_header is not None and chosen.key_env is None:
+        raise BadSettings(f"[web_search] key_env is missing: {chosen.provider} needs a key")
+    key = read_key(chosen.key_env, environ, "[web_search] key_env")
+    return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
+
+
+def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+    """Return a search by an MCP tool. Its connections are apart from those of the tools."""
+    from antiphon.tools.web.mcp_provider import McpProvider
+
+    chosen = settings.web_search
+    if not chosen.server or not chosen.tool:
+        raise BadSettings("[web_search]: provider = 'mcp' needs server and tool")
+    endpoint = read_directory(settings.mcp, environ).endpoints.get(chosen.server)
+    if endpoint is None:
+        raise BadSettings(f"[web_search] server: there is no [mcp.servers.{chosen.server}]")
+    pool = McpPool(settings.mcp)
+    return McpProvider(pool, endpoint, chosen.tool, chosen.query_argument, chosen.seconds)
+
+
+def _images(settings: Settings, environ: Mapping[str, str]) -> ImageGeneration:
+    chosen = settings.images
+    assert chosen.base_url is not None
+    upstream = ImagesUpstream(
+        chosen.base_url,
+        read_key(chosen.key_env, environ, "[images] key_env"),
+        model=chosen.model,
+        response_format=chosen.response_format,
+        seconds=chosen.seconds,
+        most_bytes=chosen.bytes,
+        proxies=settings.use_proxies,
+    )
+    return ImageGeneration(upstream, seconds=chosen.seconds)

@@ -1,0 +1,1 @@
+"""How is the web searched and read for a model?"""

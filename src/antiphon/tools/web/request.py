@@ -1,0 +1,121 @@
+"""What does a request want of a web search? Reads `web_search` tools in all their versions.
+
+Wrong shapes are refused with the place of the mistake. What cannot be honoured is reported:
+`external_web_access: false` asks for a search without the web, and there is no stored copy of it
+here, so the tool is left out. A restriction is never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.plans.toolbox import DeclaredTool
+from antiphon.protocol.errors import InvalidRequest
+from antiphon.tools.web.domains import read_domains
+
+__all__ = ["KINDS", "Depth", "SearchWish", "read_wish"]
+
+KINDS: Final = frozenset(
+    {"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"}
+)
+_FIELDS: Final = frozenset(
+    {"type", "filters", "search_context_size", "user_location", "external_web_access"}
+    | {"search_content_types", "allowed_callers", "cache_control"}
+)
+_PLACES: Final = ("city", "country", "region", "timezone")
+_MAX_DOMAINS: Final = 100
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How much the model is shown: results of a search, characters of each, and of a page."""
+
+    results: int
+    snippet: int
+    page: int
+
+
+_DEPTHS: Final = {
+    "low": Depth(4, 300, 6_000),
+    "medium": Depth(8, 600, 16_000),
+    "high": Depth(12, 1_500, 40_000),
+}
+
+
+class SearchWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted. `is_possible` is False if the tool has to be left out."""
+
+    kind: str
+    depth: Depth
+    domains: Sequence[str] = ()
+    location: Mapping[str, str] = {}
+    degraded: Sequence[str] = ()
+    is_possible: bool = True
+
+
+def read_wish(tools: Sequence[DeclaredTool]) -> SearchWish:
+    """Return what these tools want; there is at least one. Raise InvalidRequest if it is wrong."""
+    (tool, where), *others = tools
+    degraded = [f"{other.where}: there is one search tool already" for other in others]
+    degraded += [f"{where}.{name}" for name, value in tool.items() if value and name not in _FIELDS]
+    domains = _domains(tool.get("filters"), where, degraded)
+    if "image" in (tool.get("search_content_types") or ()):
+        degraded.append(f"{where}.search_content_types (image): only texts are searched here")
+    is_possible = tool.get("external_web_access") is not False
+    if not is_possible:
+        why = "there is no stored copy of the web here, so the tool is left out"
+        degraded.append(f"{where}.external_web_access: {why}")
+    return SearchWish(
+        kind=str(tool["type"]),
+        depth=_depth(tool.get("search_context_size"), where),
+        domains=domains,
+        location=_location(tool.get("user_location"), where),
+        degraded=degraded,
+        is_possible=is_possible,
+    )
+
+
+def _domains(filters: Any, where: str, degraded: list[str]) -> list[str]:
+    if filters is None:
+        return []
+    if not isinstance(filters, dict):
+        raise _wrong(f"{where}.filters", "must be an object")
+    unknown = [name for name, value in filters.items() if value and name != "allowed_domains"]
+    degraded += [f"{where}.filters.{name}" for name in unknown]
+    allowed = filters.get("allowed_domains")
+    if allowed is None:
+        return []
+    domains = read_domains(allowed)
+    if domains is None:
+        raise _wrong(f"{where}.filters.allowed_domains", "must be a list of domain names")
+    if len(domains) > _MAX_DOMAINS:
+        raise _wrong(f"{where}.filters.allowed_domains", f"may have {_MAX_DOMAINS} names at most")
+    return domains
+
+
+def _depth(size: Any, where: str) -> Depth:
+    found = _DEPTHS.get(size or "medium") if isinstance(size, str | None) else None
+    if found is None:
+        raise _wrong(f"{where}.search_context_size", "must be low, medium or high")
+    return found
+
+
+def _location(value: Any, where: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _wrong(f"{where}.user_location", "must be an object")
+    # Some clients nest the fields as the Chat Completions API does.
+    inner = value.get("approximate")
+    fields = inner if isinstance(inner, dict) else value
+    found = {name: fields[name] for name in _PLACES if fields.get(name) is not None}
+    for name, text in found.items():
+        if not isinstance(text, str) or len(text) > 100 or not text.isprintable():
+            raise _wrong(f"{where}.user_location.{name}", "must be a short text")
+    return {name: text for name, text in found.items() if text}
+
+
+def _wrong(param: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{param}: {why}", code="invalid_value", param=param)

@@ -1,0 +1,95 @@
+"""`antiphon tools`: what is configured, whether it answers, and one call."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from antiphon.cli import main
+from tests.tools.mcp.servers import DESK, calls_in, free_port
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "antiphon.toml"
+    args = json.dumps([str(DESK), str(tmp_path / "calls"), "stdio"])
+    path.write_text(
+        '[mcp]\nallow_urls = ["https://*.example.com/*"]\n'
+        f'[mcp.servers.desk]\ncommand = "{sys.executable}"\nargs = {args}\n'
+        'connect_seconds = 60\nallowed_tools = ["add", "peek"]\n'
+    )
+    return path
+
+
+def test_the_settings_are_shown_without_connecting(
+    runner: CliRunner, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESK_TOKEN", "sk-very-secret")
+    with config.open("a") as file:
+        file.write('[mcp.servers.web]\nurl = "https://a.example/mcp?key=abc"\n')
+        file.write('key_env = "DESK_TOKEN"\ntrust_read_only = true\n')
+    result = runner.invoke(main, ["tools", "--config", str(config)])
+    assert result.exit_code == 0, result.output
+    first, desk, web, urls = result.stdout.splitlines()
+    assert first.startswith("mcp  2 servers, library installed")
+    assert "process" in desk and "tools add, peek" in desk
+    assert "https://a.example/mcp, streamable-http, sends Authorization" in web
+    assert "read-only tools are trusted" in web
+    assert urls.endswith("https://*.example.com/*")
+    assert "sk-very-secret" not in result.output and "key=abc" not in result.output
+    assert calls_in(tmp_path / "calls") == []
+
+
+def test_a_check_lists_the_tools_and_calls_none(
+    runner: CliRunner, config: Path, tmp_path: Path
+) -> None:
+    result = runner.invoke(main, ["tools", "--check", "--config", str(config)])
+    assert result.exit_code == 0, result.output
+    assert "desk: 6 tools" in result.stdout
+    assert "  add  Adds two whole numbers." in result.stdout
+    assert "  peek (read-only)  Looks into the drawer." in result.stdout
+    assert "  fail (not allowed)  Fails." in result.stdout
+    assert calls_in(tmp_path / "calls") == []
+
+
+def test_a_check_fails_if_a_server_cannot_be_used(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(f'[mcp.servers.gone]\nurl = "http://127.0.0.1:{free_port()}/mcp"\n')
+    result = runner.invoke(main, ["tools", "--check", "--config", str(path)])
+    assert result.exit_code == 1
+    assert "gone: the server cannot be reached" in result.stdout
+
+
+def test_a_tool_is_called_when_that_is_asked_for(
+    runner: CliRunner, config: Path, tmp_path: Path
+) -> None:
+    given = ["--call", "desk.add", "--arguments", '{"a": 2, "b": 3}', "--config", str(config)]
+    result = runner.invoke(main, ["tools", *given])
+    assert (result.exit_code, result.stdout) == (0, "5\n")
+    assert len(calls_in(tmp_path / "calls")) == 1
+    failed = runner.invoke(main, ["tools", "--call", "desk.fail", "--config", str(config)])
+    assert failed.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "flags", [["--call", "desk"], ["--call", "x.y"], ["--call", "desk.add", "--arguments", "[1]"]]
+)
+def test_a_call_that_makes_no_sense_is_refused(
+    flags: list[str], runner: CliRunner, config: Path
+) -> None:
+    assert runner.invoke(main, ["tools", *flags, "--config", str(config)]).exit_code == 2
+
+
+def test_settings_that_cannot_be_used_are_refused(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text('[mcp.servers.x]\nurl = "https://a/"\nkey_env = "NOT_SET"\n')
+    result = runner.invoke(main, ["tools", "--config", str(path)])
+    assert result.exit_code == 2
+    assert "NOT_SET, which is not set" in result.output
+    path.write_text('[mcp.servers.x]\nurls = "https://a/"\n')
+    result = runner.invoke(main, ["tools", "--config", str(path)])
+    assert "[mcp.servers.x]: there is no key 'urls'" in result.output

@@ -1,0 +1,165 @@
+"""Citations in any split of the text equal those of the whole text, which a regex finds.
+
+The oracle knows the whole text and shares no code with the filter. Planted bugs show that these
+checks notice mistakes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import types
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from antiphon.protocol import citations
+from antiphon.protocol.deltas import Delta
+from tests.properties.planting import plant
+from tests.protocol.test_citations import LINK_ONE, LINK_TWO, ONE, TWO, message_of
+
+_LINKS: Final = {1: LINK_ONE, 2: LINK_TWO}
+_URLS: Final = {1: ONE.url, 2: TWO.url}
+# Text in which marks, half marks and near marks are frequent.
+_TEXTS: Final = st.lists(
+    st.sampled_from(
+        [*"【】129,;† \naé😀", "【1】", "【2†x】", "【3】", "x" * 50]
+        + ["【1†" + "y" * count + "】" for count in (91, 92, 93)]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@st.composite
+def _splits(draw: st.DrawFn) -> tuple[str, list[str]]:
+    text = draw(_TEXTS)
+    cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=12)))
+    edges = [0, *cuts, len(text)]
+    return text, [text[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def _expected(text: str) -> tuple[str, list[dict[str, Any]]]:
+    said, notes, at = "", [], 0
+    for mark in re.finditer(r"【\s*\d{1,6}(\s*[,;]\s*\d{1,6})*\s*(†[^【】]*)?】", text):
+        numbers = [int(n) for n in re.findall(r"\d+", mark[0].partition("†")[0])]
+        if len(mark[0]) > 96 or not _LINKS.keys() >= set(numbers):
+            continue
+        said += text[at : mark.start()]
+        for number in numbers:
+            if said and not said[-1].isspace():
+                said += " "
+            said += _LINKS[number]
+            begin = len(said) - len(_LINKS[number])
+            notes.append({"url": _URLS[number], "start_index": begin, "end_index": len(said)})
+        at = mark.end()
+    return said + text[at:], notes
+
+
+def _found(module: types.ModuleType, pieces: Sequence[str]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the text and the citations that this module makes of the pieces."""
+    sources = module.ShownSources()
+    for source in (ONE, TWO):
+        sources.show(module.WebSource(source.url, source.title))
+    marks = module.CitationFilter(sources)
+    deltas: list[Delta] = []
+    for piece in pieces:
+        deltas += marks.feed(piece)
+        assert len(marks._held) < 96, "more is held back than a mark can be"
+    deltas += marks.finish()
+    if not deltas:
+        return "", []
+    text, notes = message_of(deltas)
+    fields = ("url", "start_index", "end_index")
+    return text, [{name: note[name] for name in fields} for note in notes]
+
+
+@settings(max_examples=400, deadline=None)
+@given(_splits())
+@example(("a【1】b", ["a【", "1", "】b"]))
+@example(("【【1】", ["【", "【1】"]))
+def test_any_split_gives_the_text_and_the_places_of_the_whole(case: tuple[str, list[str]]) -> None:
+    text, pieces = case
+    assert _found(citations, pieces) == _expected(text)
+
+
+_CASES: Final = (
+    "a【1】b",
+    "【2】",
+    "a 【1】【2】.",
+    "x【3】y",
+    "x【1,3】y",
+    "x【1, 2】y",
+    "a【1†L1】b",
+    "【1†" + "y" * 92 + "】",
+    "【1†" + "y" * 93 + "】",
+    "【【1】】",
+    "【1",
+    "a【1】b【",
+    "a\n【1】",
+    "【1†" + "z" * 200,
+)
+_BUGS: Final[dict[str, tuple[str, str]]] = {
+    "nothing is held back": ("self._held = text[end:]", "self._held = ''"),
+    "what is held is lost at the end": ("if self._held else []", "if False else []"),
+    "held text is not looked at again": ("self._read(self._held + text,", "self._read(text,"),
+    "a half mark is never given up": ("if len(text) - at >= MAX_MARK:", "if False:"),
+    "marks may be of any length": ("_MARK.match(text, at, at + MAX_MARK)", "_MARK.match(text, at)"),
+    "long marks are cut off too early": ("MAX_MARK: Final = 96", "MAX_MARK: Final = 95"),
+    "unknown sources are dropped": (
+        "return sources if len(sources) == len(found) else []",
+        "return sources",
+    ),
+    "an unknown source is invented": (
+        "return self._by_number.get(number)",
+        "return self._by_number.get(number) or self._by_number[1]",
+    ),
+    "numbers begin at 0": ("len(self._by_number) + 1", "len(self._by_number)"),
+    "the mark stays beside the link": ("begin = mark.end()", "begin = at"),
+    "text before a mark is lost": ("self._say(found, text[begin:at])", "pass"),
+    "the rest is lost": ("self._say(found, text[begin:end])", "pass"),
+    "the annotation covers too much": ("covers=len(link)", "covers=len(link) + 1"),
+    "the annotation is a point": ("covers=len(link)", "covers=0"),
+    "the annotation comes before its link": (
+        "            self._say(found, link)\n            found.append(AnnotationAdded("
+        "source.annotation, covers=len(link)))",
+        "            found.append(AnnotationAdded(source.annotation, covers=len(link)))\n"
+        "            self._say(found, link)",
+    ),
+    "links stick to words": ("not self._ends_in_space", "False"),
+    "spaces are forgotten": ("self._ends_in_space = text[-1].isspace()", "pass"),
+    "only the first source of a mark counts": ("for source in cited:", "for source in cited[:1]:"),
+    "notes after a dagger are no marks": (r"\s*(?:†[^【】]*)?】", r"\s*】"),
+    "a bracket ends the search": ("at = text.find(_OPEN, at + 1)", "at = -1"),
+    "a mark in a row is skipped": (
+        "at = text.find(_OPEN, at + 1)",
+        "at = text.find(_OPEN, (mark.end() if mark else at) + 1)",
+    ),
+    "links are not escaped": ("self.url.translate(_IN_LINK)", "self.url"),
+}
+
+
+@pytest.mark.parametrize("bug", _BUGS)
+def test_a_planted_bug_is_noticed(bug: str) -> None:
+    old, new = _BUGS[bug]
+    planted = plant([citations], old, new)
+    for text in _CASES:
+        for pieces in ([text], list(text), [text[:2], text[2:]]):
+            if _differs(planted, text, pieces):
+                return
+    pytest.fail("no check noticed it")
+
+
+def _differs(module: types.ModuleType, text: str, pieces: Sequence[str]) -> bool:
+    try:
+        return _found(module, pieces) != _expected(text)
+    except Exception:  # noqa: BLE001 - a bug may raise anything
+        return True
+
+
+def test_without_a_bug_every_case_is_as_expected() -> None:
+    for text in _CASES:
+        for pieces in ([text], list(text), [text[:2], text[2:]]):
+            assert not _differs(citations, text, pieces)

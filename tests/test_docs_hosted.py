@@ -1,0 +1,111 @@
+"""The pages on hosted tools keep their word: their settings and examples work."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.gateway.config import Settings, load
+from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.tools import open_tools
+from antiphon.store.memory import MemoryStore
+from antiphon.testing import Call, ChatBackend, Script, ScriptedUpstream, serve_gateway
+from tests.faults.house import PATIENCE
+from tests.images_upstream import IMAGE, images_upstream
+from tests.images_upstream import KEY as IMAGE_KEY
+from tests.server.test_web_search import QUERY
+from tests.test_docs import _commands, _examples, _send
+from tests.web import KEY, loopback_web
+
+ROOT = Path(__file__).parent.parent
+
+
+def _settings(page: str, folder: Path, more: str = "") -> Settings:
+    """Return the settings that a page shows, with these lines at their end."""
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    path = folder / "antiphon.toml"
+    path.write_text(text + more)
+    return load({"config": str(path)}, {}, folder).settings
+
+
+async def test_the_examples_on_web_search_work(tmp_path: Path) -> None:
+    page = "docs/howto/web-search.md"
+    (command,) = _commands((ROOT / page).read_text())
+    (program,) = _examples(page)
+
+    def play(body: dict[str, Any]) -> Script:
+        has_searched = any(message["role"] == "tool" for message in body["messages"])
+        if not has_searched:
+            return Script(calls=[Call("web_search", QUERY)])
+        return Script(text="About fifteen metres【1】.")
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        loopback_web() as web,
+        ScriptedUpstream(play, models=["smollm2-135m"]) as upstream,
+    ):
+        settings = _settings(page, tmp_path, f'base_url = "{web.url}/brave"\n')
+        tools = (await open_tools(settings, {"BRAVE_KEY": KEY}, MemoryStore())).runners
+        async with serve_gateway(ChatBackend(upstream.base_url), tools=tools) as gateway:
+            answer = await _send(gateway, command)
+            printed: list[tuple[str, ...]] = []
+            local = program.replace("http://127.0.0.1:4680/v1", gateway.base_url)
+            scope = {"print": lambda *words: printed.append(words)}
+            await asyncio.to_thread(exec, f"{local}\nclient.close()", scope)
+
+    search, message = answer.json["output"]
+    assert search["action"]["sources"]
+    assert message["content"][0]["annotations"]
+    address = f"{web.url}/tides"
+    assert printed == [("Tides of the Severn", address, f"([127.0.0.1]({address}))")]
+
+
+async def test_the_example_on_images_works(tmp_path: Path) -> None:
+    page = "docs/howto/images.md"
+    (command,) = _commands((ROOT / page).read_text())
+    scripts = [
+        Script(calls=[Call("image_generation", '{"prompt": "a cat"}')]),
+        Script(text="There."),
+    ]
+    async with (
+        asyncio.timeout(PATIENCE),
+        images_upstream() as images,
+        ScriptedUpstream(scripts) as upstream,
+    ):
+        shown = _settings(page, tmp_path)
+        local = msgspec.structs.replace(shown.images, base_url=images.url)
+        settings = msgspec.structs.replace(shown, images=local)
+        tools = (await open_tools(settings, {"OPENAI_API_KEY": IMAGE_KEY}, MemoryStore())).runners
+        async with serve_gateway(ChatBackend(upstream.base_url), tools=tools) as gateway:
+            answer = await _send(gateway, command)
+    assert answer.json["output"][0]["result"] == IMAGE
+    assert images.asked[0][1]["model"] == "gpt-image-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('provider = "searxng"', "base_url is missing"),
+        ('provider = "searxng"\nbase_url = "http://x"\nkey_env = "K"', "takes no key"),
+        ('provider = "brave"', "key_env is missing"),
+        ('provider = "brave"\nkey_env = "K"', "the environment variable K is not set"),
+        ('provider = "mcp"', "needs server and tool"),
+        ('provider = "mcp"\nserver = "x"\ntool = "y"', r"there is no \[mcp.servers.x\]"),
+        ('provider = "exa"\nkey_env = "OK"\nopen_places = ["wiki"]', "'wiki' is not host:port"),
+    ],
+)
+async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(f"[web_search]\n{text}\n")
+    settings = load({"config": str(path)}, {}, tmp_path).settings
+    with pytest.raises(BadSettings, match=why):
+        await open_tools(settings, {"OK": "a-key-of-some-length"}, MemoryStore())
+
+
+async def test_nothing_is_run_that_is_not_set() -> None:
+    assert (await open_tools(Settings(), {}, MemoryStore())).kinds == {"tool_search"}
