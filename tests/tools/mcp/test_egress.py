@@ -16,14 +16,14 @@ from tests.tools.mcp.gateways import kinds, mcp_gateway, model, tool
 from tests.tools.mcp.hostile import Hostile, result
 from tests.tools.mcp.hostile import tool as listed
 from tests.transport.raw import Connection
-from tests.transport.test_egress import _LOOPBACK_HOSTS, _OTHER_HOSTS, _REASONS
+from tests.transport.test_egress import _REASONS, LOOPBACK_HOSTS, OTHER_HOSTS
 
 ALL = {"allow_urls": ("http://*", "https://*")}
 
 
 async def test_no_spelling_of_an_inner_address_is_connected_to() -> None:
     hostile = Hostile()
-    hosts = [*_LOOPBACK_HOSTS, *_OTHER_HOSTS]
+    hosts = [*LOOPBACK_HOSTS, *OTHER_HOSTS]
     assert len(hosts) >= 40
     async with hostile.serve():
         port = hostile.raw.url.rpartition(":")[2]

@@ -51,6 +51,10 @@ class NoApprovals:
         """Find nothing."""
         return None
 
+    async def is_spent(self, request_id: str) -> bool:
+        """Know of none that was used."""
+        return False
+
     async def claim(self, request_id: str) -> bool:
         """Claim nothing."""
         return False
