@@ -30,7 +30,14 @@ __all__ = ["Assessment", "assess"]
 
 # Asking for what we always do is no degradation; asking for the rest is.
 _SEALED: Final = "reasoning.encrypted_content"
-_INCLUDED: Final = frozenset({"message.output_text.logprobs", _SEALED})
+_INCLUDED: Final = frozenset(
+    {
+        "message.output_text.logprobs",
+        "message.input_image.image_url",
+        "computer_call_output.output.image_url",
+        _SEALED,
+    }
+)
 
 
 class Assessment(msgspec.Struct, frozen=True):

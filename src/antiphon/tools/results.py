@@ -6,13 +6,19 @@ must not take a part for the whole. Long texts inside an item are cut the same w
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, Final
 
 import msgspec
 
 from antiphon.protocol.items import Item, Part
 
 __all__ = ["cap_item", "cap_result", "cut_text"]
+
+_ALL: Final = sys.maxsize
+_SHORTEST: Final = 64
+# How much of the limit a text may take, and how many entries a list may have, step by step.
+_STEPS: Final = ((2, _ALL), (8, _ALL), (64, _ALL), (512, 1000), (512, 100), (4096, 10), (4096, 1))
 
 
 def cut_text(text: str, most: int) -> str:
@@ -43,21 +49,20 @@ def cap_result(result: str | list[Part], most: int) -> str | list[Part]:
 
 
 def cap_item(item: Item, most: int) -> Item:
-    """Return the item with its texts cut, the longest first, if it takes more than `most` bytes."""
-    if len(msgspec.json.encode(item)) <= most:
-        return item
-    for share in (2, 8, 64, 512):
-        capped: Item = _cut_inside(item, max(most // share, 64))
+    """Return the item in at most `most` bytes: its longest texts are cut, then its long lists."""
+    capped = item
+    for share, entries in _STEPS:
         if len(msgspec.json.encode(capped)) <= most:
-            return capped
+            break
+        capped = _cut_inside(item, max(most // share, _SHORTEST), entries)
     return capped
 
 
-def _cut_inside(value: Any, most: int) -> Any:  # any JSON value
+def _cut_inside(value: Any, most: int, entries: int) -> Any:  # any JSON value
     if isinstance(value, str):
         return cut_text(value, most)
     if isinstance(value, dict):
-        return {name: _cut_inside(inner, most) for name, inner in value.items()}
+        return {name: _cut_inside(inner, most, entries) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_cut_inside(inner, most) for inner in value]
+        return [_cut_inside(inner, most, entries) for inner in value[:entries]]
     return value

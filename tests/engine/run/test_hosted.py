@@ -28,7 +28,14 @@ from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response, Usage
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.tools import ScriptedTool
-from antiphon.tools.base import HostedCall, Progress, ToolFailed, ToolLimits
+from antiphon.tools.base import (
+    HostedCall,
+    Progress,
+    ToolFailed,
+    ToolLimits,
+    ToolRequest,
+    ToolSession,
+)
 from tests.asking import ask, ask_stream, events_of, request, terminal
 from tests.talking import talk
 
@@ -409,6 +416,22 @@ async def test_cancelling_a_background_response_cancels_its_tools() -> None:
     assert [item["status"] for item in ended["output"]] == ["incomplete"]
     assert tool.cancelled == tool.closed == 1
     assert judge_stream(events_of(log.body)) == []
+
+
+async def test_a_tool_that_cannot_be_closed_does_not_lose_the_answer() -> None:
+    class Broken(ScriptedTool):
+        async def begin(self, request: ToolRequest) -> ToolSession:
+            session = await super().begin(request)
+
+            async def close() -> None:
+                raise RuntimeError("secret")
+
+            session.close = close  # type: ignore[method-assign]
+            return session
+
+    async with serve_gateway(forecaster(), tools=[Broken()]) as gateway:
+        response = await _over_sse(gateway)
+    assert response.status == "completed"
 
 
 async def test_a_failing_model_in_the_second_round_keeps_what_the_tool_did() -> None:

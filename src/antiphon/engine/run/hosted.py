@@ -21,6 +21,7 @@ policy stands before the one that repairs calls, so it sees answers that are rep
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import ClassVar, Final
@@ -65,6 +66,8 @@ from antiphon.tools.results import cap_result
 
 __all__ = ["Hosted", "HostedSetup"]
 
+_log = logging.getLogger(__name__)
+_CLOSE_SECONDS: Final = 5.0
 _NO_ID: Final = "call"
 # What may come in the middle of a text without ending it.
 _NOT_TEXT: Final = (Reported, Degraded, UsageKnown, TierUsed, AnnotationAdded)
@@ -330,7 +333,12 @@ class Hosted(Policy):
     async def close(self) -> None:
         """Release what the sessions hold, and what is known of the intents of this turn."""
         for session in self._sessions:
-            await session.close()
+            try:
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await session.close()
+            except Exception as error:  # noqa: BLE001 - the end of a turn must not be lost by it
+                name, cause = self._setup.name, type(error).__name__
+                _log.error("%s: a hosted tool was not closed: %s", name, cause)
         await self._setup.intents.close()
 
 
