@@ -243,6 +243,7 @@ async def test_what_cannot_be_read_is_one_error_each_and_changes_nothing(tmp_pat
         (b'{"type":"count","id":"x"}\n', "invalid_message", "x"),
         (b'{"type":"respond","id":true,"model":"m","messages":[]}\n', "invalid_message", None),
         (b'{"type":"hello","version":1}\n', "invalid_message", None),
+        (b'{"type":"hello","version":2}\n', "invalid_message", None),
     ]
     async with (
         native(response(TextGrew("ok"), COUNTED, STOP)) as server,

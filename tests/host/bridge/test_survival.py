@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from antiphon.host import Message
 from antiphon.protocol.deltas import TextGrew
@@ -64,6 +65,26 @@ async def test_a_line_of_200_megabytes_is_dropped_while_it_arrives(tmp_path: Pat
     assert got[1][-1]["type"] == "done"
     # At most one line of the allowed length is held.
     assert grown < 80 * MEBIBYTE
+
+
+async def test_a_count_that_fails_ends_no_other_request(tmp_path: Path) -> None:
+    """Some of these depths are too much for what counts, and not for what reads."""
+    depths = range(900, 1000, 3)
+    call = b'{"type":"tool_call","call_id":"c","name":"f","input":{"x":%b}}'
+    counts = [
+        b'{"type":"count","id":%d,"model":"gpt-4o","contents":[{"role":"assistant","content":[%b]}]}'
+        % (depth, call % (b"[" * depth + b"]" * depth))
+        for depth in depths
+    ]
+    async with native(OK) as server, greeted(tmp_path, server.base_url) as raw:
+        await raw.send({"type": "count", "id": 1, "model": "gpt-4o", "contents": ["prepare"]})
+        assert (await raw.read())["type"] == "counted"
+        await raw.send(*[count + b"\n" for count in counts])
+        answers = [await raw.read() for _ in depths]
+        await raw.send({**ASK, "id": 2})
+        got = await raw.read_to_end(2)
+    assert {answer["type"] for answer in answers} <= {"counted", "error"}
+    assert got[2][-1]["type"] == "done"
 
 
 async def test_a_hundred_requests_at_a_time_each_get_their_own_parts(tmp_path: Path) -> None:
@@ -143,6 +164,35 @@ async def test_the_end_of_the_input_ends_everything(tmp_path: Path) -> None:
         assert await raw.output.read() == b""
         assert await raw.errors.read() == b""
     assert rest[1][-1]["error"]["code"] == "cancelled"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_everything(tmp_path: Path, number: int) -> None:
+    """Its input stays open."""
+    async with native(STALLED) as server, greeted(tmp_path, server.base_url) as raw:
+        await raw.send({**ASK, "id": 1})
+        assert (await raw.read())["type"] == "parts"
+        raw.process.send_signal(number)
+        rest = await raw.read_to_end(1)
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await raw.process.wait() == 0
+            await server.raw.closed.wait()
+        assert await raw.errors.read() == b""
+    assert rest[1][-1]["error"]["code"] == "cancelled"
+
+
+async def test_a_reader_that_goes_while_the_last_lines_are_written(tmp_path: Path) -> None:
+    async with native(STALLED) as server, greeted(tmp_path, server.base_url) as raw:
+        await raw.send({**ASK, "id": 1})
+        assert (await raw.read())["type"] == "parts"
+        await raw.send(*[b"{}\n"] * 5000)  # more errors than a pipe holds
+        raw.input.close()
+        async with asyncio.timeout(WAIT_SECONDS):
+            await server.raw.closed.wait()
+            await asyncio.sleep(0.5)  # no event shows that only lines are left to write
+            raw.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+            assert await raw.process.wait() == 0
+        assert await raw.errors.read() == b""
 
 
 async def test_a_reader_that_is_gone_ends_the_bridge(tmp_path: Path) -> None:

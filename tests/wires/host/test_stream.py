@@ -62,6 +62,51 @@ def test_another_id_is_another_thought() -> None:
     assert deltas[2] == ReasoningGrew("Two", "item")
 
 
+def test_another_thought_may_begin_without_text() -> None:
+    answer = lines(parts(think("One", "t1"), think("", "t2"), think("Two", "t2")), done())
+    deltas, _ = read(answer)
+    grown = [delta for delta in deltas if isinstance(delta, ReasoningGrew)]
+    assert grown == [ReasoningGrew("One"), ReasoningGrew("Two", "item")]
+
+
+HALVES = ("\ud83d", "\ude00")  # of one emoji
+
+
+def test_a_character_in_two_pieces_is_one_character() -> None:
+    first, second = HALVES
+    answer = lines(
+        parts(think(f"Hm {first}"), think(f"{second}!")),
+        parts(text(f"So {first}")),
+        parts(text(f"{second}.")),
+        done(),
+    )
+    deltas, reader = read(answer)
+    assert reader.fault is None
+    assert [delta.text for delta in deltas if isinstance(delta, ReasoningGrew)] == ["Hm ", "😀!"]
+    assert [delta.text for delta in deltas if isinstance(delta, TextGrew)] == ["So ", "😀."]
+
+
+@pytest.mark.parametrize(
+    "after", [call(), think("x"), {"type": "of tomorrow"}, done(), failed("x")]
+)
+def test_half_a_character_that_stays_alone_is_replaced(after: Json) -> None:
+    rest = [after] if after["type"] in ("done", "error") else [parts(after), done()]
+    deltas, _ = read(lines(parts(text(f"So {HALVES[0]}")), *rest))
+    assert deltas[:2] == [TextGrew("So "), TextGrew("\ufffd")]
+
+
+def test_halves_outside_of_text_are_replaced_and_numbers_are_not_rounded() -> None:
+    line = (
+        rb'{"type":"parts","id":1,"parts":[{"type":"tool_call","call_id":"c","name":"look","input":'
+        rb'{"a":"\ude00 \ud83d\ude00 \\ud83d","n":12345678901234567890.0}}]}' + b"\n"
+    )
+    deltas, _ = read([line, lines(done(refusal=HALVES[1]))])
+    assert deltas[0] == CallMade(
+        "look", '{"a":"\\ufffd \\ud83d\\ude00 \\\\ud83d","n":12345678901234567890.0}', "c"
+    )
+    assert deltas[1] == RefusalGrew("\ufffd")
+
+
 def test_a_thought_without_anything_to_return_has_no_state() -> None:
     deltas, _ = read(lines(parts(think("Hm")), done()))
     assert deltas == [ReasoningGrew("Hm"), Stopped("stop")]

@@ -4,7 +4,9 @@ Invariants:
 
 - nothing but `hello` is answered before `hello`;
 - each request that is taken is a task under its id until its last message is sent, and that is
-  sent by one place only (`_finish`), whether the task returns, fails or is cancelled;
+  sent by one place only (`_finish`), whether the task returns, fails or is cancelled; a count that
+  is answered at once needs no task;
+- what fails in a request ends this request and no other;
 - an error about a message never carries the id of a request that still runs;
 - at most `max_requests` run at a time;
 - when the input ends, all are cancelled, and their connections closed, before `run` returns.
@@ -117,14 +119,14 @@ class Bridge:
         self._send(Failed(id=request_id, error=fault))
 
     def _greet(self, hello: Hello) -> None:
+        if self._requests is not None:
+            fault = _fault("invalid_message", "`hello` was sent already.")
+            self._refuse(None, fault)
+            return
         if hello.version != VERSION:
             message = f"Version {hello.version} is not known; this is version {VERSION}."
             self._refuse(None, _fault("unsupported_version", message, "Update antiphon."))
             self._is_over = True
-            return
-        if self._requests is not None:
-            fault = _fault("invalid_message", "The second `hello` is one too many.")
-            self._refuse(None, fault)
             return
         try:
             client = open_client(self._base_url, self._api_key, hello.settings)
@@ -156,12 +158,22 @@ class Bridge:
             message = f"{self._max_requests} requests are running, and no more may."
             self._refuse(question.id, _fault("too_many_requests", message, "Wait for an answer."))
             return
-        if isinstance(question, Count) and (counted := requests.count_now(question)):
-            self._send(counted)
+        if isinstance(question, Count) and self._count_now(question, requests):
             return
         task = asyncio.create_task(requests.answer(question))
         self._running[question.id] = task
         task.add_done_callback(partial(self._finish, question.id))
+
+    def _count_now(self, question: Count, requests: Requests) -> bool:
+        """Answer a count that takes no time, without a task; return whether it was one."""
+        try:
+            counted = requests.count_now(question)
+        except Exception as error:  # noqa: BLE001 # as that of a task: it ends this request alone
+            self._fail(question.id, error)
+            return True
+        if counted is not None:
+            self._send(counted)
+        return counted is not None
 
     def _finish(self, request_id: RequestId, task: asyncio.Task[Answer]) -> None:
         """Send the last message of a request. A task that never began gets here as well."""
@@ -173,6 +185,9 @@ class Bridge:
         if error is None:
             self._send(task.result())
             return
+        self._fail(request_id, error)
+
+    def _fail(self, request_id: RequestId, error: BaseException) -> None:
         fault = fault_of(error, self._redact)
         if fault.code == "internal":
             _log.error("request failed: %s", _trace(error))

@@ -3,10 +3,16 @@
 A later version may have further types, parts and error codes. Nothing that came for a request is
 dropped in silence: an unknown part is kept by its name, an unknown error is one of the server, and
 any other line that cannot be read names its request if it can (`Unreadable`).
+
+Editors count text in UTF-16, so a piece may end with half of a surrogate pair and the next one may
+begin with the other half. Only the values of text and thinking parts keep such halves, for the
+stream to join; everywhere else a half becomes U+FFFD.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -107,6 +113,12 @@ _TYPES: Final = frozenset(
     | {"models_changed"}
 )
 _PARTS: Final = frozenset({"text", "thinking", "tool_call", "data"})
+# A whole pair, a half, or any other escape: so that a half is never found inside of another one.
+_ESCAPE: Final = re.compile(
+    rb"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
+    rb"|(?P<half>\\u[dD][89a-fA-F][\da-fA-F]{2})|\\.",
+    re.DOTALL,
+)
 
 
 def read_answer(line: bytes) -> Received:
@@ -116,10 +128,39 @@ def read_answer(line: bytes) -> Received:
     except msgspec.ValidationError as error:
         return _read_loosely(line, str(error))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Unreadable(None, "it is not JSON")
+        return _read_torn(line)
     except RecursionError:
         return Unreadable(None, "its JSON is too deep")
     return answer
+
+
+def _read_torn(line: bytes) -> Received:
+    """Return the message of a line that may hold halves of surrogate pairs."""
+    repaired = _ESCAPE.sub(lambda found: rb"\ufffd" if found["half"] else found[0], line)
+    if repaired == line:
+        return Unreadable(None, "it is not JSON")
+    answer = read_answer(repaired)
+    match answer:
+        case AnswerParts():
+            return AnswerParts(answer.id, _with_halves(answer.parts, line))
+        case LooseParts():
+            return LooseParts(answer.id, _with_halves(answer.parts, line))
+    return answer
+
+
+def _with_halves(parts: Sequence[Any], line: bytes) -> list[Any]:  # Any: of either class above
+    """Return the parts of a line with their texts as they came, halves included."""
+    try:
+        came = json.loads(line)["parts"]
+    except (ValueError, RecursionError):
+        return list(parts)  # too deep or too long a number for this decoder
+    return [_with_half(part, fields) for part, fields in zip(parts, came, strict=True)]
+
+
+def _with_half(part: ReadPart | str, fields: dict[str, Any]) -> ReadPart | str:
+    if isinstance(part, TextPart | ThinkingPart):
+        return msgspec.structs.replace(part, value=fields["value"])
+    return part
 
 
 def _read_loosely(line: bytes, why: str) -> LooseParts | Failed | Unreadable:

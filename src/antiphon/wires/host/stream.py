@@ -27,6 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.protocol.deltas import (
+    Begins,
     CallMade,
     Delta,
     ReasoningGrew,
@@ -38,6 +39,7 @@ from antiphon.protocol.deltas import (
     UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.halves import GrowingText
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage
 from antiphon.wires.host.answers import (
     AnswerParts,
@@ -71,10 +73,11 @@ _OWN_MARKS: Final = frozenset(
 
 
 class _Thought(msgspec.Struct):
-    """The thought that grows: what must come back with it."""
+    """The thought that grows: what must come back with it, and what its next text begins."""
 
     id: str | None
     metadata: dict[str, Any]
+    begins: Begins | None
 
 
 class _UsagePart(msgspec.Struct):
@@ -95,6 +98,8 @@ class HostStream:
         self._out: list[Delta] = []
         self._has_spoken = False
         self._thought: _Thought | None = None
+        self._text = GrowingText()
+        self._thinking = GrowingText()
         self._usage: Usage | None = None
         self._media = MediaReader()
         self._reported: set[str] = set()
@@ -131,13 +136,16 @@ class HostStream:
     # Parts.
 
     def _take_part(self, part: ReadPart | str) -> None:
+        if isinstance(part, TextPart):
+            self._end_thought()
+            self._say(self._text.take(part.value))
+            return
+        self._end_text()
         if isinstance(part, ThinkingPart):
             self._think(part)
             return
         self._end_thought()
         match part:
-            case TextPart():
-                self._say(part.value)
             case CallPart():
                 self._call(part)
             case DataPart():
@@ -150,6 +158,10 @@ class HostStream:
             self._spend(len(text))
             self._out.append(TextGrew(text))
 
+    def _end_text(self) -> None:
+        if half := self._text.rest():
+            self._out.append(TextGrew(half))
+
     def _think(self, part: ThinkingPart) -> None:
         """Take a piece of a thought; another id is another thought."""
         old = self._thought
@@ -157,14 +169,20 @@ class HostStream:
         if is_other:
             self._end_thought()
         if self._thought is None:
-            self._thought = _Thought(None, {})
+            self._thought = _Thought(None, {}, "item" if is_other else None)
         self._thought.id = part.id or self._thought.id
         self._thought.metadata.update(part.metadata)
-        if part.value:
-            self._spend(len(part.value))
-            self._out.append(ReasoningGrew(part.value, "item" if is_other else None))
+        if text := self._thinking.take(part.value):
+            self._spend(len(text))
+            self._reason_on(text)
+
+    def _reason_on(self, text: str) -> None:
+        if text and self._thought is not None:
+            self._out.append(ReasoningGrew(text, self._thought.begins))
+            self._thought.begins = None
 
     def _end_thought(self) -> None:
+        self._reason_on(self._thinking.rest())
         thought, self._thought = self._thought, None
         if thought is not None and (thought.id or thought.metadata):
             self._out.append(write_state(self._model, thought.id, thought.metadata, self._account))
@@ -200,7 +218,7 @@ class HostStream:
     # The end.
 
     def _finish(self, done: Done) -> None:
-        self._end_thought()
+        self._end_pieces()
         if done.refusal:
             self._spend(len(done.refusal))
             self._out.append(RefusalGrew(done.refusal))
@@ -229,13 +247,17 @@ class HostStream:
         error = fault_of(fault)
         if fault.code != "blocked" or not self._has_spoken:
             raise error
-        self._end_thought()
+        self._end_pieces()
         self._out.append(RefusalGrew(error.message))
         self._stop("content_filter")
 
     def _break(self, error: BackendError) -> None:
-        self._end_thought()
+        self._end_pieces()
         self.fault = error
+
+    def _end_pieces(self) -> None:
+        self._end_text()
+        self._end_thought()
 
     def _report(self, note: str) -> None:
         if note not in self._reported:
