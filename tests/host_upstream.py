@@ -130,6 +130,8 @@ class EditorDouble:
         """Acquired once for each request that was cancelled."""
         self.was_asked = asyncio.Event()
         self.models = MODELS
+        self.tokens: int | None = None
+        """What each message has; None: as many as its JSON has characters."""
         self.max_requests = 256
         self.max_line_bytes = 64 * 1024 * 1024
         self.greeting: list[Step] | None = None
@@ -223,7 +225,7 @@ class EditorDouble:
             await client.send({"type": "models", "id": message["id"], "models": self.models})
         elif message["type"] == "count":
             self.counts.append(message)
-            tokens = [len(json.dumps(one)) for one in message["contents"]]
+            tokens = [self.tokens or len(json.dumps(one)) for one in message["contents"]]
             await client.send({"type": "counted", "id": message["id"], "tokens": tokens})
         elif message["type"] == "cancel":
             self._cancel(message["id"], client)

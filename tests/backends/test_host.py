@@ -295,6 +295,27 @@ async def test_a_list_that_is_none_is_an_error(tmp_path: Path, models: Any) -> N
     assert caught.value.code == "upstream_invalid_response"
 
 
+async def test_a_model_has_no_limits_that_cannot_be_some(tmp_path: Path) -> None:
+    limits = {"context_window": 10**30, "max_input_tokens": -5, "max_output_tokens": 0}
+    async with editing(tmp_path) as (editor, backend):
+        editor.models = [{"id": "m", "name": "", "family": ""} | limits]
+        editor.models += [{"id": "", "name": "without id", "family": ""}]
+        (model,) = await backend.models()
+
+    assert (model.id, model.context_length) == ("m", None)
+    assert (model.max_input_tokens, model.max_output_tokens) == (None, None)
+
+
+@pytest.mark.parametrize("tokens", [-1, 10**30])
+async def test_a_count_that_cannot_be_one_is_an_error(tmp_path: Path, tokens: int) -> None:
+    async with editing(tmp_path) as (editor, backend):
+        editor.tokens = tokens
+        with pytest.raises(BackendError) as caught:
+            await backend.count(plan())
+
+    assert caught.value.code == "upstream_invalid_response"
+
+
 async def test_tokens_are_the_sum_over_the_messages(tmp_path: Path) -> None:
     async with editing(tmp_path) as (editor, backend):
         tokens = await backend.count(plan(instructions="Be brief."))

@@ -48,6 +48,7 @@ def test_a_file_that_can_be_used(tmp_path: Path, address: str, host: str) -> Non
         ({"address": "127.0.0.1"}, "not a loopback address"),
         ({"address": "127.0.0.1:0"}, "has no port"),
         ({"address": "127.0.0.1:99999999"}, "has no port"),
+        ({"address": "127.0.0.1:0000080999"}, "has no port"),
         ({"address": "127.0.0.1:http"}, "has no port"),
         ({"token": ""}, "it has no token"),
         ({"token": 7}, "not written as we know it"),

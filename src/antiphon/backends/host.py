@@ -47,6 +47,7 @@ __all__ = ["HostBackend"]
 _COUNT_SECONDS: Final = 10.0
 _LIST_SECONDS: Final = 30.0
 _MAX_MODELS: Final = 10_000
+_MAX_TOKENS: Final = 10**9
 
 
 class HostBackend:
@@ -107,6 +108,8 @@ class HostBackend:
         )
         if not isinstance(counted, Counted) or len(counted.tokens) != len(messages):
             raise invalid_answer("it does not count what it was asked to")
+        if not all(0 <= tokens <= _MAX_TOKENS for tokens in counted.tokens):
+            raise invalid_answer("its counts are not numbers of tokens")
         return sum(counted.tokens)
 
     def relay(
@@ -122,7 +125,7 @@ class HostBackend:
         )
         if not isinstance(listed, Models):
             raise invalid_answer("it does not list its models")
-        return [_model_info(entry) for entry in listed.models[:_MAX_MODELS]]
+        return [_model_info(entry) for entry in listed.models[:_MAX_MODELS] if entry.id]
 
     async def close(self) -> None:
         """Close the connection."""
@@ -271,18 +274,24 @@ def _note_result(opening: asyncio.Task[HostLink]) -> None:
 
 def _model_info(entry: ModelEntry) -> ModelInfo:
     modalities = ("text", "image") if entry.image_input else ("text",)
+    max_input = _limit(entry.max_input_tokens)
     return ModelInfo(
         id=entry.id,
         owned_by="editor",
         display_name=entry.name or None,
         family=entry.family or None,
         # Editors state no window of both; a prompt that fits here fits there.
-        context_length=entry.context_window or entry.max_input_tokens,
-        max_input_tokens=entry.max_input_tokens,
-        max_output_tokens=entry.max_output_tokens,
+        context_length=_limit(entry.context_window) or max_input,
+        max_input_tokens=max_input,
+        max_output_tokens=_limit(entry.max_output_tokens),
         modalities=None if entry.image_input is None else modalities,
         supports_tools=entry.tool_calling,
         reasoning=entry.reasoning,
         reasoning_levels=entry.reasoning_levels if entry.reasoning else None,
         price=entry.price,
     )
+
+
+def _limit(tokens: int | None) -> int | None:
+    """Return a limit, or None for a number that cannot be one."""
+    return tokens if tokens is not None and 0 < tokens <= _MAX_TOKENS else None

@@ -109,7 +109,7 @@ def _address(path: Path, address: str) -> tuple[str, int]:
         is_here = False
     if not is_here:
         raise _unusable(path, f"its address {address[:100]!r} is not a loopback address")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
+    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536):
         raise _unusable(path, f"its address {address[:100]!r} has no port")
     return host, int(port)
 

@@ -244,6 +244,34 @@ def test_an_answer_without_end_is_a_fault() -> None:
     assert reader.fault is not None and "does not end" in reader.fault.message
 
 
+def test_json_that_is_too_deep_is_a_fault_after_what_came() -> None:
+    """At some of these depths a part can be read, and its arguments or metadata not written."""
+    for depth in range(900, 1100, 3):
+        deep = b"[" * depth + b"]" * depth
+        for part in (
+            b'{"type":"tool_call","call_id":"c","name":"f","input":{"x":%b}}' % deep,
+            b'{"type":"thinking","value":"","metadata":{"x":%b}}' % deep,
+        ):
+            line = b'{"type":"parts","id":1,"parts":[%b]}\n' % part
+            deltas, reader = read([lines(parts(text("So"))), line, lines(done())])
+            assert deltas[0] == TextGrew("So")
+            assert reader.is_done or "too deep" in str(reader.fault)
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"), [(None, None), (0.0, 0.0), (30.5, 30.5), (-5.0, None), (1e300, None)]
+)
+def test_a_delay_that_cannot_be_one_is_not_passed_on(
+    given: float | None, passed_on: float | None
+) -> None:
+    fault = Fault(code="rate_limited", message="Wait.", retry_after=given)
+    assert fault_of(fault).retry_after == passed_on
+
+
+def test_an_error_without_a_message_has_its_code() -> None:
+    assert str(fault_of(Fault(code="blocked", message=""))) == "the editor reports blocked"
+
+
 @pytest.mark.parametrize("code", ErrorCode.__args__)  # type: ignore[attr-defined]  # a Literal
 def test_every_code_has_an_error(code: ErrorCode) -> None:
     error = fault_of(Fault(code=code, message="No.", action="Wait.", retry_after=3))

@@ -10,7 +10,7 @@ results, in the same response: one builder, one log, one usage.
     | hosted calls, and calls of the caller's     | they run, and the response ends `completed`   |
     | a call that needs approval                  | the others run; it ends with the request      |
     | more calls than `max_tool_calls`, or than   | they are not run and make no item; the model  |
-    | the gateway or the time allows              | is told once, and then may not call           |
+    | the gateway or the time allows              | is informed once, and then may not call       |
     | no room for another round                   | nothing runs; `incomplete`, `max_messages`    |
     | the answer was cut, or failed               | nothing runs                                  |
 
@@ -124,7 +124,7 @@ class Hosted(Policy):
         self._loaded: set[str] = set()  # hidden tools that a search has found
         self._rounds = 0
         self._made = 0
-        self._is_over = False  # the model was told that it may call no more
+        self._is_over = False  # the model knows that it may call no more
 
     # Before a round.
 
@@ -247,7 +247,7 @@ class Hosted(Policy):
             await self._stop_at_last_round(rounds)
             return None
         if self._is_over:
-            return None  # it was told, and is not asked again
+            return None  # it was informed, and is not asked again
         results = await self._settle([self._read(call) for call in calls], rounds)
         has_asked = any(one.result is None for one in results)
         if has_asked or self._answer.has_client_calls:

@@ -33,6 +33,7 @@ from antiphon.wires.host.messages import ErrorCode, Fault
 __all__ = ["fault_of", "invalid_answer"]
 
 _MAX_MESSAGE: Final = 2000
+_MAX_DELAY: Final = 366 * 86_400.0
 _CALLER: Final = "invalid_request_error"
 
 
@@ -79,8 +80,8 @@ _KINDS: Final[dict[ErrorCode, _Kind]] = {
 
 def fault_of(fault: Fault) -> BackendError:
     """Return the error that the caller gets; its message ends with what the user can do."""
-    said = fault.message or f"the editor reports {fault.code}"
-    message = f"the editor: {said.rstrip('.')}"
+    said = fault.message.rstrip(".")
+    message = f"the editor: {said}" if said else f"the editor reports {fault.code}"
     message += f"; {fault.action.rstrip('.')}" if fault.action else ""
     if fault.code == "context_too_long":
         return ContextOverflow(message[:_MAX_MESSAGE])
@@ -91,11 +92,16 @@ def fault_of(fault: Fault) -> BackendError:
         status=kind.status,
         type=kind.type,
         param=kind.param,
-        retry_after=fault.retry_after,
+        retry_after=_delay(fault.retry_after),
     )
     error.is_slip = fault.code == "malformed_call"
     error.upstream_status = fault.status or None
     return error
+
+
+def _delay(seconds: float | None) -> float | None:
+    """Return how long to wait, or None for what is no time to wait."""
+    return seconds if seconds is not None and 0 <= seconds <= _MAX_DELAY else None
 
 
 def invalid_answer(why: str) -> BackendError:

@@ -111,6 +111,8 @@ class HostStream:
                 self._take(answer)
             except BackendError as error:
                 self._break(error)
+            except RecursionError:
+                self._break(invalid_answer("its JSON is too deep"))
         return self._give()
 
     def end(self, error: BackendError) -> list[Delta]:
