@@ -31,6 +31,9 @@ from antiphon.wires.chat.stream import ChatStream
 from antiphon.wires.door import EventEncoder
 from antiphon.wires.gemini.exchange import GeminiExchange
 from antiphon.wires.gemini.profiles import PROFILES
+from antiphon.wires.host.answers import read_answer
+from antiphon.wires.host.exchange import HostExchange
+from antiphon.wires.host.lines import LineReader
 from antiphon.wires.messages.ask import Thinking
 from antiphon.wires.messages.door import MessagesDoor
 from antiphon.wires.messages.encode import MessagesEncoder
@@ -190,6 +193,22 @@ def _read_gemini() -> tuple[bytes, Callable[[str], bytes], _Feed]:
     return b"", _gemini_chunk, GeminiExchange(plan, PROFILES["gemini"]).feed
 
 
+def _host_line(text: str) -> bytes:
+    parts = [{"type": "text", "value": text}]
+    return json.dumps({"type": "parts", "id": 1, "parts": parts}).encode() + b"\n"
+
+
+def _read_host() -> tuple[bytes, Callable[[str], bytes], _Feed]:
+    exchange = HostExchange(Plan(model="m", items=[]))
+    lines = LineReader()
+
+    def feed(data: bytes) -> Sequence[Delta]:
+        found = lines.feed(data)
+        return exchange.feed(read_answer(line) for line in found if isinstance(line, bytes))
+
+    return b"", _host_line, feed
+
+
 def _read_responses(
     fields: str = '"sequence_number":%d,"item_id":"msg_1","output_index":0,"content_index":0,',
 ) -> tuple[bytes, Callable[[str], bytes], _Feed]:
@@ -208,6 +227,7 @@ _WIRES: Final[dict[str, _Read]] = {
     "chat": _read_chat,
     "messages": _read_messages,
     "gemini": _read_gemini,
+    "host": _read_host,
     "responses": _read_responses,
     "llama.cpp": lambda: _read_responses('"item_id":"msg_1",'),
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from antiphon.testing import Call
+from antiphon.testing.gateway import Gateway
 from tests.clients.house import MODEL, Done, House, Json, environment, run
 from tests.clients.install import node_modules
 
@@ -169,7 +170,7 @@ async def served(house: House) -> dict[str, int]:
     return counts
 
 
-async def catalog(house: House, folder: Path, **changes: Any) -> str:
+async def catalog(house: House | Gateway, folder: Path, **changes: Any) -> str:
     """Return the key that gives Codex the gateway's models with changes, as a file."""
     models = json.loads(await asyncio.to_thread(_get, f"{house.base_url}/models"))["models"]
     path = folder / "catalog.json"

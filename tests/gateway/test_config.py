@@ -281,7 +281,16 @@ def test_a_file_with_every_key_set_can_be_used(
     environ = {**dict.fromkeys(keys, "k"), "WEBHOOK_SECRET": f"whsec_{'A' * 32}"}
     settings = load({}, environ, tmp_path).settings
     names = [source.name for source in read_sources(settings, environ)]
-    assert names == ["upstream", "local", "vendor", "expiring", "claude", "gemini", "small"]
+    assert names == [
+        "upstream",
+        "local",
+        "vendor",
+        "expiring",
+        "claude",
+        "gemini",
+        "editor",
+        "small",
+    ]
     assert len(read_endpoints(settings, environ)) == 1
 
 

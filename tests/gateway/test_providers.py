@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,12 @@ from antiphon.backends.http import HttpBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway.config import ProviderSettings, Settings, TokenCommand
 from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.places import data_directory
 from antiphon.gateway.providers import build, read_sources
 from tests.building import plan_with
 from tests.gemini_upstream import serve_gemini
 from tests.gemini_upstream import text as gemini_text
+from tests.host_upstream import serve_editor
 from tests.messages_upstream import serve_messages, text
 from tests.playing import said
 from tests.transport.raw import Connection, Request, raw_server, reply
@@ -123,6 +126,14 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated() -> Non
             "Gemini does not run 'mcp'",
         ),
         (
+            Settings(providers={"a": ProviderSettings(wire_api="host", base_url=_URL)}),
+            r"\[providers.a\]: base_url has no meaning for wire_api = 'host'",
+        ),
+        (
+            Settings(providers={"a": ProviderSettings(wire_api="host", context=4096)}),
+            "context has no meaning for wire_api = 'host'",
+        ),
+        (
             Settings(upstream=_URL, providers={"upstream": ProviderSettings(base_url=_URL)}),
             "both set",
         ),
@@ -201,6 +212,26 @@ async def test_a_gemini_server_gets_its_key_in_its_own_header_and_a_token_as_a_b
         None,
         "Bearer token-of-today",
     )
+
+
+async def test_an_editor_is_found_by_its_file_which_has_a_default_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    default = data_directory() / "editor.json"
+    default.parent.mkdir(parents=True)
+    async with serve_editor(default) as editor:
+        named = ProviderSettings(wire_api="host", path=str(default))
+        settings = Settings(providers={"editor": ProviderSettings(wire_api="host"), "named": named})
+        for source in read_sources(settings, {}):
+            assert source.about == f"{source.name}, the models of an editor ({default})"
+            backend = build(source, settings, Breaker(time.monotonic))
+            await said(backend, plan_with(items=[{"role": "user", "content": "hi"}]))
+            await backend.close()
+
+    assert len(editor.hellos) == len(editor.requests) == 2
 
 
 async def test_a_key_that_expires_is_printed_by_a_command() -> None:

@@ -58,7 +58,7 @@ _PLAIN: Final = {
 
 _OLD_PROVIDER_KEYS: Final = {"env_key": "key_env"}
 
-WireApi = Literal["chat", "responses", "messages", "gemini", "local", "scripted"]
+WireApi = Literal["chat", "responses", "messages", "gemini", "host", "local", "scripted"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -75,7 +75,10 @@ class TokenCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where models are. `path`, `threads` and `context` are for the embedded model."""
+    """Where models are.
+
+    `threads` and `context` are for the embedded model; `path` is its file, or that of an editor.
+    """
 
     wire_api: WireApi = "chat"
     base_url: str | None = None

@@ -5,6 +5,7 @@ read from the environment variable that the settings name, or printed by the com
 name, and comes from nowhere else.
 
 A server is reached by `backends.http` over the wire that `wire_api` names: `_WIRES` has them.
+Models of an editor are reached by `backends.host`, at the place that a file of the editor names.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from antiphon.backends.breaker import Breaker
 from antiphon.gateway.address import EXAMPLE, read_base_url
 from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
+from antiphon.gateway.places import data_directory
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.settings import BadRoute, check_routes
 from antiphon.transport.secret import Secret
@@ -33,6 +35,7 @@ __all__ = ["Source", "build", "build_catalog", "file_of", "is_on_hub", "read_sou
 
 _UPSTREAM: Final = "upstream"
 _EMBEDDED: Final = "local"
+_EDITOR_FILE: Final = "editor.json"
 _LOCAL_ONLY: Final = ("path", "threads", "context")
 _SERVER_ONLY: Final = ("base_url", "key_env", "auth", "profile", "account", "hosted")
 _FLAGS: Final = {
@@ -106,6 +109,15 @@ def build(source: Source, settings: Settings, breaker: Breaker) -> Backend:
             if provider.context is None:
                 return LocalBackend(path, provider.threads)
             return LocalBackend(path, provider.threads, provider.context)
+        case "host":
+            from antiphon.backends.host import HostBackend
+
+            return HostBackend(
+                _editor_file(provider),
+                limits=settings.upstream_limits,
+                name=source.name,
+                breaker=breaker,
+            )
         case "scripted":
             from antiphon.backends.scripted import ScriptedBackend
 
@@ -156,6 +168,10 @@ def _read(name: str, provider: ProviderSettings, environ: Mapping[str, str]) -> 
         case "local":
             _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES), where)
             return _read_embedded(name, provider)
+        case "host":
+            _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES, "threads", "context"), where)
+            about = f"{name}, the models of an editor ({_editor_file(provider)})"
+            return Source(name=name, about=about, provider=provider)
         case "scripted":
             _refuse(provider, (*_SERVER_ONLY, *_KEYS_OF_WIRES, *_LOCAL_ONLY), where)
             return Source(name=name, about=f"{name}, which echoes the input", provider=provider)
@@ -302,6 +318,13 @@ def file_of(path: str) -> Path:
     from antiphon.backends.hub import read_name
 
     return read_name(path).path() if is_on_hub(path) else Path(path).expanduser()
+
+
+def _editor_file(provider: ProviderSettings) -> Path:
+    """Return where an editor writes how it is reached."""
+    if provider.path:
+        return Path(provider.path).expanduser()
+    return data_directory() / _EDITOR_FILE
 
 
 def is_on_hub(path: str) -> bool:

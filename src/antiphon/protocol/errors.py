@@ -206,7 +206,7 @@ class BackendError(PeerFault):
     `upstream_unreachable`, `upstream_timeout`, `upstream_closed`, `upstream_invalid_response`,
     `upstream_auth`, `upstream_refused`, `upstream_error`, `upstream_overloaded`,
     `rate_limit_exceeded`, `insufficient_quota`, `model_not_found`, `tool_choice_violated`,
-    `tool_call_invalid`, `output_format_violated`, or the upstream's own.
+    `tool_call_invalid`, `output_format_violated`, `reader_too_slow`, or the upstream's own.
     """
 
     code = "upstream_error"

@@ -38,6 +38,7 @@ __all__ = [
     "Options",
     "Parts",
     "Question",
+    "RequestId",
     "Respond",
     "Sums",
     "Tool",
