@@ -35,6 +35,7 @@ __all__ = [
     "AIDER_LOCK",
     "CLAUDE_LOCK",
     "CREWAI_LOCK",
+    "EXTENSION_LOCK",
     "IS_PYTHON_OF_AIDER",
     "MASTRA_LOCK",
     "NODE_LOCK",
@@ -60,6 +61,7 @@ AGENTS_LOCK: Final = Path("tests/clients/agents/package-lock.json")
 CLAUDE_LOCK: Final = Path("tests/clients/claude/package-lock.json")
 MASTRA_LOCK: Final = Path("tests/clients/mastra/package-lock.json")
 OPENCODE_LOCK: Final = Path("tests/clients/opencode/package-lock.json")
+EXTENSION_LOCK: Final = Path("editors/vscode/package-lock.json")
 PYTHON_LOCK: Final = Path("requirements/clients.txt")
 OPENAI2_LOCK: Final = Path("requirements/clients-openai2.txt")
 SEMANTIC_KERNEL_LOCK: Final = Path("requirements/clients-semantic-kernel.txt")
@@ -156,6 +158,7 @@ def python(lock: Path = PYTHON_LOCK) -> Path:
 def install() -> None:
     """Install the clients of scripts/test, before several tests at a time ask for them."""
     node_modules()
+    node_modules(EXTENSION_LOCK.parent)
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         node_modules(OPENCODE_LOCK.parent)
         node_modules(CLAUDE_LOCK.parent)
