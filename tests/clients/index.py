@@ -150,6 +150,22 @@ and the like; otherwise VS Code asks for a sign-in for those.""",
         ),
     ),
     Client(
+        name="vscode-extension",
+        title="VS Code with the extension",
+        package="code-server",
+        lock=Path("tests/vscode/package-lock.json"),
+        setup="""\
+`antiphon connect vscode --extension` installs the extension, and the model picker of the chat has
+the models of the gateway then. [How to use it](../howto/vscode.md), with settings and errors.""",
+        limits=(
+            "The version is that of code-server, which is VS Code 1.139.1 with a browser as its "
+            "window. `scripts/test-vscode` runs it, with the extension installed from its file.",
+            "VS Code sends 40 tools and a long prompt with its first question, about 30,000 "
+            "tokens: a model with a shorter context cannot take part in agent mode.",
+            "VS Code removes the text of an answer that fails on its way.",
+        ),
+    ),
+    Client(
         name="openai-python",
         title="OpenAI SDK for Python",
         package="openai",

@@ -36,6 +36,7 @@ __all__ = [
     "AIDER_LOCK",
     "CLAUDE_LOCK",
     "CREWAI_LOCK",
+    "EXTENSION_LOCK",
     "IS_PYTHON_OF_AIDER",
     "LLM_PLUGIN_LOCK",
     "MASTRA_LOCK",
@@ -64,6 +65,7 @@ CLAUDE_LOCK: Final = Path("tests/clients/claude/package-lock.json")
 MCP_LOCK: Final = Path("tests/tools/mcp/npm/package-lock.json")
 MASTRA_LOCK: Final = Path("tests/clients/mastra/package-lock.json")
 OPENCODE_LOCK: Final = Path("tests/clients/opencode/package-lock.json")
+EXTENSION_LOCK: Final = Path("editors/vscode/package-lock.json")
 PYTHON_LOCK: Final = Path("requirements/clients.txt")
 OPENAI2_LOCK: Final = Path("requirements/clients-openai2.txt")
 SEMANTIC_KERNEL_LOCK: Final = Path("requirements/clients-semantic-kernel.txt")
@@ -162,6 +164,7 @@ def install() -> None:
     """Install the clients of scripts/test, before several tests at a time ask for them."""
     node_modules()
     node_modules(MCP_LOCK.parent)
+    node_modules(EXTENSION_LOCK.parent)
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         node_modules(OPENCODE_LOCK.parent)
         node_modules(CLAUDE_LOCK.parent)

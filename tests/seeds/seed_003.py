@@ -39,7 +39,10 @@ _FLOW: Final = _rows(
     "003-flow",
     "Request flow: the whole of it",
     ("Step 1: validate the request", "Stateful parameters are supported, so they pass."),
-    ("Step 2: find the model", "Any chat model behind any backend, not one editor's."),
+    (
+        "Step 2: find the model",
+        "Any chat model behind any backend; an editor's own models are one of them.",
+    ),
     ("Step 3: convert the input", ""),
     (
         "Step 4: convert the tools, functions only",

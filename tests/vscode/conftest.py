@@ -14,8 +14,9 @@ import pytest
 import pytest_asyncio
 
 from tests.clients.house import House, open_house
-from tests.vscode.editor import Editor, open_editor
+from tests.vscode.editor import Editor, custom_endpoint, open_editor
 from tests.vscode.install import browser, version
+from tests.vscode.studio import Studio, open_studio
 from tests.vscode.tap import Tap, open_tap
 
 
@@ -60,7 +61,7 @@ async def opened(
     async with (
         open_house(folder / "house", store="sqlite:", settings='reasoning_as = "summary"') as house,
         open_tap(house.base_url) as tap,
-        open_editor(app, home, workspace, tap.base_url, pictures) as editor,
+        open_editor(app, home, workspace, custom_endpoint(tap.base_url), pictures) as editor,
     ):
         yield Desk(editor, tap, house, workspace)
 
@@ -74,3 +75,30 @@ async def desk(opened: Desk, request: pytest.FixtureRequest) -> AsyncIterator[De
     yield opened
     if pictures := request.config.getoption("--pictures"):
         await opened.editor.take_picture(Path(pictures) / f"{request.node.name}.png")
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def furnished(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Studio]:
+    """VS Code with the extension installed from its file; once for all tests of it."""
+    folder = tmp_path_factory.mktemp("extension")
+    app = Path(request.config.getoption("--vscode-app"))
+    pictures = Path(request.config.getoption("--pictures") or folder)
+    async with open_studio(app, folder, pictures) as studio:
+        yield studio
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def studio(furnished: Studio, request: pytest.FixtureRequest) -> AsyncIterator[Studio]:
+    """VS Code with the extension, in a new conversation; a picture is taken at the end."""
+    await furnished.probe.order("run", command="notifications.clearAll")
+    await furnished.editor.start_chat()
+    await furnished.editor.order("choose", model="Scripted model")
+    furnished.tap.exchanges.clear()
+    furnished.house.upstream.requests.clear()
+    yield furnished
+    furnished.tap.canned.clear()
+    furnished.tap.play = lambda body: None
+    if pictures := request.config.getoption("--pictures"):
+        await furnished.editor.take_picture(Path(pictures) / f"{request.node.name}.png")

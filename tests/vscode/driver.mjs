@@ -26,6 +26,8 @@ const ROW = '.interactive-session .monaco-list-row';
 const ITEM = `${ROW}:has(.interactive-item-container)`;
 const LATEST = '.interactive-session .chat-most-recent-response';
 const MENU_ROW = '.action-widget .monaco-list-row';
+const OTHERS = `${MENU_ROW}[aria-label^="Other Models"]`;
+const CANCEL = '.chat-input-toolbars [aria-label^="Cancel"]';
 
 const browser = await puppeteer.launch({
   executablePath,
@@ -42,11 +44,17 @@ const browser = await puppeteer.launch({
 const page = (await browser.pages())[0];
 
 const commands = {
-  // Open the window of VS Code and make the named model the one that answers.
-  async open({ url, model }) {
+  // Open the window of VS Code and make the named model the one that answers. With `loads`, its
+  // list of models is opened first.
+  async open({ url, model, loads }) {
     await page.goto(url, { waitUntil: 'load', timeout: START });
     await page.waitForSelector(INPUT, { visible: true, timeout: START });
-    await loadModels(model);
+    if (loads) await loadModels(model);
+    await chooseModel(model);
+  },
+
+  // Make another model the one that answers.
+  async choose({ model }) {
     await chooseModel(model);
   },
 
@@ -60,14 +68,84 @@ const commands = {
   // Ask, wait for the end of the answer, and return what the panel shows of it.
   async ask({ text }) {
     const before = await lastIndex();
-    await click(INPUT);
-    await page.keyboard.type(text);
-    await page.waitForFunction(shows, { timeout: SOON }, `${INPUT} .view-lines`, text);
+    await type(text);
+    return send(before);
+  },
+
+  // Send what stands in the input, and do as above.
+  async send() {
+    return send(await lastIndex());
+  },
+
+  // Ask, and stop the answer when it shows a text.
+  async stop({ text, after }) {
+    await type(text);
     await page.keyboard.press('Enter');
-    // One row is the question, the next the answer.
-    await page.waitForSelector(`${ROW}[data-index="${before + 1}"]`, { timeout: SOON });
-    await page.waitForFunction(hasEnded, { timeout: ANSWER }, `${ROW}[data-index="${before + 2}"]`);
+    const shown = (selector, piece) => document.querySelector(selector)?.textContent.includes(piece);
+    await page.waitForFunction(shown, { timeout: ANSWER }, LATEST, after);
+    await click(CANCEL);
+    await page.waitForFunction((button) => !document.querySelector(button), { timeout: SOON }, CANCEL);
     return page.$eval(LATEST, describe);
+  },
+
+  // Paste a picture (PNG, in base64) into the input, and wait until it is attached.
+  async paste({ picture }) {
+    await click(INPUT);
+    await page.evaluate((data) => {
+      const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+      const clipboardData = new DataTransfer();
+      clipboardData.items.add(new File([bytes], 'picture.png', { type: 'image/png' }));
+      document.activeElement.dispatchEvent(
+        new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }),
+      );
+    }, picture);
+    await page.waitForSelector('.chat-attached-context-attachment', { timeout: SOON });
+  },
+
+  // Return the text of an entry of the status bar, once it matches.
+  async status({ id, matches }) {
+    const selector = `.statusbar-item[id="${id}"]`;
+    const has = (where, pattern) => new RegExp(pattern).test(document.querySelector(where)?.textContent ?? '');
+    await page.waitForFunction(has, { timeout: SOON }, selector, matches);
+    return page.$eval(selector, (entry) => entry.textContent.replace(/\u00a0/g, ' ').trim());
+  },
+
+  // Hold the mouse over something and return the text of what then appears.
+  async hover({ selector, shows: shown, settles }) {
+    await page.hover(selector);
+    const found = (pattern) => [...document.querySelectorAll('.monaco-hover, .context-view')]
+      .map((box) => box.innerText).find((text) => new RegExp(pattern).test(text));
+    const text = await (await page.waitForFunction(found, { timeout: SOON }, shown)).jsonValue();
+    if (settles) await settled();
+    return text;
+  },
+
+  // Give the window another size.
+  async resize({ width, height }) {
+    await page.setViewport({ width, height });
+  },
+
+  // Wait for a notification with this text; click one of its buttons, or close it.
+  async notified({ text, button }) {
+    const find = (wanted) => [...document.querySelectorAll('.notifications-toasts .notification-list-item')]
+      .find((one) => one.innerText.includes(wanted));
+    const toast = await page.waitForFunction(find, { timeout: SOON }, text);
+    const shown = await toast.evaluate((one) => one.innerText.replace(/\s+/g, ' ').trim());
+    if (button) {
+      const press = (one, name) => [...one.querySelectorAll('.monaco-button')]
+        .find((it) => it.textContent.trim() === name).click();
+      await toast.evaluate(press, button);
+    }
+    return shown;
+  },
+
+  // Type into the box at the top of the window, which asks for something with this text.
+  async fill({ prompt, text, replaces }) {
+    const asks = (wanted) => document.querySelector('.quick-input-widget')?.innerText.includes(wanted);
+    await page.waitForFunction(asks, { timeout: SOON }, prompt);
+    if (replaces) await selectAll();
+    await page.keyboard.type(text);
+    await page.keyboard.press('Enter');
   },
 
   // Open what the panel folds away: the steps of the latest answer, and the thinking in them.
@@ -89,8 +167,10 @@ const commands = {
     return page.$eval(LATEST, (response) => response.querySelector('.value').innerText);
   },
 
-  async picture({ path }) {
-    await page.screenshot({ path });
+  // With `clip`, a part of the window: {x, y, width, height}.
+  async picture({ path, clip }) {
+    if (clip) await settled();
+    await page.screenshot({ path, clip });
   },
 };
 
@@ -126,13 +206,56 @@ async function pick(start) {
   for (let left = 5; left > 0; left -= 1) {
     try {
       await click(PICKER, MENU);
-      await click(`${MENU_ROW}[aria-label^="${start}"]`, MENU);
+      const row = `${MENU_ROW}[aria-label^="${start}"]`;
+      const found = await page.waitForSelector(`${row}, ${OTHERS}`, { visible: true, timeout: MENU });
+      if (found && !(await page.$(row))) await click(OTHERS, MENU);
+      await click(row, MENU);
       return;
     } catch (error) {
       if (left === 1) throw error;
       await page.keyboard.press('Escape');
     }
   }
+}
+
+// Type into the input. VS Code may move the focus in that moment, for example after a model was
+// chosen: then once more, from the beginning.
+async function type(text) {
+  for (let left = 5; ; left -= 1) {
+    try {
+      await click(INPUT);
+      await page.keyboard.type(text);
+      await page.waitForFunction(shows, { timeout: left > 1 ? CLICK : SOON }, `${INPUT} .view-lines`, text);
+      return;
+    } catch (error) {
+      if (left === 1) throw error;
+      await page.keyboard.press('Escape');
+      await click(INPUT);
+      await selectAll();
+      await page.keyboard.press('Backspace');
+    }
+  }
+}
+
+async function selectAll() {
+  await page.keyboard.down('Control');
+  await page.keyboard.press('a');
+  await page.keyboard.up('Control');
+}
+
+async function send(before) {
+  await page.keyboard.press('Enter');
+  // One row is the question, the next the answer.
+  await page.waitForSelector(`${ROW}[data-index="${before + 1}"]`, { timeout: SOON });
+  await page.waitForFunction(hasEnded, { timeout: ANSWER }, `${ROW}[data-index="${before + 2}"]`);
+  return page.$eval(LATEST, describe);
+}
+
+// Wait until nothing on the page moves or fades any more.
+async function settled() {
+  const calm = () => document.getAnimations().every((one) => one.playState !== 'running'
+    || one.effect?.getTiming().iterations === Infinity);
+  await page.waitForFunction(calm, { timeout: SOON });
 }
 
 function click(selector, timeout = SOON) {

@@ -1,8 +1,8 @@
 """Real VS Code: its server as a process, its window in a browser, and a user at the chat.
 
 It gets a home, a user directory and an extension directory of its own, no telemetry, no updates,
-and nobody to talk to but this machine. The model is set up as a user does it, with a group in
-`chatLanguageModels.json`.
+and nobody to talk to but this machine. The model is set up as a user does it: with a group in
+`chatLanguageModels.json`, or by installing the extension from its file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,11 +24,11 @@ import msgspec
 from antiphon.cli.connect.recipes import RECIPES
 from antiphon.cli.connect.target import Target
 from antiphon.host.models import ModelAbilities, ModelDescription
-from tests.clients.house import MODEL, environment
+from tests.clients.house import MODEL, environment, run
 from tests.clients.install import node
 from tests.vscode.install import browser
 
-__all__ = ["Answer", "Editor", "open_editor"]
+__all__ = ["Answer", "Editor", "Setup", "custom_endpoint", "open_editor"]
 
 _PATIENCE: Final = 600.0
 _STOP: Final = 30.0
@@ -58,6 +59,39 @@ class Answer(msgspec.Struct, frozen=True):
     thinking: tuple[str, ...]
 
 
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """How VS Code is set up before it starts."""
+
+    model: str
+    """The name of the model that is chosen in the picker."""
+    opens_list: bool = False
+    """Whether the list of models is opened first, for providers that are asked only then."""
+    files: Mapping[str, str] = {}
+    """Files of the user, beside `settings.json`."""
+    settings: Mapping[str, object] = {}
+    machine: Mapping[str, object] = {}
+    """Settings that a workspace must not change; they belong to the machine of the server."""
+    vsix: Sequence[Path] = ()
+    """Extensions to install."""
+    folders: Sequence[Path] = ()
+    """Extensions to copy."""
+    environ: Mapping[str, str] = {}
+
+
+def custom_endpoint(base_url: str, name: str = _NAME) -> Setup:
+    """Return a setup with the gateway at `base_url` as an endpoint of VS Code's own provider."""
+    model = ModelDescription(
+        id=MODEL,
+        name=name,
+        family="",
+        capabilities=ModelAbilities(),
+        context_window=128_000,
+        max_output_tokens=8_000,
+    )
+    connected = RECIPES["vscode"].piece(Target(base_url, (model,)))
+    return Setup(model=name, opens_list=True, files={"chatLanguageModels.json": connected.paste()})
+
+
 class Editor:
     """The chat of an open VS Code."""
 
@@ -80,7 +114,7 @@ class Editor:
         """Write a PNG of the window."""
         await self.order("picture", path=str(path))
 
-    async def order(self, name: str, **rest: str) -> Any:  # Any: each order has its own answer
+    async def order(self, name: str, **rest: object) -> Any:  # Any: each order has its own answer
         """Have the driver do something; raise RuntimeError with its words if it cannot."""
         stdin, stdout = self._driver.stdin, self._driver.stdout
         assert stdin is not None
@@ -96,54 +130,70 @@ class Editor:
 
 @asynccontextmanager
 async def open_editor(
-    app: Path, folder: Path, workspace: Path, base_url: str, pictures: Path
+    app: Path, folder: Path, workspace: Path, setup: Setup, pictures: Path
 ) -> AsyncIterator[Editor]:
-    """Run the VS Code of `app` on a workspace, with the gateway at `base_url` as its model.
+    """Run the VS Code of `app` on a workspace, with its model chosen.
 
     `folder` becomes its home. A window that does not get ready leaves its picture.
     """
-    _write_settings(folder / "data" / "User", base_url)
+    _write_settings(folder / "data", setup)
+    await _install(app, folder, setup)
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(_serve(app, folder, workspace))
+        url = await stack.enter_async_context(_serve(app, folder, workspace, setup))
         program = Path(__file__).parent / "driver.mjs"
         driver = await stack.enter_async_context(
-            _process(folder, [node(), program, app, browser(), folder / "browser"])
+            _process(folder, [node(), program, app, browser(), folder / "browser"], {})
         )
         editor = Editor(driver)
         try:
-            await editor.order("open", url=url, model=_NAME)
+            await editor.order("open", url=url, model=setup.model, loads=setup.opens_list)
         except RuntimeError:
             await editor.take_picture(pictures / "open.png")
             raise
         yield editor
 
 
-def _write_settings(user: Path, base_url: str) -> None:
+def _write_settings(data: Path, setup: Setup) -> None:
+    user, machine = data / "User", data / "Machine"
     user.mkdir(parents=True)
-    model = ModelDescription(
-        id=MODEL,
-        name=_NAME,
-        family="",
-        capabilities=ModelAbilities(),
-        context_window=128_000,
-        max_output_tokens=8_000,
-    )
-    connected = RECIPES["vscode"].piece(Target(base_url, (model,)))
-    (user / "settings.json").write_text(json.dumps(_SETTINGS), "utf-8")
-    (user / "chatLanguageModels.json").write_text(connected.paste(), "utf-8")
+    machine.mkdir()
+    (machine / "settings.json").write_text(json.dumps(setup.machine), "utf-8")
+    (user / "settings.json").write_text(json.dumps({**_SETTINGS, **setup.settings}), "utf-8")
+    for name, text in setup.files.items():
+        (user / name).write_text(text, "utf-8")
+
+
+async def _install(app: Path, folder: Path, setup: Setup) -> None:
+    for source in setup.folders:
+        shutil.copytree(source, folder / "extensions" / f"tests.{source.name}-0.0.1")
+    for vsix in setup.vsix:
+        done = await run(
+            *_code(app, folder),
+            *("--install-extension", vsix),
+            cwd=folder,
+            env=environment(folder, SHELL="/bin/sh"),
+            patience=_PATIENCE,
+        )
+        assert done.code == 0, f"{vsix} could not be installed: {done.out}{done.err}"
+
+
+def _code(app: Path, folder: Path) -> list[str | Path]:
+    return [
+        *(node(), app / "node_modules" / "code-server" / "out" / "node" / "entry.js"),
+        *("--user-data-dir", folder / "data", "--extensions-dir", folder / "extensions"),
+    ]
 
 
 @asynccontextmanager
-async def _serve(app: Path, folder: Path, workspace: Path) -> AsyncIterator[str]:
+async def _serve(app: Path, folder: Path, workspace: Path, setup: Setup) -> AsyncIterator[str]:
     """Run the server of VS Code; yield the address of its window."""
-    command: list[str | Path] = [
-        *(node(), app / "node_modules" / "code-server" / "out" / "node" / "entry.js"),
+    command = [
+        *_code(app, folder),
         *("--auth", "none", "--bind-addr", "127.0.0.1:0", "--ignore-last-opened"),
         *("--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"),
-        *("--user-data-dir", folder / "data", "--extensions-dir", folder / "extensions"),
         workspace,
     ]
-    async with _process(folder, command) as server:
+    async with _process(folder, command, setup.environ) as server:
         assert server.stdout is not None
         address = await asyncio.wait_for(_read_address(server.stdout), _PATIENCE)
         listener = asyncio.create_task(_drain(server.stdout))
@@ -171,14 +221,14 @@ async def _drain(out: asyncio.StreamReader) -> None:
 
 @asynccontextmanager
 async def _process(
-    folder: Path, command: Sequence[str | Path]
+    folder: Path, command: Sequence[str | Path], environ: Mapping[str, str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a program until it is no longer needed; then it and all that it started end."""
     with (folder / "errors.log").open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             *map(str, command),
             cwd=folder,
-            env=environment(folder, SHELL="/bin/sh"),
+            env=environment(folder, SHELL="/bin/sh", **environ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

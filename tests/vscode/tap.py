@@ -1,13 +1,15 @@
 """What did VS Code send to the gateway, and what came back?
 
 A tap stands between the two, passes everything on as it is, and keeps what the tests look at.
-Its address stays the same when the gateway restarts.
+Its address stays the same when the gateway restarts. It can refuse requests itself, or answer
+them with bytes that a test wrote.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-__all__ = ["Exchange", "Tap", "open_tap"]
+__all__ = ["Canned", "Exchange", "Tap", "open_tap"]
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_SECONDS: Final = 120
@@ -44,6 +46,15 @@ class Exchange(msgspec.Struct, frozen=True):
         return code
 
 
+class Canned(msgspec.Struct, frozen=True):
+    """An answer that the tap gives instead of the gateway."""
+
+    status: int
+    body: bytes
+    mime: str = "application/json"
+    headers: Mapping[str, str] = {}
+
+
 class Tap:
     """Passes requests on to the gateway and keeps each with its answer."""
 
@@ -51,12 +62,25 @@ class Tap:
         self.base_url = ""
         self.exchanges: list[Exchange] = []
         """The requests to /responses, oldest first, once their answers have ended."""
+        self.keys: list[str | None] = []
+        """The header `Authorization` of each of them, as it arrives."""
+        self.canned: list[Canned] = []
+        """The answers to the next requests to /responses."""
+        self.play: Callable[[dict[str, Any]], Canned | None] = lambda body: None
+        """What to answer to a request to /responses, if the gateway is not to be asked."""
         self._gateway = gateway.removesuffix("/v1")
         self._session = session
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass one request on, and its answer back piece by piece."""
         body = await request.read()
+        is_turn = request.method == "POST" and request.path.endswith("/responses")
+        if is_turn:
+            self.keys.append(request.headers.get("Authorization"))
+        if is_turn and (canned := self._canned(msgspec.json.decode(body))):
+            self.exchanges.append(Exchange(msgspec.json.decode(body), canned.status, canned.body))
+            headers = {"content-type": canned.mime, **canned.headers}
+            return web.Response(status=canned.status, body=canned.body, headers=headers)
         async with self._session.request(
             request.method,
             f"{self._gateway}{request.path_qs}",
@@ -66,13 +90,18 @@ class Tap:
             reply = web.StreamResponse(status=answer.status, headers=_passed(answer.headers))
             await reply.prepare(request)
             told = bytearray()
-            async for piece in answer.content.iter_any():
-                told += piece[: _MAX_BYTES - len(told)]
-                await reply.write(piece)
-        if request.method == "POST" and request.path.endswith("/responses"):
+            with contextlib.suppress(ConnectionResetError):  # the client has gone, and so do we
+                async for piece in answer.content.iter_any():
+                    told += piece[: _MAX_BYTES - len(told)]
+                    await reply.write(piece)
+        if is_turn:
             self.exchanges.append(Exchange(msgspec.json.decode(body), answer.status, bytes(told)))
-        await reply.write_eof()
+        with contextlib.suppress(ConnectionResetError):
+            await reply.write_eof()
         return reply
+
+    def _canned(self, body: dict[str, Any]) -> Canned | None:
+        return self.canned.pop(0) if self.canned else self.play(body)
 
 
 def _passed(headers: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from antiphon.cli import options
 from antiphon.cli.connect import places
+from antiphon.cli.connect.extension import change_extension
 from antiphon.cli.connect.files import Change, apply, diff_of, plan_undo, plan_write
 from antiphon.cli.connect.piece import CannotMerge, Piece
 from antiphon.cli.connect.recipes import RECIPES, Recipe, quoted
@@ -84,6 +86,16 @@ class _Options(NamedTuple):
 @click.option(
     "--profile", metavar="NAME", help="Codex only: a profile of this name, for codex --profile."
 )
+@click.option(
+    "--extension",
+    is_flag=True,
+    help="VS Code only: install the extension of antiphon; with --undo, remove it.",
+)
+@click.option(
+    "--vsix",
+    type=click.Path(path_type=Path),
+    help="The file of the extension.  [default: the one in this package]",
+)
 def command(
     client: str | None,
     url: str,
@@ -94,6 +106,8 @@ def command(
     dry_run: bool,
     file: Path | None,
     profile: str | None,
+    extension: bool,
+    vsix: Path | None,
 ) -> None:
     """Set up CLIENT to use the gateway: print what to paste and where, or --write it there.
 
@@ -107,6 +121,9 @@ def command(
     if write and undo:
         raise BadSettings("--write and --undo are opposites; pass one of them")
     recipe = _recipe(client)
+    if extension or vsix:
+        _extend(recipe, url, vsix, removes=undo, shows_only=dry_run)
+        return
     path = file or _place(recipe, profile)
     if undo:
         _undo(recipe, path, shows_diff=dry_run)
@@ -139,6 +156,22 @@ def _place(recipe: Recipe, profile: str | None) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", profile):
         raise BadSettings(f"--profile: {profile!r} may have letters, digits, - and _ only")
     return places.codex(machine, profile)
+
+
+def _extend(
+    recipe: Recipe, url: str, vsix: Path | None, *, removes: bool, shows_only: bool
+) -> None:
+    if recipe.name != "vscode":
+        raise BadSettings(f"--extension is for vscode; {recipe.name} has none")
+    change_extension(vsix, removes=removes, shows_only=shows_only, note=_note)
+    if removes or shows_only:
+        return
+    if shutil.which("antiphon") is None:
+        program = Path(sys.argv[0]).resolve()
+        _note(f'Set "antiphon.command" in the editor to {program}: it is not in PATH.')
+    if url != options.DEFAULT_URL:
+        _note(f'Set "antiphon.url" in the editor to {read_server_url(url, "--url")}.')
+    _note("Then: choose a model of antiphon in the chat's model picker.")
 
 
 def _key_name(name: str | None) -> str | None:
