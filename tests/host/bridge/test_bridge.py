@@ -281,8 +281,9 @@ async def test_another_version_ends_the_bridge(tmp_path: Path) -> None:
 
 async def test_settings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     async with raw_bridge(tmp_path) as raw:
-        await raw.send({"type": "hello", "version": 1, "settings": {"base_url": "ftp://x"}})
-        assert (await raw.read())["error"]["code"] == "bad_request"
+        for url in ("ftp://x", "http://[::1", "http://a.example:99999/v1"):
+            await raw.send({"type": "hello", "version": 1, "settings": {"base_url": url}})
+            assert (await raw.read())["error"]["code"] == "bad_request"
         await raw.send({"type": "hello", "version": 1, "settings": {"base_url": ""}})
         assert (await raw.read())["type"] == "welcome"
 
