@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from antiphon.backends import host_link
 from antiphon.backends.host import HostBackend
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, NotBuilt
 from antiphon.transport.http import Limits
+from antiphon.wires.host.answers import read_answer
 from tests.faults.house import PATIENCE
 from tests.host_upstream import CUT, EditorDouble, Json, Raw, Refuse, Step, part, serve_editor, text
 from tests.playing import Collected, play_into, said
@@ -214,6 +216,25 @@ async def test_all_answers_of_a_connection_that_ends_fail_with_what_came(tmp_pat
 
     assert [getattr(error, "code", None) for error in errors] == ["upstream_closed"] * 5
     assert sorted(words(sink.deltas) for sink in sinks) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_bug_in_reading_ends_the_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted one: without a reader, they would wait for ever."""
+
+    def read_with_bug(line: bytes) -> Any:
+        if b"Boom" in line:
+            raise ZeroDivisionError
+        return read_answer(line)
+
+    monkeypatch.setattr(host_link, "read_answer", read_with_bug)
+    async with editing(tmp_path) as (editor, backend):
+        editor.play([part("Boom"), asyncio.Event()], text("Again."))
+        error = await failure(backend)
+        assert words(await said(backend, plan())) == "Again."
+
+    assert error.code == "upstream_closed"
 
 
 async def test_late_parts_of_a_cancelled_request_are_not_those_of_another(tmp_path: Path) -> None:

@@ -76,8 +76,13 @@ def test_a_silent_server_has_two_minutes_and_a_healthy_stream_all_the_time() -> 
     ("url", "why"),
     [
         ("http://me:secret@a.example/v1", "must not hold a name or a password"),
-        ("https://a.example/v1?api-version=2", "must end with its path"),
-        ("https://a.example/v1#x", "must end with its path"),
+        ("http://me:secret@[::1", "its host or its port is not valid"),
+        ("http://a.example:99999/v1", "its host or its port is not valid"),
+        ("http://a.example:x/v1", "its host or its port is not valid"),
+        ("http://a.example:0/v1", "names no host, or the port 0"),
+        ("http:///v1", "names no host, or the port 0"),
+        ("https://a.example/v1?api-version=2", "must have no query"),
+        ("https://a.example/v1#x", "must have no query"),
     ],
 )
 def test_an_address_that_says_more_than_where_is_refused(url: str, why: str) -> None:

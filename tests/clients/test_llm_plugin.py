@@ -311,6 +311,19 @@ async def test_a_gateway_that_needs_a_key_gets_the_one_that_llm_keeps(
 
 
 @pytest.mark.slow
+async def test_a_list_that_cannot_be_kept_does_not_stop_llm(tmp_path: Path, home: Path) -> None:
+    (home / "llm" / "antiphon-models.json").mkdir(parents=True)  # so that no file can be there
+    async with open_house(tmp_path / "house", Script(text="Hello.")) as house:
+        listed = await _llm(house, home, "models")
+        assert listed.code == 0 and "antiphon/scripted-model" in listed.out, listed
+        answer = await _llm(house, home, "-m", "antiphon/scripted-model", "Say hello.")
+        assert answer.out.strip() == "Hello.", answer
+        refreshed = await _llm(house, home, "antiphon", "refresh")
+    assert refreshed.code == 1
+    assert "cannot be kept in" in refreshed.err and "Traceback" not in refreshed.err
+
+
+@pytest.mark.slow
 @pytest.mark.turn("llm-plugin", "Ctrl-C stops the model", transport="http")
 async def test_ctrl_c_closes_the_upstream(tmp_path: Path, home: Path) -> None:
     script = Script(text=["one", " two", " three"], faults=[Stall(after=2)])

@@ -24,6 +24,7 @@ from antiphon.protocol.response import Response, Usage
 from antiphon.wires.host.parts import Part, ResponsePart, Role
 
 SETTINGS = TranslateSettings(call_prefix="gw-")
+SERVER = "http://127.0.0.1:4680/v1"
 FIRST = [Message.system("Be brief."), Message.user("first")]
 LINK = " [A](https://a.example/)"
 ANSWER: list[ResponsePart] = [
@@ -41,7 +42,9 @@ def _mark(
     messages: Sequence[Message], shown: Sequence[ResponsePart], response_id: str, model: str = "m"
 ) -> DataPart:
     response = Response(id=response_id, model=model, status="completed")
-    marker = ConversationState(model, messages, SETTINGS).mark(shown, response, is_stored=True)
+    marker = ConversationState(SERVER, model, messages, SETTINGS).mark(
+        shown, response, is_stored=True
+    )
     assert marker is not None
     return marker
 
@@ -50,7 +53,7 @@ def _resume(messages: Sequence[Message], params: Params | None = None) -> Thread
     """Return the thread that a request with these messages continues."""
     cache = ConversationCache()
     params = {} if params is None else params
-    ConversationState("m", messages, SETTINGS).resume(params, cache)
+    ConversationState(SERVER, "m", messages, SETTINGS).resume(params, cache)
     session = params.get("session")
     return cache.get(session, "m") if session else None
 
@@ -133,7 +136,7 @@ def test_a_request_that_names_its_place_is_left_alone(name: str) -> None:
 def test_what_a_session_has_cost_stays_when_its_place_changes() -> None:
     cache, params = ConversationCache(), Params(session="s")
     cache.set("s", "m", Thread("resp_9", tokens=70, items=({"type": "message"},)))
-    state = ConversationState("m", _answered([*ANSWER, MARKER]), SETTINGS)
+    state = ConversationState(SERVER, "m", _answered([*ANSWER, MARKER]), SETTINGS)
     state.resume(params, cache)
     found = cache.get("s", "m")
     assert found is not None

@@ -3,7 +3,7 @@
 The list is kept in a file of llm's own folder, by the address of the gateway. `llm antiphon
 refresh` asks again. Otherwise the gateway is asked only if there is no list yet, and a
 gateway that does not answer then has no models; it is no error, since llm loads all its plugins
-whichever model is meant.
+whichever model is meant. Nor is it one if the list cannot be kept, as in a read-only folder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,17 +46,33 @@ def known_models() -> list[KnownModel]:
     if kept is not None:
         return kept
     try:
-        return refresh()
+        models = _ask()
     except llm.ModelError:
         return []
+    with suppress(OSError):  # the next command asks again
+        _keep(models)
+    return models
 
 
 def refresh() -> list[KnownModel]:
     """Ask the gateway for its models, and keep the list. Raise ModelError if that fails."""
-    with as_llm_errors(), open_sync(find_key()) as provider:
-        models = [_known(model) for model in provider.models(silent=False)]
-    _write({**_read(), base_url(): models})
+    models = _ask()
+    try:
+        _keep(models)
+    except OSError as error:
+        raise llm.ModelError(
+            f"the list of models cannot be kept in {_path()}: {error.strerror}"
+        ) from error
     return models
+
+
+def _ask() -> list[KnownModel]:
+    with as_llm_errors(), open_sync(find_key()) as provider:
+        return [_known(model) for model in provider.models(silent=False)]
+
+
+def _keep(models: list[KnownModel]) -> None:
+    _write({**_read(), base_url(): models})
 
 
 def _known(model: ModelDescription) -> KnownModel:

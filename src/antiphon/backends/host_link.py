@@ -178,11 +178,12 @@ class HostLink:
             while data := await self._reader.read(_PIECE):
                 for line in self._lines.feed(data):
                     await self._take(line)
-            self._end(_closed())
         except OSError:
-            self._end(_closed())
+            pass  # as at the end of the input
         except BackendError as error:
             self._end(error)
+        finally:
+            self._end(_closed())  # in any case: nothing is read for its requests any more
 
     async def _take(self, line: bytes | LongLine) -> None:
         message = _message_of(line)

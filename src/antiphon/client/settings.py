@@ -89,11 +89,17 @@ def read_settings(
 def _check_url(url: str) -> None:
     if not url.startswith(("http://", "https://")):
         raise BadCall(f"base_url must begin with http:// or https://, not {url[:40]!r}")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        is_usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # its message may hold a password
+        raise BadCall("base_url is not a URL: its host or its port is not valid") from None
+    if not is_usable:
+        raise BadCall("base_url names no host, or the port 0")
     if parts.username is not None or parts.password is not None:
         raise BadCall("base_url must not hold a name or a password; give api_key or headers")
     if parts.query or parts.fragment:
-        raise BadCall("base_url must end with its path: paths are put behind it")
+        raise BadCall("base_url must have no query and no fragment: paths are added to it")
 
 
 def _read_key(key: ApiKey | None, environ: Mapping[str, str]) -> Secret | AskForKey | None:

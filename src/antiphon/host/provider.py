@@ -224,7 +224,8 @@ class Provider:
         wire, params = self._request(model, messages, options)
         state = None
         if self._settings.state_part and wire == "responses":
-            state = ConversationState(model, messages, self._translation(model, wire, options))
+            settings = self._translation(model, wire, options)
+            state = ConversationState(self._client.base_url, model, messages, settings)
             state.resume(params, self._client.cache)
         stream = self._client.stream(wire_api=wire, **params)
         _log.debug("%d items go out by way of %s", len(params["messages"] or ()), wire)

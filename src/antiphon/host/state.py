@@ -6,11 +6,12 @@ An answer may end with two notes for the application, as data:
 - `stateful_marker` has the place to continue from, in the form of VS Code's own chat: the model,
   a backslash, and the marker. Ours is `1:DIGEST:RESPONSE_ID`.
 
-The digest is that of the model and the whole conversation with the answer, as the application saw
-it and as `client.history` compares histories. A marker that comes back counts only if the messages
-up to it still have this digest. So a conversation that was edited, shortened or summarised is
-never continued from a response that knows more than the messages show. What stands before the
-backslash is not read: an application may write its own name of the model there.
+The digest is that of the server, the model and the whole conversation with the answer, as the
+application saw it and as `client.history` compares histories. A marker that comes back counts only
+if the messages up to it still have this digest. So a conversation that was edited, shortened or
+summarised is never continued from a response that knows more than the messages show, and no server
+is asked to continue from the response of another one, whose id it may ignore or use itself. What
+stands before the backslash is not read: an application may write its own name of the model there.
 """
 
 from __future__ import annotations
@@ -50,11 +51,15 @@ class _Marker(msgspec.Struct, frozen=True):
 
 
 class ConversationState:
-    """The markers of one turn: the one that it continues from, and the one that it ends with."""
+    """The markers of one turn: the one that it continues from, and the one that it ends with.
+
+    `server` is the address that is asked.
+    """
 
     def __init__(
-        self, model: str, messages: Sequence[Message], settings: TranslateSettings
+        self, server: str, model: str, messages: Sequence[Message], settings: TranslateSettings
     ) -> None:
+        self._server = server
         self._model = model
         self._messages = messages
         self._settings = settings
@@ -100,7 +105,8 @@ class ConversationState:
 
     def _digest(self, messages: Sequence[Message]) -> str:
         items = translate_messages(messages, self._plain).items
-        return fingerprint([{"type": "model", "name": self._model}, *items])
+        where = {"type": "model", "name": self._model, "server": self._server}
+        return fingerprint([where, *items])
 
 
 def show_usage(usage: Usage) -> DataPart:

@@ -13,7 +13,7 @@ import pytest
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.host import DataPart, Message, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
-from antiphon.host.bridge.client import BridgeError, Log, Notice, Options
+from antiphon.host.bridge.client import BridgeClient, BridgeError, Log, Notice, Options
 from antiphon.protocol.deltas import ReasoningGrew, TextGrew
 from antiphon.testing import Call, Script, ScriptedUpstream, serve_gateway
 from antiphon.wires.host.messages import Tool, UsageChanged
@@ -281,8 +281,9 @@ async def test_another_version_ends_the_bridge(tmp_path: Path) -> None:
 
 async def test_settings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     async with raw_bridge(tmp_path) as raw:
-        await raw.send({"type": "hello", "version": 1, "settings": {"base_url": "ftp://x"}})
-        assert (await raw.read())["error"]["code"] == "bad_request"
+        for url in ("ftp://x", "http://[::1", "http://a.example:99999/v1"):
+            await raw.send({"type": "hello", "version": 1, "settings": {"base_url": url}})
+            assert (await raw.read())["error"]["code"] == "bad_request"
         await raw.send({"type": "hello", "version": 1, "settings": {"base_url": ""}})
         assert (await raw.read())["type"] == "welcome"
 
@@ -363,6 +364,12 @@ async def test_a_list_of_models_that_changed_is_announced(tmp_path: Path) -> Non
         await changed.wait()
     assert [model.id for model in models] == ["a", "b"]
     assert [type(notice).__name__ for notice in notices] == ["ModelsChanged"]
+
+
+async def test_the_client_reports_a_bridge_that_ends_at_once() -> None:
+    with pytest.raises(BridgeError) as caught:
+        await BridgeClient.start(["false"])
+    assert caught.value.fault.code == "unreachable"
 
 
 async def test_the_client_reports_a_bridge_that_has_ended(tmp_path: Path) -> None:

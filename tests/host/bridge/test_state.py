@@ -111,6 +111,18 @@ async def test_going_back_to_an_earlier_answer_continues_from_that_one(tmp_path:
     assert len(server.body(2)["input"]) == 1
 
 
+@pytest.mark.parametrize("options", [SESSION, Options()], ids=["session", "none"])
+async def test_the_marker_of_another_server_is_not_used(tmp_path: Path, options: Options) -> None:
+    """The other one may ignore the id, or have given it to a response of its own."""
+    async with native(ONE) as server, native(ONE) as other:
+        parts = await _first_turn(tmp_path, server.base_url, options)
+        messages = [*FIRST, Message.assistant(_joined(parts)), Message.user("second")]
+        async with bridge(tmp_path, other.base_url, state_part=True) as client:
+            await read_all(client.respond("m", messages, options))
+    assert "previous_response_id" not in other.body(0)
+    assert len(other.body(0)["input"]) == 3
+
+
 async def test_a_server_that_has_forgotten_gets_everything(tmp_path: Path) -> None:
     def forgetful(request: Request) -> Answer:
         if "previous_response_id" in msgspec.json.decode(request.body):

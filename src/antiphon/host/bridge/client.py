@@ -110,7 +110,10 @@ class BridgeClient:
         listen: Callable[[Notice], object] = lambda notice: None,
         **process: Any,  # Any: what asyncio.create_subprocess_exec takes
     ) -> Self:
-        """Start a bridge and greet it. Raise BridgeError if it does not accept the settings."""
+        """Start a bridge and greet it.
+
+        Raise BridgeError if it does not accept the settings, or ends at once.
+        """
         started = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -178,7 +181,10 @@ class BridgeClient:
 
     async def _send(self, question: Question) -> None:
         self._input.write(encode_line(question))
-        await self._input.drain()
+        try:
+            await self._input.drain()
+        except ConnectionError:
+            raise BridgeError(_ENDED) from None
 
     async def _ask(self, request_id: RequestId | None, question: Question, kind: type[Any]) -> Any:
         queue = self._begin(request_id)
@@ -243,5 +249,5 @@ class BridgeAnswer:
         """Stop the answer: the loop over it ends with the error `cancelled`."""
         if self._is_open:
             self._is_open = False
-            with contextlib.suppress(ConnectionError):  # a bridge that has ended runs nothing
+            with contextlib.suppress(BridgeError):  # a bridge that has ended runs nothing
                 await self._client._send(Cancel(id=self._asked.id))
