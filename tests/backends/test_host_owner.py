@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.backends import host
 from antiphon.backends.host import HostBackend
-from antiphon.backends.host_owner import foreign_listener
+from antiphon.backends.host_owner import listening_users
 from antiphon.protocol.errors import BackendError
 from tests.faults.house import PATIENCE
+from tests.host_upstream import serve_editor
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="only Linux states whose socket it is"
@@ -53,29 +55,43 @@ def word(address: str) -> str:
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
 def test_another_user_who_listens_is_found(tmp_path: Path, address: str) -> None:
     proc = table(tmp_path, (word(address), 4711, "0A", OTHER))
-    assert foreign_listener("127.0.0.1", 4711, proc) == OTHER
+    assert listening_users("127.0.0.1", 4711, proc) == frozenset({OTHER})
 
 
 @pytest.mark.parametrize("address", ["::", "::1", "::ffff:127.0.0.1"])
 def test_another_user_who_listens_on_ipv6_is_found(tmp_path: Path, address: str) -> None:
     proc = table(tmp_path, (word(address), 4711, "0A", OTHER), name="tcp6")
-    host = "::1" if address == "::1" else "127.0.0.1"
-    assert foreign_listener(host, 4711, proc) == OTHER
+    asked = "::1" if address == "::1" else "127.0.0.1"
+    assert listening_users(asked, 4711, proc) == frozenset({OTHER})
 
 
-def test_other_ports_addresses_states_and_our_own_are_not_meant(tmp_path: Path) -> None:
+def test_other_ports_addresses_and_states_are_not_meant(tmp_path: Path) -> None:
     proc = table(
         tmp_path,
         (word("127.0.0.1"), 4712, "0A", OTHER),
         (word("127.0.0.2"), 4711, "0A", OTHER),
         (word("127.0.0.1"), 4711, "01", OTHER),
-        (word("127.0.0.1"), 4711, "0A", os.geteuid()),
     )
-    assert foreign_listener("127.0.0.1", 4711, proc) is None
+    assert listening_users("127.0.0.1", 4711, proc) == frozenset()
 
 
 def test_a_system_that_does_not_state_it_is_trusted(tmp_path: Path) -> None:
-    assert foreign_listener("127.0.0.1", 4711, tmp_path) is None
+    assert listening_users("127.0.0.1", 4711, tmp_path) is None
+
+
+@pytest.mark.parametrize("later", [{OTHER}, set(), {OTHER, os.geteuid()}])
+async def test_a_listener_that_came_after_the_first_look_gets_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: set[int]
+) -> None:
+    looks = iter([frozenset(), later])
+    monkeypatch.setattr(host, "listening_users", lambda *place: next(looks))
+    async with asyncio.timeout(PATIENCE), serve_editor(tmp_path / "editor.json") as editor:
+        with pytest.raises(BackendError) as caught:
+            await HostBackend(editor.path).models()
+        await editor.stop()
+
+    assert caught.value.code == "upstream_auth"
+    assert editor.hellos == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can listen as another user")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -27,7 +28,7 @@ from antiphon.backends.breaker import Breaker
 from antiphon.backends.host_file import Editor, read_editor_file
 from antiphon.backends.host_inbox import Inbox
 from antiphon.backends.host_link import STALL_SECONDS, HostLink, open_link
-from antiphon.backends.host_owner import foreign_listener
+from antiphon.backends.host_owner import listening_users
 from antiphon.backends.patience import Patience
 from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
@@ -197,7 +198,10 @@ class HostBackend:
 
     async def _open_link(self) -> HostLink:
         editor = await asyncio.to_thread(_find_editor, self._path)
-        self._link = await open_link(editor, self._limits.connect, self._stall)
+        limit = self._limits.connect
+        self._link = await open_link(
+            editor, limit, self._stall, partial(_check_listener, self._path)
+        )
         return self._link
 
 
@@ -237,13 +241,25 @@ class _Reading:
 def _find_editor(path: Path) -> Editor:
     """Return what the file states, unless another user listens there. It reads small files."""
     editor = read_editor_file(path)
-    if foreign_listener(editor.host, editor.port) is not None:
-        raise BackendError(
-            f"another user listens at {editor.host}:{editor.port}, which the file {path} names; "
-            "the editor does not run any longer: start it again, or remove the file",
-            code="upstream_auth",
-        )
+    users = listening_users(editor.host, editor.port)
+    if users and users != {os.geteuid()}:
+        raise _foreign(path, editor)
     return editor
+
+
+def _check_listener(path: Path, editor: Editor) -> None:
+    """Raise BackendError unless our own user listens where we are connected, if that is known."""
+    users = listening_users(editor.host, editor.port)
+    if users is not None and users != {os.geteuid()}:
+        raise _foreign(path, editor)
+
+
+def _foreign(path: Path, editor: Editor) -> BackendError:
+    return BackendError(
+        f"another user listens at {editor.host}:{editor.port}, which the file {path} names; "
+        "the editor does not run any longer: start it again, or remove the file",
+        code="upstream_auth",
+    )
 
 
 async def _send(link: HostLink, line_for: Callable[[int], bytes]) -> tuple[list[Received], Inbox]:

@@ -52,13 +52,19 @@ _PIECE: Final = 64 * 1024
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
 
 
-async def open_link(editor: Editor, seconds: float, stall: float = STALL_SECONDS) -> HostLink:
-    """Connect to the editor and greet it, within this time. Raise BackendError if it refuses."""
+async def open_link(
+    editor: Editor, seconds: float, stall: float, check: Callable[[Editor], None]
+) -> HostLink:
+    """Connect to the editor and greet it, within this time. Raise BackendError if it refuses.
+
+    `check` runs in a thread before anything is sent, and raises if the editor is another one.
+    """
     try:
         async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_connection(editor.host, editor.port, limit=_PIECE)
             link = HostLink(editor, reader, writer, stall)
             try:
+                await asyncio.to_thread(check, editor)
                 await link.greet()
             except BaseException:
                 link.close()
