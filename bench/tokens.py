@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from processes import machine
 
-from antiphon.wires.host.parts import Message
 from antiphon.host.tokens import TokenCounter
+from antiphon.wires.host.parts import Message
 
 __all__ = ["main"]
 
