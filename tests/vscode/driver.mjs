@@ -139,6 +139,13 @@ const commands = {
     return shown;
   },
 
+  // Wait for a tab with this title.
+  async tab({ title }) {
+    const has = (wanted) => [...document.querySelectorAll('.tabs-container .tab')]
+      .some((one) => one.textContent.includes(wanted));
+    await page.waitForFunction(has, { timeout: SOON }, title);
+  },
+
   // Type into the box at the top of the window, which asks for something with this text.
   async fill({ prompt, text, replaces }) {
     const asks = (wanted) => document.querySelector('.quick-input-widget')?.innerText.includes(wanted);

@@ -28,7 +28,7 @@ from tests.clients.house import MODEL, environment, run
 from tests.clients.install import node
 from tests.vscode.install import browser
 
-__all__ = ["Answer", "Editor", "Setup", "custom_endpoint", "open_editor"]
+__all__ = ["Answer", "Editor", "Setup", "code_command", "custom_endpoint", "open_editor"]
 
 _PATIENCE: Final = 600.0
 _STOP: Final = 30.0
@@ -168,7 +168,7 @@ async def _install(app: Path, folder: Path, setup: Setup) -> None:
         shutil.copytree(source, folder / "extensions" / f"tests.{source.name}-0.0.1")
     for vsix in setup.vsix:
         done = await run(
-            *_code(app, folder),
+            *code_command(app, folder),
             *("--install-extension", vsix),
             cwd=folder,
             env=environment(folder, SHELL="/bin/sh"),
@@ -177,7 +177,8 @@ async def _install(app: Path, folder: Path, setup: Setup) -> None:
         assert done.code == 0, f"{vsix} could not be installed: {done.out}{done.err}"
 
 
-def _code(app: Path, folder: Path) -> list[str | Path]:
+def code_command(app: Path, folder: Path) -> list[str | Path]:
+    """Return the command of the editor, whose data and extensions are in a folder."""
     return [
         *(node(), app / "node_modules" / "code-server" / "out" / "node" / "entry.js"),
         *("--user-data-dir", folder / "data", "--extensions-dir", folder / "extensions"),
@@ -188,7 +189,7 @@ def _code(app: Path, folder: Path) -> list[str | Path]:
 async def _serve(app: Path, folder: Path, workspace: Path, setup: Setup) -> AsyncIterator[str]:
     """Run the server of VS Code; yield the address of its window."""
     command = [
-        *_code(app, folder),
+        *code_command(app, folder),
         *("--auth", "none", "--bind-addr", "127.0.0.1:0", "--ignore-last-opened"),
         *("--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"),
         workspace,

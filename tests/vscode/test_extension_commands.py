@@ -67,7 +67,9 @@ async def test_a_missing_program_is_named_with_what_to_do(restored: Studio) -> N
     await restored.probe.order("configure", setting="antiphon.command", value="/nowhere/antiphon")
     await restored.probe.order("run", command="antiphon.checkServer", wait=False)
 
-    shown = await restored.editor.order("notified", text="Choose Program")
+    shown = await restored.editor.order("notified", text="Choose Program", button="How to Install")
+    await restored.editor.order("tab", title="Preview readme.md")
+    await restored.probe.order("run", command="workbench.action.closeAllEditors")
 
     assert "antiphon.command names /nowhere/antiphon, which is not a program." in shown
     assert "How to Install" in shown

@@ -107,8 +107,7 @@ const COMMANDS = {
   'antiphon.restartBridge': async ({ restart }) => restart(),
   'antiphon.showLog': async ({ log }) => log.show(),
   'antiphon.chooseProgram': chooseProgram,
-  // The page of the extension says how.
-  'antiphon.howToInstall': async () => vscode.commands.executeCommand('extension.open', 'antiphon.antiphon'),
+  'antiphon.howToInstall': async ({ readme }) => vscode.commands.executeCommand('markdown.showPreview', readme),
 };
 
 /**

@@ -26,6 +26,7 @@ const OF_BRIDGE = ['url', 'command', 'showThinking', 'logLevel'];
  * @property {Status} status
  * @property {vscode.LogOutputChannel} log
  * @property {vscode.SecretStorage} secrets
+ * @property {vscode.Uri} readme
  * @property {() => void} restart
  */
 
@@ -53,8 +54,10 @@ function activate(context) {
     status.clear();
     provider.forget();
   };
+  // The packager writes its name so.
+  const readme = vscode.Uri.joinPath(context.extensionUri, 'readme.md');
   /** @type {Parts} */
-  const parts = { keeper, gateway, provider, status, log, secrets, restart };
+  const parts = { keeper, gateway, provider, status, log, secrets, readme, restart };
   const offering = (offer = new Offer(log, name));
   context.subscriptions.push(
     log, status, gateway, keeper, provider,
