@@ -59,6 +59,11 @@ const commands = {
     return answer;
   },
 
+  // The process that runs all extensions; the bridge is a child of it.
+  async process() {
+    return process.pid;
+  },
+
   async run({ command, args = [], wait = true }) {
     const done = vscode.commands.executeCommand(command, ...args);
     if (!wait) return null;
