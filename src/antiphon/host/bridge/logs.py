@@ -33,16 +33,19 @@ class LogHandler(logging.Handler):
         self._is_full = is_full
         self._redact = redact
         self._dropped = 0
+        self._level_before = _ROOT.level
 
     def install(self) -> None:
         """Begin. The logger lets through what this handler wants."""
+        self._level_before = _ROOT.level
         _ROOT.setLevel(self.level)
         _ROOT.propagate = False  # stderr would get every line a second time
         _ROOT.addHandler(self)
 
     def remove(self) -> None:
-        """End."""
+        """End, and leave the logger as it was."""
         _ROOT.removeHandler(self)
+        _ROOT.setLevel(self._level_before)
         _ROOT.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
