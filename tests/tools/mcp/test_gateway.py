@@ -15,6 +15,7 @@ from antiphon.store import MemoryStore, SqliteStore
 from antiphon.store.postgres import PostgresStore
 from antiphon.testing.gateway import Gateway
 from antiphon.tools.base import ToolLimits
+from antiphon.tools.mcp import connection
 from antiphon.tools.mcp.settings import McpServer
 from tests.asking import Answer, ask, ask_stream, request
 from tests.postgres import fresh_database
@@ -23,6 +24,8 @@ from tests.tools.mcp.gateways import answer_of, approve, kinds, mcp_gateway, mod
 from tests.tools.mcp.hostile import Hostile, drip, hang, result
 from tests.tools.mcp.hostile import tool as listed
 from tests.tools.mcp.servers import DESK, calls_in, free_port
+from tests.transport.raw import Connection, raw_server
+from tests.transport.raw import Request as RawRequest
 
 ADD = ("desk__add", {"a": 2, "b": 3})
 ARGUMENTS = '{"a": 2, "b": 3}'
@@ -237,6 +240,44 @@ async def test_a_server_that_does_not_finish_its_list_is_left_out(listing: Any, 
             response = await _asked(gateway, tool("slow", **never), tool(**never))
     assert kinds(response) == ["mcp_list_tools", "mcp_list_tools", "mcp_call", "message"]
     assert "in time" in response["output"][0]["error"]
+
+
+async def test_a_server_that_never_answers_is_left_out_in_the_time_for_listing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even the handshake is answered, and connecting may take longer than listing."""
+    monkeypatch.setattr(connection, "_CLOSING_SECONDS", 600)
+    function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    async with raw_server(_keep_silent) as server:
+        servers = {"slow": McpServer(url=server.url, connect_seconds=600)}
+        async with mcp_gateway(model(), servers, limits=ToolLimits(list_seconds=10)) as gateway:
+            response = await _asked(gateway, tool("slow"), function)
+    assert kinds(response) == ["mcp_list_tools"]
+    assert "in time" in response["output"][0]["error"]
+
+
+async def test_a_response_that_waits_for_a_silent_server_is_cancelled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "_CLOSING_SECONDS", 600)
+    asked = asyncio.Event()
+
+    async def note(request: RawRequest, peer: Connection) -> None:
+        asked.set()
+        await _keep_silent(request, peer)
+
+    async with raw_server(note) as server, asyncio.timeout(120):
+        servers = {"slow": McpServer(url=server.url, connect_seconds=600)}
+        limits = ToolLimits(list_seconds=600)
+        async with mcp_gateway(model(), servers, limits=limits) as gateway:
+            begun = (await ask(gateway, tools=[tool("slow")], background=True)).json
+            await asked.wait()
+            ended = await request(gateway, "POST", f"/responses/{begun['id']}/cancel")
+    assert ended.json["status"] == "cancelled"
+
+
+async def _keep_silent(_: RawRequest, peer: Connection) -> None:
+    await peer.until_closed()
 
 
 async def test_what_a_result_contains_is_data() -> None:

@@ -72,10 +72,10 @@ class Connection:
                 waits: set[asyncio.Future[Any]] = {self._life, opened}
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            await self.close()
+            await self._give_up()
             raise protocol_fault("the server did not answer in time", _TIMEOUT) from None
         except BaseException:
-            await self.close()
+            await self._give_up()
             raise
         if not opened.done():
             opened.cancel()
@@ -107,6 +107,12 @@ class Connection:
         if not life.done():
             life.cancel()
             await asyncio.wait({life}, timeout=_CLOSING_SECONDS)
+
+    async def _give_up(self) -> None:
+        """Close a connection that was never open: there is nobody to take leave of."""
+        assert self._life is not None
+        self._life.cancel()
+        await self.close()
 
     async def _live(self, opened: asyncio.Future[ClientSession]) -> None:
         """Hold the connection open until it is to be closed, or breaks."""
