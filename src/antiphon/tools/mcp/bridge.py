@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -26,6 +26,7 @@ from antiphon.tools.mcp.faults import McpFault, http_fault, protocol_fault
 from antiphon.transport.egress import open_public_socket
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.http import HttpClient, Limits
+from antiphon.transport.secret import Secret
 
 __all__ = ["Trace", "Wiring", "current_trace"]
 
@@ -37,6 +38,7 @@ _NOT_ALLOWED: Final = 405
 _OURS: Final = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "user-agent"}
 )
+_KEY_NAME: Final = re.compile("auth|key|token|secret|password|credential", re.IGNORECASE)
 _REDIRECTS: Final = range(300, 400)
 _FIRST_ERROR: Final = 400
 _EVENTS: Final = "text/event-stream"
@@ -69,6 +71,7 @@ class Wiring(httpx2.AsyncBaseTransport):
         )
         self._headers = {name: value.reveal() for name, value in endpoint.headers.items()}
         self._secrets = tuple(endpoint.headers.values())
+        self._keys = [value for name, value in endpoint.headers.items() if _KEY_NAME.search(name)]
         self._most = body_bytes
         self._is_stream_needed = endpoint.transport == "sse"
         self._streams = 0
@@ -113,13 +116,21 @@ class Wiring(httpx2.AsyncBaseTransport):
         await self._client.close()
 
     def redact(self, text: str) -> str:
-        """Return a text of the server without the headers that we sent to it."""
-        for secret in self._secrets:
-            text = secret.redact(text)
-            scheme, _, token = secret.reveal().partition(" ")
-            if scheme == "Bearer" and len(token) >= 8:
-                text = text.replace(token, "***")
-        return text
+        """Return a message of the server without the headers that we sent to it."""
+        return _redact(text, self._secrets)
+
+    def redact_keys(self, value: Any) -> Any:  # any JSON value
+        """Return what a server has sent without the keys that we sent to it, should it repeat them.
+
+        Headers that are no keys stay: what they name may stand in any result.
+        """
+        if not self._keys:
+            return value
+        if isinstance(value, str):
+            return _redact(value, self._keys)
+        if isinstance(value, dict):
+            return {name: self.redact_keys(inner) for name, inner in value.items()}
+        return [self.redact_keys(inner) for inner in value] if isinstance(value, list) else value
 
     def _note(self, fault: McpFault) -> None:
         (current_trace.get() or self.trace).note(fault)
@@ -204,6 +215,15 @@ async def _is_rpc_error(answer: httpx2.Response) -> bool:
     except (httpx2.HTTPError, httpx2.StreamError, msgspec.DecodeError, UnicodeError):
         return False
     return isinstance(found, dict) and isinstance(found.get("error"), dict)
+
+
+def _redact(text: str, secrets: Iterable[Secret]) -> str:
+    for secret in secrets:
+        text = secret.redact(text)
+        _, _, token = secret.reveal().partition(" ")
+        if token:  # after a scheme such as Bearer
+            text = Secret(token).redact(text)
+    return text
 
 
 def _plain(error: AntiphonError) -> str:

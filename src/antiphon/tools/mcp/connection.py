@@ -179,7 +179,8 @@ class Connection:
         if self._session is None:
             raise protocol_fault("the connection to the server was closed")
         raw = await self._session.send_request(request, _Raw, request_read_timeout_seconds=seconds)
-        return raw.model_dump()
+        found: dict[str, Any] = self._wiring.redact_keys(raw.model_dump())
+        return found
 
     async def _ask(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
         """Do something on the connection, in a limited time; raise McpFault if it fails."""
