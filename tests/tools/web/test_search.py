@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -279,6 +280,66 @@ async def test_an_address_that_nobody_mentioned_is_not_opened(
         with pytest.raises(ToolFailed, match="search for it first"):
             await call(session, "open_page", url=address)
     assert web.opened == []
+
+
+def _opening(url: str, status: str) -> dict[str, Any]:
+    return {
+        "type": "web_search_call",
+        "action": {"type": "open_page", "url": url},
+        "status": status,
+    }
+
+
+def _searching(url: str) -> dict[str, Any]:
+    action = {"type": "search", "query": url, "queries": [url], "sources": []}
+    return {"type": "web_search_call", "action": action, "status": "completed"}
+
+
+def _saying(text: str, **part: Any) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, **part}]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda url: _opening(url, "failed"),
+        lambda url: _opening(url, "incomplete"),
+        _searching,
+        lambda url: _saying(f"see {url}"),
+        lambda url: {"type": "message", "role": "assistant", "content": url},
+        lambda url: {"type": "function_call", "name": "f", "call_id": "c", "arguments": url},
+        lambda url: {"type": "mcp_call", "name": "f", "arguments": url, "output": "no"},
+        lambda url: {"type": "mcp_approval_request", "name": "f", "arguments": url},
+        lambda url: {"type": "reasoning", "summary": [{"type": "summary_text", "text": url}]},
+    ],
+)
+async def test_an_address_that_the_model_composed_is_not_opened_in_a_later_turn(
+    write: Callable[[str], dict[str, Any]], web: LoopbackWeb, runner: WebSearch
+) -> None:
+    address = f"{web.url}/moon?d=secret"
+    session = await begin(runner, items=[write(address)])
+    with pytest.raises(ToolFailed, match="search for it first"):
+        await call(session, "open_page", url=address)
+    assert web.opened == []
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda url: _opening(url, "completed"),
+        lambda url: _saying("text", annotations=[{"type": "url_citation", "url": url}]),
+        lambda url: {"type": "function_call_output", "call_id": "c", "output": f"at {url}"},
+        lambda url: {"type": "mcp_call", "name": "f", "arguments": "{}", "output": f"({url})"},
+        lambda url: {"role": "user", "content": [{"type": "input_text", "text": url}]},
+        lambda url: {"role": "developer", "content": url},
+    ],
+)
+async def test_an_address_that_others_showed_is_opened_in_a_later_turn(
+    show: Callable[[str], dict[str, Any]], web: LoopbackWeb, runner: WebSearch
+) -> None:
+    session = await begin(runner, items=[show(f"{web.url}/moon")])
+    assert "The Moon & tides" in _text(await call(session, "open_page", url=f"{web.url}/moon"))
 
 
 async def test_any_page_can_be_opened_where_the_operator_allows_it(web: LoopbackWeb) -> None:
