@@ -349,7 +349,10 @@ class Engine:
     ) -> HostedSetup | None:
         """Begin the tools that are run here, if the model is asked; add what is degraded."""
         request, toolbox = admitted.request, assessment.toolbox
-        if not toolbox.declared or request.only_compacts or request.generate is False:
+        if request.only_compacts or request.generate is False:
+            return None
+        self.tools.refuse_lost_approvals(toolbox, own)
+        if not toolbox.declared:
             return None
         name = admitted.response.id
         hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)

@@ -29,6 +29,7 @@ from tests.transport.raw import Request as RawRequest
 
 ADD = ("desk__add", {"a": 2, "b": 3})
 ARGUMENTS = '{"a": 2, "b": 3}'
+FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 
 
 @pytest.fixture
@@ -247,11 +248,10 @@ async def test_a_server_that_never_answers_is_left_out_in_the_time_for_listing(
 ) -> None:
     """Not even the handshake is answered, and connecting may take longer than listing."""
     monkeypatch.setattr(connection, "_CLOSING_SECONDS", 600)
-    function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
     async with raw_server(_keep_silent) as server:
         servers = {"slow": McpServer(url=server.url, connect_seconds=600)}
         async with mcp_gateway(model(), servers, limits=ToolLimits(list_seconds=10)) as gateway:
-            response = await _asked(gateway, tool("slow"), function)
+            response = await _asked(gateway, tool("slow"), FUNCTION)
     assert kinds(response) == ["mcp_list_tools"]
     assert "in time" in response["output"][0]["error"]
 
@@ -327,6 +327,25 @@ async def test_an_approved_call_runs_first_and_once(rule: Any, desks: Any, log: 
     assert len(backend.plans) == rounds + 1
     assert (again.status, again.error["code"]) == (400, "invalid_approval")
     assert (after.status, after.error["code"]) == (400, "invalid_approval")
+    assert len(calls_in(log)) == 1
+
+
+@pytest.mark.parametrize("tools", [None, [FUNCTION]])
+async def test_an_approval_without_its_server_is_refused_and_can_be_used_later(
+    tools: list[dict[str, Any]] | None, desks: Any, log: Path
+) -> None:
+    """Otherwise the model would read `approved`, and the call would never run."""
+    async with mcp_gateway(model(ADD), desks) as gateway:
+        first = await _asked(gateway)
+        lost = await _approve(gateway, first, tools=tools)
+        assert (lost.status, lost.error["code"]) == (400, "invalid_approval")
+        assert lost.error["param"] == "tools"
+        assert "declare it again" in lost.error["message"]
+        assert calls_in(log) == []
+        used = await _approve(gateway, first)
+        denied = await _approve(gateway, await _asked(gateway), yes=False, tools=tools)
+    assert kinds(used.json) == ["mcp_call", "message"]
+    assert denied.status == 200
     assert len(calls_in(log)) == 1
 
 
