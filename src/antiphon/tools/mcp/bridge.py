@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx2
 import msgspec
@@ -30,6 +30,8 @@ from antiphon.transport.secret import Secret
 
 __all__ = ["Trace", "Wiring", "current_trace"]
 
+_T = TypeVar("_T")
+_ACCEPTED: Final = 202
 # A stream of events may hold notifications beside the result.
 _STREAM_FACTOR: Final = 4
 # The library opens a stream for notifications again as often as a server closes it.
@@ -50,6 +52,35 @@ class Trace:
     def __init__(self) -> None:
         self.fault: McpFault | None = None
         self.noted = asyncio.Event()
+        self.is_given_up = False
+        self._stops: set[Callable[[], object]] = set()
+
+    async def stoppable(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return what this work returns; None if the call is given up before it has ended."""
+        task = asyncio.ensure_future(work)
+        self._stops.add(task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.is_given_up and task.cancelled():
+                return None
+            raise
+        finally:
+            self._stops.discard(task.cancel)
+
+    def stop_later(self, exchange: Exchange) -> None:
+        """Close this exchange when the call is given up."""
+        self._stops.add(exchange.abort)
+
+    def forget(self, exchange: Exchange) -> None:
+        """Note that this exchange is over."""
+        self._stops.discard(exchange.abort)
+
+    def give_up(self) -> None:
+        """Stop every request of the call. A server that never answers would hold them for ever."""
+        self.is_given_up = True
+        for stop in list(self._stops):
+            stop()
 
     def note(self, fault: McpFault) -> None:
         """Keep the first fault."""
@@ -96,17 +127,23 @@ class Wiring(httpx2.AsyncBaseTransport):
         if self._streams > _MOST_STREAMS and request.method == "GET":
             return httpx2.Response(_NOT_ALLOWED, request=request)
         body = await request.aread()
+        trace = current_trace.get() or self.trace
         headers = {name: value for name, value in request.headers.items() if name not in _OURS}
         try:
-            exchange = await self._client.send(
-                request.method,
-                str(request.url),
-                body=body or None,
-                headers={**headers, **self._headers},
+            exchange = await trace.stoppable(
+                self._client.send(
+                    request.method,
+                    str(request.url),
+                    body=body or None,
+                    headers={**headers, **self._headers},
+                )
             )
         except AntiphonError as error:
             self._note(protocol_fault(_plain(error)))
             raise httpx2.ConnectError(_plain(error), request=request) from None
+        if exchange is None:
+            # An error would end the connection, which other calls use.
+            return httpx2.Response(_ACCEPTED, request=request)
         answer = self._answer(exchange, request)
         await self._check(answer, request.method)
         return answer
@@ -183,6 +220,8 @@ class _Body(httpx2.AsyncByteStream):
 
     def __init__(self, exchange: Exchange, wiring: Wiring, most: int | None) -> None:
         self._exchange = exchange
+        self._trace = current_trace.get() or wiring.trace
+        self._trace.stop_later(exchange)
         self._wiring = wiring
         self._most = most
 
@@ -197,12 +236,15 @@ class _Body(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Close the connection, unless the whole body was read."""
+        self._trace.forget(self._exchange)
         self._exchange.abort()
 
     async def _read(self) -> bytes | None:
         try:
             return await self._exchange.read()
         except BackendError as error:
+            if self._trace.is_given_up:
+                return None
             raise self._wiring.cut_off(error) from None
 
 

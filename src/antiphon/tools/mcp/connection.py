@@ -196,6 +196,9 @@ class Connection:
                 "the server did not answer in time", _TIMEOUT
             ) from None
         finally:
+            if not _has_result(task):
+                # The server is informed in this time; then what it holds open is closed.
+                asyncio.get_running_loop().call_later(_GRACE_SECONDS, trace.give_up)
             if not task.done():
                 task.cancel()
                 await asyncio.shield(asyncio.wait({task}, timeout=_GRACE_SECONDS))
@@ -235,6 +238,10 @@ class Connection:
         if isinstance(message, str):
             fault.error["message"] = self._wiring.redact(message)
         return fault
+
+
+def _has_result(task: asyncio.Future[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _first(error: BaseException) -> BaseException:
