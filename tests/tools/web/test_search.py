@@ -141,6 +141,27 @@ async def test_domains_are_enforced_whatever_the_provider_returns(
     assert "good.example" in told
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "web_search", "name": "web_search", "allowed_domains": ["good.example"]},
+        {"type": "web_search", "name": "web_search", "blocked_domains": ["127.0.0.1"]},
+        {"type": "web_search", "filters": {"blocked_domains": ["127.0.0.1"]}},
+    ],
+)
+async def test_domains_are_enforced_as_the_messages_api_writes_them(
+    tool: dict[str, Any], web: LoopbackWeb
+) -> None:
+    runner = make_runner(web, open_pages="any")
+    session = await begin(runner, tool)
+    assert session.degraded == []
+    outcome = await call(session, "web_search", query="severn")
+    assert web.url not in _text(outcome)
+    with pytest.raises(ToolFailed, match="outside the domains"):
+        await call(session, "open_page", url=f"{web.url}/tides")
+    await runner.close()
+
+
 async def test_all_results_outside_the_domains_are_reported_as_such(web: LoopbackWeb) -> None:
     runner = make_runner(web)
     tool = {"filters": {"allowed_domains": ["other.example"]}}
@@ -200,6 +221,14 @@ async def test_wrong_arguments_are_declined(
         ({"filters": {"allowed_domains": [""]}}, "tools[0].filters.allowed_domains"),
         ({"filters": {"allowed_domains": ["a.b"] * 101}}, "tools[0].filters.allowed_domains"),
         ({"search_context_size": "huge"}, "tools[0].search_context_size"),
+        ({"allowed_domains": "x"}, "tools[0].allowed_domains"),
+        ({"filters": {"blocked_domains": 5}}, "tools[0].filters.blocked_domains"),
+        (
+            {"blocked_domains": ["a.b"], "filters": {"blocked_domains": ["a.b"]}},
+            "tools[0].filters.blocked_domains",
+        ),
+        ({"search_content_types": 5}, "tools[0].search_content_types"),
+        ({"search_content_types": "image"}, "tools[0].search_content_types"),
         ({"user_location": "here"}, "tools[0].user_location"),
         ({"user_location": {"city": "a\nb"}}, "tools[0].user_location.city"),
     ],
@@ -225,13 +254,13 @@ async def test_what_is_not_honoured_is_reported(runner: WebSearch) -> None:
     tool = {
         "type": "web_search_preview",
         "search_content_types": ["text", "image"],
-        "filters": {"blocked_domains": ["a.example"]},
+        "filters": {"novel_domains": ["a.example"]},
         "novelty": 1,
     }
     session = await begin(runner, tool)
     assert session.degraded == [
         "tools[0].novelty",
-        "tools[0].filters.blocked_domains",
+        "tools[0].filters.novel_domains",
         "tools[0].search_content_types (image): only texts are searched here",
     ]
 

@@ -41,7 +41,7 @@ from antiphon.tools.base import (
     ToolRequest,
     ToolSession,
 )
-from antiphon.tools.web.domains import is_allowed, is_web_address
+from antiphon.tools.web.domains import is_web_address
 from antiphon.tools.web.formats import Hit, Query, SearchFailed
 from antiphon.tools.web.functions import functions_for
 from antiphon.tools.web.known import was_shown
@@ -183,7 +183,7 @@ class _Session(ToolSession):
         """Yield the pages that may be shown, each once."""
         seen: set[str] = set()
         for hit in found:
-            if not is_web_address(hit.url) or not is_allowed(hit.url, self._wish.domains):
+            if not is_web_address(hit.url) or not self._wish.allows(hit.url):
                 continue
             url = str(URL(hit.url))
             if url not in seen:
@@ -242,15 +242,12 @@ class _Session(ToolSession):
             )
         page = self._kept.get(address)
         if page is None:
-            page = await self._runner.pages.read(address, self._is_allowed)
+            page = await self._runner.pages.read(address, self._wish.allows)
             self._kept[address] = page
             if len(self._kept) > _KEPT_PAGES:
                 del self._kept[next(iter(self._kept))]
             self._known.update(map(_plain_address, page.links))
         return page
-
-    def _is_allowed(self, url: str) -> bool:
-        return is_allowed(url, self._wish.domains)
 
     def _may_open(self, address: str) -> bool:
         if self._runner.open_pages == "any" or address in self._known:
