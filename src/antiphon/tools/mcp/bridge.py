@@ -77,7 +77,7 @@ class Trace:
         self._stops.discard(exchange.abort)
 
     def give_up(self) -> None:
-        """Stop every request of the call. A server that never answers would hold them for ever."""
+        """Stop every request of the call. A server that never answers would keep them open."""
         self.is_given_up = True
         for stop in list(self._stops):
             stop()

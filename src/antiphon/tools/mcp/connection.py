@@ -109,7 +109,7 @@ class Connection:
             await asyncio.wait({life}, timeout=_CLOSING_SECONDS)
 
     async def _give_up(self) -> None:
-        """Close a connection that was never open: there is nobody to take leave of."""
+        """Close a connection that was never open: nothing has to be ended in order."""
         assert self._life is not None
         self._life.cancel()
         await self.close()

@@ -73,7 +73,7 @@ class McpPool:
                 self._rest(key, slot)
 
     def let_finish(self, task: asyncio.Task[Any]) -> None:
-        """Keep a task that was cancelled until it has closed what it holds; nobody waits for it."""
+        """Keep a cancelled task until it has closed what it holds. No turn waits for it."""
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
