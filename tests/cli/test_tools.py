@@ -34,7 +34,11 @@ def test_the_settings_are_shown_without_connecting(
         file.write('key_env = "DESK_TOKEN"\ntrust_read_only = true\n')
     result = runner.invoke(main, ["tools", "--config", str(config)])
     assert result.exit_code == 0, result.output
-    first, desk, web, urls = result.stdout.splitlines()
+    first, desk, web, urls, *others = result.stdout.splitlines()
+    assert [line.partition(":")[0] for line in others] == [
+        "web_search  not configured",
+        "image_generation  not configured",
+    ]
     assert first.startswith("mcp  2 servers, library installed")
     assert "process" in desk and "tools add, peek" in desk
     assert "https://a.example/mcp, streamable-http, sends Authorization" in web
@@ -42,6 +46,27 @@ def test_the_settings_are_shown_without_connecting(
     assert urls.endswith("https://*.example.com/*")
     assert "sk-very-secret" not in result.output and "key=abc" not in result.output
     assert calls_in(tmp_path / "calls") == []
+
+
+def test_search_and_images_are_shown_without_their_keys(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(
+        '[web_search]\nprovider = "brave"\nkey_env = "SEARCH_KEY"\nopen_pages = "off"\n'
+        '[images]\nbase_url = "https://images.example/v1"\nkey_env = "IMAGE_KEY"\nmodel = "m"\n'
+    )
+    missing = runner.invoke(main, ["tools", "--config", str(path)])
+    assert missing.exit_code == 2
+    assert "SEARCH_KEY" in missing.output
+    monkeypatch.setenv("SEARCH_KEY", "sk-search-secret")
+    monkeypatch.setenv("IMAGE_KEY", "sk-image-secret")
+    result = runner.invoke(main, ["tools", "--config", str(path)])
+    assert result.stdout.splitlines()[-2:] == [
+        "web_search  brave, key from SEARCH_KEY, pages: off",
+        "image_generation  https://images.example/v1, m, key from IMAGE_KEY",
+    ]
+    assert "secret" not in result.output
 
 
 def test_a_check_lists_the_tools_and_calls_none(

@@ -48,6 +48,29 @@ async def test_other_doors_show_the_text_and_report_the_items_they_cannot_show(
     assert "tool_use" not in shown
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("/chat/completions", {"type": "function", "function": {"name": "f"}}),
+        ("/messages", {"name": "f", "input_schema": {"type": "object"}}),
+    ],
+)
+async def test_a_hosted_call_whose_result_would_be_lost_is_not_run(
+    path: str, function: dict[str, Any], *, is_streamed: bool
+) -> None:
+    """The caller sends back its own result alone, and the model would make the call again."""
+    tool = ScriptedTool(lambda call: ["rain"])
+    calls: list[Step] = [[CallMade(LOOK, "{}", "c0"), CallMade("f", "{}", "c1"), Stopped("stop")]]
+    body = {"model": "test/echo", "max_tokens": 99, "messages": [USER], "tools": [MCP, function]}
+    async with serve_gateway(ScriptedBackend([calls]), tools=[tool]) as gateway:
+        answer = await request(gateway, "POST", path, body | {"stream": is_streamed})
+    text = answer.body.decode()
+    assert tool.calls == []
+    assert '"name":"f"' in text
+    assert "hosted calls beside calls of the caller's were not run" in text
+
+
 @pytest.mark.parametrize("path", ["/chat/completions", "/messages"])
 async def test_a_door_that_was_asked_for_no_hosted_tool_runs_none(path: str) -> None:
     tool = ScriptedTool()

@@ -54,3 +54,10 @@ def test_a_large_item_is_cut_at_its_texts(texts: list[str]) -> None:
     assert len(msgspec.json.encode(small)) <= 2000
     assert small["name"] == "read"
     assert "of 5000 bytes are shown" in small["output"]
+
+
+def test_what_the_model_wrote_is_never_cut() -> None:
+    item: Item = {"type": "mcp_call", "arguments": "a" * 3000, "output": "x" * 5000}
+    capped = cap_item(item, 2000)
+    assert capped["arguments"] == item["arguments"]
+    assert "of 5000 bytes are shown" in capped["output"]

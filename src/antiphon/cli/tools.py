@@ -16,11 +16,15 @@ from antiphon.cli.errors import CliError
 from antiphon.gateway.config import Settings, load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.mcp import read_directory
+from antiphon.gateway.tools import check_tools
+from antiphon.tools.images import ImageSettings
 from antiphon.tools.mcp.definitions import Definition
 from antiphon.tools.mcp.endpoints import Endpoint
 from antiphon.tools.mcp.faults import McpFault
 from antiphon.tools.mcp.loading import has_library
 from antiphon.tools.mcp.pool import McpPool
+from antiphon.tools.web.pages import can_read_html
+from antiphon.tools.web.settings import WebSearchSettings
 
 __all__ = ["command"]
 
@@ -39,8 +43,10 @@ def command(config: str | None, check: bool, call: str | None, arguments: str) -
     """Show which hosted tools the settings configure, and on which terms.
 
     Nothing is connected unless --check or --call is given, and no tool is called without --call.
+    Both are about MCP servers.
     """
     settings = load({"config": config}, os.environ, Path.cwd()).settings
+    asyncio.run(check_tools(settings, os.environ))
     endpoints = read_directory(settings.mcp, os.environ).endpoints
     if call is not None:
         click.echo(asyncio.run(_call(settings, *_meant(call, endpoints), _read(arguments))))
@@ -59,11 +65,42 @@ def _overview(settings: Settings, endpoints: Mapping[str, Endpoint]) -> Iterator
         yield f"  {endpoint.label}  {_terms(endpoint)}"
     allowed = ", ".join(limits.allow_urls) or "none"
     yield f"  URLs that requests may name: {allowed}"
+    yield f"web_search  {_search_terms(settings.web_search)}"
+    yield f"image_generation  {_image_terms(settings.images)}"
+
+
+def _search_terms(search: WebSearchSettings) -> str:
+    """Return who searches and which pages are read, without anything secret."""
+    if search.provider is None:
+        return "not configured: [web_search] has no provider"
+    place = (
+        f"{search.server}.{search.tool}" if search.provider == "mcp" else _place(search.base_url)
+    )
+    facts = [search.provider, place, _key_fact(search.key_env), f"pages: {search.open_pages}"]
+    if search.open_pages != "off" and not can_read_html():
+        facts.append("HTML is not read: pip install '.[documents]'")
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _image_terms(images: ImageSettings) -> str:
+    if images.base_url is None:
+        return "not configured: [images] has no base_url"
+    facts = [_place(images.base_url), images.model, _key_fact(images.key_env)]
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _place(url: str | None) -> str:
+    """Return an address without its query, which may hold a key."""
+    return (url or "").partition("?")[0]
+
+
+def _key_fact(name: str | None) -> str:
+    return f"key from {name}" if name else ""
 
 
 def _terms(endpoint: Endpoint) -> str:
     """Return where a server is and what applies to it, without anything secret."""
-    place = (endpoint.url or "").partition("?")[0] or endpoint.command[0]
+    place = _place(endpoint.url) or endpoint.command[0]
     facts = [place, "process" if endpoint.url is None else endpoint.transport]
     if endpoint.headers:
         facts.append(f"sends {', '.join(sorted(endpoint.headers))}")

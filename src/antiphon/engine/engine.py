@@ -96,6 +96,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     has_error_event: bool
     carries_state: bool = False
     """Whether native state is kept by call id, because the caller cannot send it back."""
+    returns_items: bool = True
+    """Whether the caller gets the items of hosted tools, and can send them back."""
     is_queued: bool = False
     """Whether it is in the store already, and keeps its lock there if the turn cannot be made."""
 
@@ -168,6 +170,7 @@ class Engine:
         over_socket: bool = False,
         session: str | None = None,
         carries_state: bool = False,
+        returns_items: bool = True,
         hold: Hold,
         body_bytes: int = 0,
     ) -> Turn:
@@ -177,6 +180,7 @@ class Engine:
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
         `session` is what the caller calls its session: its requests go to the same deployment.
         With `carries_state`, native state is kept by call id: the caller cannot send it back.
+        Without `returns_items`, the caller never sees what hosted tools did.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
@@ -198,6 +202,7 @@ class Engine:
                 may_roll_back=self._may_begin_early(response_id),
                 has_error_event=not over_socket,
                 carries_state=carries_state,
+                returns_items=returns_items,
             )
         )
 
@@ -349,10 +354,15 @@ class Engine:
     ) -> HostedSetup | None:
         """Begin the tools that are run here, if the model is asked; add what is degraded."""
         request, toolbox = admitted.request, assessment.toolbox
-        if not toolbox.declared or request.only_compacts or request.generate is False:
+        if request.only_compacts or request.generate is False:
+            return None
+        self.tools.refuse_lost_approvals(toolbox, own)
+        if not toolbox.declared:
             return None
         name = admitted.response.id
         hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
+        if not admitted.returns_items:
+            hosted = msgspec.structs.replace(hosted, returns_items=False)
         notes += hosted.degraded
         return hosted
 

@@ -25,20 +25,32 @@ from antiphon.tools.web.pages import PageLimits, PageReader
 from antiphon.tools.web.providers import HttpProvider, SearchProvider
 from antiphon.tools.web.search import WebSearch
 
-__all__ = ["open_tools"]
+__all__ = ["check_tools", "open_tools"]
 
 
 async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = [ToolSearch()]
-    if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ)))
-    if settings.images.base_url is not None:
-        runners.append(_images(settings, environ))
+    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ)]
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
     if mcp is not None:
         runners.append(mcp)
     return ToolRegistry(runners, settings.tools)
+
+
+async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Raise BadSettings if the search, the images or the MCP servers cannot be used as set."""
+    read_directory(settings.mcp, environ)
+    for runner in _web_runners(settings, environ):
+        await runner.close()
+
+
+def _web_runners(settings: Settings, environ: Mapping[str, str]) -> list[ToolRunner]:
+    runners: list[ToolRunner] = []
+    if settings.web_search.provider is not None:
+        runners.append(_web_search(settings, _search_provider(settings, environ)))
+    if settings.images.base_url is not None:
+        runners.append(_images(settings, environ))
+    return runners
 
 
 def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:

@@ -16,6 +16,8 @@ from antiphon.protocol.items import Item, Part
 __all__ = ["cap_item", "cap_result", "cut_text"]
 
 _ALL: Final = sys.maxsize
+# What the model wrote: the arguments of a call, or a program.
+_WRITTEN: Final = ("arguments", "code")
 _SHORTEST: Final = 64
 # How much of the limit a text may take, and how many entries a list may have, step by step.
 _STEPS: Final = ((2, _ALL), (8, _ALL), (64, _ALL), (512, 1000), (512, 100), (4096, 10), (4096, 1))
@@ -52,15 +54,17 @@ def cap_item(item: Item, most: int) -> Item:
     """Return the item in at most `most` bytes: its longest texts are cut, then its long lists.
 
     An image is never cut, because a part of one is none; what makes images has its own limit.
+    What the model wrote is not cut and does not count: it was streamed already, and was run so.
     """
     if item.get("type") == "image_generation_call":
         return item
-    capped = item
+    found = {name: value for name, value in item.items() if name not in _WRITTEN}
+    capped = found
     for share, entries in _STEPS:
         if len(msgspec.json.encode(capped)) <= most:
             break
-        capped = _cut_inside(item, max(most // share, _SHORTEST), entries)
-    return capped
+        capped = _cut_inside(found, max(most // share, _SHORTEST), entries)
+    return item if capped is found else item | capped
 
 
 def _cut_inside(value: Any, most: int, entries: int) -> Any:  # any JSON value

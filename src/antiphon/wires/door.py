@@ -90,6 +90,11 @@ class Asked(Protocol):
         """
         ...
 
+    @property
+    def returns_items(self) -> bool:
+        """Whether the client gets what hosted tools did as items, and can send it back."""
+        ...
+
     def encoder(self) -> EventEncoder:
         """Return a new encoder for the events of the answer."""
         ...

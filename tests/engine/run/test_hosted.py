@@ -353,6 +353,18 @@ async def test_a_long_result_is_cut_for_the_model_and_for_the_store_and_says_so(
     assert "of 10000 bytes are shown]" in response.output[0]["output"]
 
 
+async def test_arguments_that_are_longer_than_an_item_may_be_do_not_fail_the_turn() -> None:
+    arguments = msgspec.json.encode({"q": "x" * 3000}).decode()
+    tool = ScriptedTool(lambda call: ["y" * 3000])
+    backend = ScriptedBackend([calling(LOOK, arguments=arguments), saying("ok")])
+    limits = ToolLimits(stored_bytes=1000)
+    async with serve_gateway(backend, tools=[tool], tool_limits=limits) as gateway:
+        response = await _over_sse(gateway)
+    assert (response.status, kinds(response)) == ("completed", ["mcp_call", "message"])
+    assert response.output[0]["arguments"] == arguments
+    assert "of 3000 bytes are shown]" in response.output[0]["output"]
+
+
 async def test_the_calls_of_an_answer_that_was_cut_are_not_run() -> None:
     cut: list[Step] = [[CallMade(LOOK, "{}", "c0")], [used(1, 1), Stopped("length")]]
     tool = ScriptedTool()

@@ -9,7 +9,7 @@ import pytest
 from antiphon.plans.toolbox import DeclaredTool
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.tools.mcp.declared import DeclaredServer, Directory, read_servers
-from antiphon.tools.mcp.endpoints import Endpoint, configured_endpoints
+from antiphon.tools.mcp.endpoints import Endpoint, configured_endpoints, url_endpoint
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 
 _SECRET = "sk-1234567890"
@@ -58,6 +58,34 @@ def test_a_url_must_be_allowed_and_is_guarded() -> None:
     assert not known.endpoint.is_guarded
     for url in ("https://evil.example/mcp", "http://a.good.example/mcp", "https://good.example/"):
         assert "mcp.allow_urls" in _refusal(server_label="mine", server_url=url).message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "is_allowed"),
+    [
+        ("https://*.good.example/*", "https://a.b.good.example/x/y?z", True),
+        ("https://*.good.example/*", "https://evil.example/.good.example/x", False),
+        ("https://*.good.example/*", "https://evil.example?.good.example/x", False),
+        ("https://*.good.example/*", "https://evil.example/?.good.example/", False),
+        ("https://*.good.example/*", "https://a.good.example", True),
+        ("https://*.good.example", "https://a.good.example/x", True),
+        ("https://*.good.example", "https://evil.example/a.good.example", False),
+        ("https://good.example/mcp", "https://good.example/mcp/more", False),
+        ("https://good.example/a/*", "https://good.example/b/a/", False),
+        ("http*://good.example/*", "http://good.example/", True),
+        ("http://*", "http://any.example/path", True),
+        ("*.good.example/*", "https://evil.example/.good.example/x", False),
+        ("*", "https://any.example/path", True),
+    ],
+)
+def test_a_pattern_for_hosts_does_not_reach_into_the_path(
+    pattern: str, url: str, is_allowed: bool
+) -> None:
+    if is_allowed:
+        assert url_endpoint("x", url, (pattern,), "tools[0]").url == url
+        return
+    with pytest.raises(InvalidRequest, match=r"mcp\.allow_urls"):
+        url_endpoint("x", url, (pattern,), "tools[0]")
 
 
 @pytest.mark.parametrize(

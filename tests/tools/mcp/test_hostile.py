@@ -230,6 +230,40 @@ async def test_a_call_is_never_sent_twice() -> None:
         assert len(server.calls) == 1
 
 
+@pytest.mark.parametrize("form", ["silent", "silent after its head", "deaf", "late"])
+async def test_a_call_that_is_given_up_leaves_no_request_and_a_connection_of_use(form: str) -> None:
+    """The server holds the call, and does not react when it is cancelled."""
+    is_held, is_closed = asyncio.Event(), asyncio.Event()
+
+    async def hold(message: dict[str, Any], connection: raw.Connection) -> None:
+        if form == "silent after its head":
+            await connection.write(head("text/event-stream"))
+        is_held.set()
+        await connection.until_closed()
+        is_closed.set()
+
+    class Deaf(Hostile):
+        async def _answer(self, request: raw.Request, connection: raw.Connection) -> None:
+            if form == "deaf" and b"notifications/cancelled" in request.body:
+                await connection.until_closed()
+            else:
+                await super()._answer(request, connection)
+
+    async with Deaf(calling=hold).serve() as server, opened(server) as connection:
+        async with asyncio.timeout(120):
+            if form == "late":
+                with pytest.raises(McpFault, match="time"):
+                    await connection.call("echo", {}, 0.5)
+            else:
+                call = asyncio.create_task(connection.call("echo", {}, 600))
+                await is_held.wait()
+                call.cancel()
+                await asyncio.wait({call})
+            await is_closed.wait()
+            server.calling = result({"content": [{"type": "text", "text": "ok"}]})
+            assert (await connection.call("echo", {}, 60)).output == "ok"
+
+
 async def test_a_stream_that_a_server_closes_again_and_again_is_given_up() -> None:
     """The library would open it without end, as quickly as the server asks for."""
     opened_streams = 0

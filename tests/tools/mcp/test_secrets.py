@@ -19,6 +19,7 @@ from antiphon.tools.mcp.settings import McpServer
 from tests.asking import ask, ask_stream, request
 from tests.tools.mcp.gateways import answer_of, approve, mcp_gateway, model, tool
 from tests.tools.mcp.hostile import Hostile, hang, result
+from tests.tools.mcp.hostile import tool as listed
 from tests.transport import raw
 from tests.transport.raw import reply
 
@@ -55,19 +56,26 @@ def _files_in(folder: Path) -> list[str]:
         _repeating("400 Bad Request"),
         _repeating("500 Internal Server Error"),
         result({"content": [], "isError": True}),
+        result({"content": [{"type": "text", "text": f"as JSON: {SECRETS}"}]}),
+        result({"structuredContent": {"headers": [{"Authorization": f"Bearer {TOKEN}"}, SECRETS]}}),
+        result({"content": [{"type": "text", "text": f"bad {SECRETS}"}], "isError": True}),
     ],
-    ids=["works", "error", "refused", "broken", "fails"],
+    ids=["works", "error", "refused", "broken", "fails", "repeats", "structured", "fails aloud"],
 )
 async def test_credentials_are_in_no_file_log_echo_metric_or_error(
     calling: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    hostile = Hostile(calling=calling)
+    described = {"type": "object", "description": f"{SECRETS}"}
+    entry = listed(description=f"{SECRETS}", inputSchema=described)
+    hostile = Hostile(calling=calling, listing=result({"tools": [entry]}))
     store = SqliteStore(tmp_path / "antiphon.db")
     given = tool("x", authorization=TOKEN, headers={"X-Key": HEADER})
     said: list[str] = []
     async with hostile.serve():
-        server = McpServer(url=hostile.url, caller_headers=True, header_envs={"X-Ours": "OURS"})
+        server = McpServer(
+            url=hostile.url, caller_headers=True, header_envs={"X-Our-Token": "OURS"}
+        )
         backend = model(("x__echo", {}))
         async with mcp_gateway(
             backend, {"x": server}, store=store, environ={"OURS": OURS}
@@ -85,10 +93,10 @@ async def test_credentials_are_in_no_file_log_echo_metric_or_error(
             said.append((await request(gateway, "GET", "/../metrics")).body.decode())
             wrong = given | {"headers": {"Host": HEADER}}
             said.append((await ask(gateway, tools=[wrong])).body.decode())
-            said.append(str([plan.items for plan in backend.plans]))
+            said.append(str([(plan.items, plan.toolbox.offers) for plan in backend.plans]))
     await store.close()
     sent = hostile.raw.requests[-1].headers
-    assert (sent["authorization"], sent["x-key"], sent["x-ours"]) == (
+    assert (sent["authorization"], sent["x-key"], sent["x-our-token"]) == (
         f"Bearer {TOKEN}",
         HEADER,
         OURS,
@@ -96,6 +104,18 @@ async def test_credentials_are_in_no_file_log_echo_metric_or_error(
     assert [_told(text) for text in said] == [[]] * len(said)
     assert _told(caplog.text) == []
     assert [_told(text) for text in _files_in(tmp_path)] == [[]] * len(_files_in(tmp_path))
+
+
+async def test_a_result_keeps_headers_that_are_no_keys() -> None:
+    text = f"the workspace red-mountain, asked with {TOKEN}"
+    hostile = Hostile(calling=result({"content": [{"type": "text", "text": text}]}))
+    async with hostile.serve():
+        servers = {"x": McpServer(url=hostile.url, caller_headers=True)}
+        async with mcp_gateway(model(("x__echo", {})), servers) as gateway:
+            headers = {"X-Workspace": "red-mountain"}
+            given = tool("x", authorization=TOKEN, headers=headers, require_approval="never")
+            response = (await ask(gateway, tools=[given])).json
+    assert answer_of(response, "mcp_call")["output"] == "the workspace red-mountain, asked with ***"
 
 
 async def test_two_owners_do_not_share_a_connection() -> None:

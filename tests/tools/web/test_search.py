@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,27 @@ async def test_domains_are_enforced_whatever_the_provider_returns(
     assert "good.example" in told
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "web_search", "name": "web_search", "allowed_domains": ["good.example"]},
+        {"type": "web_search", "name": "web_search", "blocked_domains": ["127.0.0.1"]},
+        {"type": "web_search", "filters": {"blocked_domains": ["127.0.0.1"]}},
+    ],
+)
+async def test_domains_are_enforced_as_the_messages_api_writes_them(
+    tool: dict[str, Any], web: LoopbackWeb
+) -> None:
+    runner = make_runner(web, open_pages="any")
+    session = await begin(runner, tool)
+    assert session.degraded == []
+    outcome = await call(session, "web_search", query="severn")
+    assert web.url not in _text(outcome)
+    with pytest.raises(ToolFailed, match="outside the domains"):
+        await call(session, "open_page", url=f"{web.url}/tides")
+    await runner.close()
+
+
 async def test_all_results_outside_the_domains_are_reported_as_such(web: LoopbackWeb) -> None:
     runner = make_runner(web)
     tool = {"filters": {"allowed_domains": ["other.example"]}}
@@ -199,6 +221,14 @@ async def test_wrong_arguments_are_declined(
         ({"filters": {"allowed_domains": [""]}}, "tools[0].filters.allowed_domains"),
         ({"filters": {"allowed_domains": ["a.b"] * 101}}, "tools[0].filters.allowed_domains"),
         ({"search_context_size": "huge"}, "tools[0].search_context_size"),
+        ({"allowed_domains": "x"}, "tools[0].allowed_domains"),
+        ({"filters": {"blocked_domains": 5}}, "tools[0].filters.blocked_domains"),
+        (
+            {"blocked_domains": ["a.b"], "filters": {"blocked_domains": ["a.b"]}},
+            "tools[0].filters.blocked_domains",
+        ),
+        ({"search_content_types": 5}, "tools[0].search_content_types"),
+        ({"search_content_types": "image"}, "tools[0].search_content_types"),
         ({"user_location": "here"}, "tools[0].user_location"),
         ({"user_location": {"city": "a\nb"}}, "tools[0].user_location.city"),
     ],
@@ -224,13 +254,13 @@ async def test_what_is_not_honoured_is_reported(runner: WebSearch) -> None:
     tool = {
         "type": "web_search_preview",
         "search_content_types": ["text", "image"],
-        "filters": {"blocked_domains": ["a.example"]},
+        "filters": {"novel_domains": ["a.example"]},
         "novelty": 1,
     }
     session = await begin(runner, tool)
     assert session.degraded == [
         "tools[0].novelty",
-        "tools[0].filters.blocked_domains",
+        "tools[0].filters.novel_domains",
         "tools[0].search_content_types (image): only texts are searched here",
     ]
 
@@ -279,6 +309,66 @@ async def test_an_address_that_nobody_mentioned_is_not_opened(
         with pytest.raises(ToolFailed, match="search for it first"):
             await call(session, "open_page", url=address)
     assert web.opened == []
+
+
+def _opening(url: str, status: str) -> dict[str, Any]:
+    return {
+        "type": "web_search_call",
+        "action": {"type": "open_page", "url": url},
+        "status": status,
+    }
+
+
+def _searching(url: str) -> dict[str, Any]:
+    action = {"type": "search", "query": url, "queries": [url], "sources": []}
+    return {"type": "web_search_call", "action": action, "status": "completed"}
+
+
+def _saying(text: str, **part: Any) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, **part}]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda url: _opening(url, "failed"),
+        lambda url: _opening(url, "incomplete"),
+        _searching,
+        lambda url: _saying(f"see {url}"),
+        lambda url: {"type": "message", "role": "assistant", "content": url},
+        lambda url: {"type": "function_call", "name": "f", "call_id": "c", "arguments": url},
+        lambda url: {"type": "mcp_call", "name": "f", "arguments": url, "output": "no"},
+        lambda url: {"type": "mcp_approval_request", "name": "f", "arguments": url},
+        lambda url: {"type": "reasoning", "summary": [{"type": "summary_text", "text": url}]},
+    ],
+)
+async def test_an_address_that_the_model_composed_is_not_opened_in_a_later_turn(
+    write: Callable[[str], dict[str, Any]], web: LoopbackWeb, runner: WebSearch
+) -> None:
+    address = f"{web.url}/moon?d=secret"
+    session = await begin(runner, items=[write(address)])
+    with pytest.raises(ToolFailed, match="search for it first"):
+        await call(session, "open_page", url=address)
+    assert web.opened == []
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda url: _opening(url, "completed"),
+        lambda url: _saying("text", annotations=[{"type": "url_citation", "url": url}]),
+        lambda url: {"type": "function_call_output", "call_id": "c", "output": f"at {url}"},
+        lambda url: {"type": "mcp_call", "name": "f", "arguments": "{}", "output": f"({url})"},
+        lambda url: {"role": "user", "content": [{"type": "input_text", "text": url}]},
+        lambda url: {"role": "developer", "content": url},
+    ],
+)
+async def test_an_address_that_others_showed_is_opened_in_a_later_turn(
+    show: Callable[[str], dict[str, Any]], web: LoopbackWeb, runner: WebSearch
+) -> None:
+    session = await begin(runner, items=[show(f"{web.url}/moon")])
+    assert "The Moon & tides" in _text(await call(session, "open_page", url=f"{web.url}/moon"))
 
 
 async def test_any_page_can_be_opened_where_the_operator_allows_it(web: LoopbackWeb) -> None:

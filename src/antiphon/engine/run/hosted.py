@@ -8,6 +8,8 @@ results, in the same response: one builder, one log, one usage.
     |---------------------------------------------|-----------------------------------------------|
     | hosted calls alone                          | they run, and the model gets their results    |
     | hosted calls, and calls of the caller's     | they run, and the response ends `completed`   |
+    | the same, where the caller gets no items    | nothing runs: the results would be lost, and  |
+    | (chat, Messages)                            | the model would call once more                |
     | a call that needs approval                  | the others run; it ends with the request      |
     | more calls than `max_tool_calls`, or than   | they are not run and make no item; the model  |
     | the gateway or the time allows              | is informed once, and then may not call       |
@@ -72,6 +74,9 @@ _NO_ID: Final = "call"
 # What may come in the middle of a text without ending it.
 _NOT_TEXT: Final = (Reported, Degraded, UsageKnown, TierUsed, AnnotationAdded)
 _CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
+_LOST_NOTE: Final = (
+    "tools: hosted calls beside calls of the caller's were not run: this API cannot carry results"
+)
 _LIMIT_NOTE: Final = "max_tool_calls: further calls of hosted tools were not run"
 _OVER: Final = "not run: this response may make no more calls of hosted tools; answer without it"
 
@@ -92,6 +97,8 @@ class HostedSetup(msgspec.Struct, frozen=True):
     """How long they may take together."""
     give_up: Callable[[], Awaitable[None]]
     """Gives back the approvals of a turn that cannot be made."""
+    returns_items: bool = True
+    """Whether the caller can send back what was done here, if it has to go on itself."""
 
     @property
     def degraded(self) -> list[str]:
@@ -248,6 +255,9 @@ class Hosted(Policy):
             return None
         if self._is_over:
             return None  # it was informed, and is not asked again
+        if self._answer.has_client_calls and not self._setup.returns_items:
+            await rounds.emit([Reported(_LOST_NOTE)])
+            return None
         results = await self._settle([self._read(call) for call in calls], rounds)
         has_asked = any(one.result is None for one in results)
         if has_asked or self._answer.has_client_calls:

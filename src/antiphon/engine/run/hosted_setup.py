@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Final
 
 from antiphon.engine.keep.intents import TurnIntents
 from antiphon.engine.keep.pending_writes import Defer
@@ -21,9 +22,12 @@ from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import DONE_STATUSES
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRequest, ToolRunner, ToolSession
+from antiphon.tools.mcp.approvals import refuse_lost_approvals
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["HostedTools", "TurnApprovals"]
+
+_MCP: Final = "mcp"
 
 
 class TurnApprovals:
@@ -84,6 +88,12 @@ class HostedTools:
         self._now = now
         self._defer = defer
         self._note = note
+
+    def refuse_lost_approvals(self, toolbox: Toolbox, own: Sequence[Item]) -> None:
+        """Raise InvalidRequest if a call is approved, and nothing in the request can run it."""
+        is_declared = any(tool["type"] == _MCP for tool in (*toolbox.hosted, *toolbox.upstream))
+        if _MCP in self.registry.kinds and not is_declared:
+            refuse_lost_approvals(own)
 
     async def begin(
         self,

@@ -23,7 +23,14 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item, item_type
 
-__all__ = ["KEY_BYTES", "ApprovalIds", "Approved", "answered_before", "find_approved"]
+__all__ = [
+    "KEY_BYTES",
+    "ApprovalIds",
+    "Approved",
+    "answered_before",
+    "find_approved",
+    "refuse_lost_approvals",
+]
 
 KEY_BYTES: Final = 32
 _REQUEST: Final = "mcp_approval_request"
@@ -103,6 +110,18 @@ def find_approved(
             raise answered_before(one.approval_id)
         found[one.approval_id] = one
     return list(found.values())
+
+
+def refuse_lost_approvals(own: Sequence[Item]) -> None:
+    """Refuse approvals in a request without any MCP server: their calls would never run."""
+    for answer in _new_answers(own):
+        if answer.get("approve") is True:
+            raise InvalidRequest(
+                f"The approval request '{str(answer.get('approval_request_id'))[:100]}' is for a "
+                "tool of an MCP server, and this request has none in its tools: declare it again.",
+                code="invalid_approval",
+                param="tools",
+            )
 
 
 def _read(ids: ApprovalIds, owner: str, answer: Item, requests: dict[object, Item]) -> Approved:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import httpx2
 import msgspec
@@ -26,9 +26,12 @@ from antiphon.tools.mcp.faults import McpFault, http_fault, protocol_fault
 from antiphon.transport.egress import open_public_socket
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.http import HttpClient, Limits
+from antiphon.transport.secret import Secret
 
 __all__ = ["Trace", "Wiring", "current_trace"]
 
+_T = TypeVar("_T")
+_ACCEPTED: Final = 202
 # A stream of events may hold notifications beside the result.
 _STREAM_FACTOR: Final = 4
 # The library opens a stream for notifications again as often as a server closes it.
@@ -37,6 +40,7 @@ _NOT_ALLOWED: Final = 405
 _OURS: Final = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "user-agent"}
 )
+_KEY_NAME: Final = re.compile("auth|key|token|secret|password|credential", re.IGNORECASE)
 _REDIRECTS: Final = range(300, 400)
 _FIRST_ERROR: Final = 400
 _EVENTS: Final = "text/event-stream"
@@ -48,6 +52,35 @@ class Trace:
     def __init__(self) -> None:
         self.fault: McpFault | None = None
         self.noted = asyncio.Event()
+        self.is_given_up = False
+        self._stops: set[Callable[[], object]] = set()
+
+    async def stoppable(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return what this work returns; None if the call is given up before it has ended."""
+        task = asyncio.ensure_future(work)
+        self._stops.add(task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.is_given_up and task.cancelled():
+                return None
+            raise
+        finally:
+            self._stops.discard(task.cancel)
+
+    def stop_later(self, exchange: Exchange) -> None:
+        """Close this exchange when the call is given up."""
+        self._stops.add(exchange.abort)
+
+    def forget(self, exchange: Exchange) -> None:
+        """Note that this exchange is over."""
+        self._stops.discard(exchange.abort)
+
+    def give_up(self) -> None:
+        """Stop every request of the call. A server that never answers would keep them open."""
+        self.is_given_up = True
+        for stop in list(self._stops):
+            stop()
 
     def note(self, fault: McpFault) -> None:
         """Keep the first fault."""
@@ -69,6 +102,7 @@ class Wiring(httpx2.AsyncBaseTransport):
         )
         self._headers = {name: value.reveal() for name, value in endpoint.headers.items()}
         self._secrets = tuple(endpoint.headers.values())
+        self._keys = [value for name, value in endpoint.headers.items() if _KEY_NAME.search(name)]
         self._most = body_bytes
         self._is_stream_needed = endpoint.transport == "sse"
         self._streams = 0
@@ -93,17 +127,23 @@ class Wiring(httpx2.AsyncBaseTransport):
         if self._streams > _MOST_STREAMS and request.method == "GET":
             return httpx2.Response(_NOT_ALLOWED, request=request)
         body = await request.aread()
+        trace = current_trace.get() or self.trace
         headers = {name: value for name, value in request.headers.items() if name not in _OURS}
         try:
-            exchange = await self._client.send(
-                request.method,
-                str(request.url),
-                body=body or None,
-                headers={**headers, **self._headers},
+            exchange = await trace.stoppable(
+                self._client.send(
+                    request.method,
+                    str(request.url),
+                    body=body or None,
+                    headers={**headers, **self._headers},
+                )
             )
         except AntiphonError as error:
             self._note(protocol_fault(_plain(error)))
             raise httpx2.ConnectError(_plain(error), request=request) from None
+        if exchange is None:
+            # An error would end the connection, which other calls use.
+            return httpx2.Response(_ACCEPTED, request=request)
         answer = self._answer(exchange, request)
         await self._check(answer, request.method)
         return answer
@@ -113,13 +153,21 @@ class Wiring(httpx2.AsyncBaseTransport):
         await self._client.close()
 
     def redact(self, text: str) -> str:
-        """Return a text of the server without the headers that we sent to it."""
-        for secret in self._secrets:
-            text = secret.redact(text)
-            scheme, _, token = secret.reveal().partition(" ")
-            if scheme == "Bearer" and len(token) >= 8:
-                text = text.replace(token, "***")
-        return text
+        """Return a message of the server without the headers that we sent to it."""
+        return _redact(text, self._secrets)
+
+    def redact_keys(self, value: Any) -> Any:  # any JSON value
+        """Return what a server has sent without the keys that we sent to it, should it repeat them.
+
+        Headers that are no keys stay: what they name may stand in any result.
+        """
+        if not self._keys:
+            return value
+        if isinstance(value, str):
+            return _redact(value, self._keys)
+        if isinstance(value, dict):
+            return {name: self.redact_keys(inner) for name, inner in value.items()}
+        return [self.redact_keys(inner) for inner in value] if isinstance(value, list) else value
 
     def _note(self, fault: McpFault) -> None:
         (current_trace.get() or self.trace).note(fault)
@@ -172,6 +220,8 @@ class _Body(httpx2.AsyncByteStream):
 
     def __init__(self, exchange: Exchange, wiring: Wiring, most: int | None) -> None:
         self._exchange = exchange
+        self._trace = current_trace.get() or wiring.trace
+        self._trace.stop_later(exchange)
         self._wiring = wiring
         self._most = most
 
@@ -186,12 +236,15 @@ class _Body(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Close the connection, unless the whole body was read."""
+        self._trace.forget(self._exchange)
         self._exchange.abort()
 
     async def _read(self) -> bytes | None:
         try:
             return await self._exchange.read()
         except BackendError as error:
+            if self._trace.is_given_up:
+                return None
             raise self._wiring.cut_off(error) from None
 
 
@@ -204,6 +257,15 @@ async def _is_rpc_error(answer: httpx2.Response) -> bool:
     except (httpx2.HTTPError, httpx2.StreamError, msgspec.DecodeError, UnicodeError):
         return False
     return isinstance(found, dict) and isinstance(found.get("error"), dict)
+
+
+def _redact(text: str, secrets: Iterable[Secret]) -> str:
+    for secret in secrets:
+        text = secret.redact(text)
+        _, _, token = secret.reveal().partition(" ")
+        if token:  # after a scheme such as Bearer
+            text = Secret(token).redact(text)
+    return text
 
 
 def _plain(error: AntiphonError) -> str:

@@ -72,10 +72,10 @@ class Connection:
                 waits: set[asyncio.Future[Any]] = {self._life, opened}
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            await self.close()
+            await self._give_up()
             raise protocol_fault("the server did not answer in time", _TIMEOUT) from None
         except BaseException:
-            await self.close()
+            await self._give_up()
             raise
         if not opened.done():
             opened.cancel()
@@ -107,6 +107,12 @@ class Connection:
         if not life.done():
             life.cancel()
             await asyncio.wait({life}, timeout=_CLOSING_SECONDS)
+
+    async def _give_up(self) -> None:
+        """Close a connection that was never open: nothing has to be ended in order."""
+        assert self._life is not None
+        self._life.cancel()
+        await self.close()
 
     async def _live(self, opened: asyncio.Future[ClientSession]) -> None:
         """Hold the connection open until it is to be closed, or breaks."""
@@ -173,7 +179,8 @@ class Connection:
         if self._session is None:
             raise protocol_fault("the connection to the server was closed")
         raw = await self._session.send_request(request, _Raw, request_read_timeout_seconds=seconds)
-        return raw.model_dump()
+        found: dict[str, Any] = self._wiring.redact_keys(raw.model_dump())
+        return found
 
     async def _ask(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
         """Do something on the connection, in a limited time; raise McpFault if it fails."""
@@ -189,6 +196,9 @@ class Connection:
                 "the server did not answer in time", _TIMEOUT
             ) from None
         finally:
+            if not _has_result(task):
+                # The server is informed in this time; then what it holds open is closed.
+                asyncio.get_running_loop().call_later(_GRACE_SECONDS, trace.give_up)
             if not task.done():
                 task.cancel()
                 await asyncio.shield(asyncio.wait({task}, timeout=_GRACE_SECONDS))
@@ -228,6 +238,10 @@ class Connection:
         if isinstance(message, str):
             fault.error["message"] = self._wiring.redact(message)
         return fault
+
+
+def _has_result(task: asyncio.Future[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _first(error: BaseException) -> BaseException:

@@ -94,7 +94,7 @@ def url_endpoint(label: str, url: object, allow: tuple[str, ...], where: str) ->
     param = f"{where}.server_url"
     if not isinstance(url, str) or len(url) > _MAX_URL or not _URL.fullmatch(url):
         raise invalid(param, "must be an http or https URL without user name, blanks or fragment")
-    if not any(fnmatchcase(url, pattern) for pattern in allow):
+    if not any(_matches(url, pattern) for pattern in allow):
         raise InvalidRequest(
             f"{param}: this gateway does not connect to servers that a request names; its operator "
             "can allow URLs with mcp.allow_urls, or configure the server under [mcp.servers]",
@@ -119,6 +119,21 @@ def read_headers(authorization: object, headers: object, where: str) -> dict[str
         found = {name: value for name, value in found.items() if name.lower() != "authorization"}
         found["Authorization"] = Secret(f"Bearer {token.reveal()}")
     return found
+
+
+def _matches(url: str, pattern: str) -> bool:
+    """Return whether a pattern allows a URL. A `*` in its host stays within the host.
+
+    A pattern without a path allows every path. `*` alone allows everything.
+    """
+    scheme, joint, rest = pattern.partition("://")
+    if not joint:
+        return pattern == "*"
+    host, slash, path = rest.partition("/")
+    found = _URL.fullmatch(url)
+    if found is None or not fnmatchcase(f"{found[1]} {found[2]}", f"{scheme} {host}"):
+        return False
+    return not slash or fnmatchcase(found[3] or "/", f"/{path}")
 
 
 def _secret(value: object, param: str) -> Secret:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.tools.mcp.endpoints import Endpoint
 from antiphon.tools.mcp.faults import McpFault, protocol_fault
@@ -47,7 +47,7 @@ class McpPool:
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
         self._slots: dict[_Key, _Slot] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -71,6 +71,11 @@ class McpPool:
             slot.leases -= 1
             if not slot.leases:
                 self._rest(key, slot)
+
+    def let_finish(self, task: asyncio.Task[Any]) -> None:
+        """Keep a cancelled task until it has closed what it holds. No turn waits for it."""
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -136,9 +141,7 @@ class McpPool:
         if slot.timer is not None:
             slot.timer.cancel()
         if slot.connection is not None:
-            task = asyncio.get_running_loop().create_task(slot.connection.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self.let_finish(asyncio.get_running_loop().create_task(slot.connection.close()))
 
 
 def _too_many(most: int, whose: str) -> McpFault:

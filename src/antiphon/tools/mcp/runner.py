@@ -132,12 +132,14 @@ class McpTurn(ToolSession):
         fresh = [label for label in self._servers if label not in listed]
         asked = [label for label in self._servers if label in approved or label in fresh]
         tasks = {label: asyncio.create_task(self._list(label)) for label in asked}
+        seconds = self._request.limits.list_seconds * _LISTING_SHARE
+        deadline = asyncio.get_running_loop().time() + seconds
         try:
             for label in fresh:
                 yield ItemOpened(_key(label), _list_item(label))
                 yield ItemProgressed(_key(label), f"response.{_LIST}.in_progress")
             for label in self._servers:
-                found = await tasks[label] if label in tasks else None
+                found = await _until(tasks[label], deadline) if label in tasks else None
                 if label in listed:
                     self._known[label] = definitions_in(listed[label])
                 if isinstance(found, Listing):
@@ -148,21 +150,18 @@ class McpTurn(ToolSession):
                     yield function
         finally:
             for task in tasks.values():
-                task.cancel()
+                if task.cancel():
+                    self._pool.let_finish(task)
         self._refuse_nothing(fresh)
 
     async def _list(self, label: str) -> Listing | McpFault:
         """Return the tools as they are now, or why they cannot be listed."""
-        seconds = self._request.limits.list_seconds * _LISTING_SHARE
         try:
-            async with asyncio.timeout(seconds):
-                connection = await self._connect(label)
-                self._live[label] = await connection.list_tools(is_fresh=True)
-                return self._live[label]
+            connection = await self._connect(label)
+            self._live[label] = await connection.list_tools(is_fresh=True)
+            return self._live[label]
         except McpFault as fault:
             return fault
-        except TimeoutError:
-            return protocol_fault("the server did not answer in time")
         except Exception:  # noqa: BLE001 - a server that breaks us must not break the turn
             _log.exception("%s: listing an MCP server broke", self._request.response_id)
             return protocol_fault("listing broke; the log of the gateway has the reason")
@@ -287,6 +286,13 @@ class McpTurn(ToolSession):
         connection = await self._leases.enter_async_context(lease)
         self._connections[label] = connection
         return connection
+
+
+async def _until(task: asyncio.Task[Listing | McpFault], deadline: float) -> Listing | McpFault:
+    """Return what a listing has found by then. How long it takes to give up does not count."""
+    left = max(0.0, deadline - asyncio.get_running_loop().time())
+    done, _ = await asyncio.wait({task}, timeout=left)
+    return task.result() if done else protocol_fault("the server did not answer in time")
 
 
 async def _taken(request: ToolRequest, approval_id: str) -> CallerError:

@@ -68,6 +68,8 @@ def _about(wish: SearchWish) -> str:
     words = ""
     if wish.domains:
         words += f" Only these domains are searched: {', '.join(wish.domains[:20])}."
+    if wish.blocked:
+        words += f" These domains are left out: {', '.join(wish.blocked[:20])}."
     if wish.location:
         names = ("city", "region", "country", "timezone")
         place = ", ".join(wish.location[name] for name in names if name in wish.location)

@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.plans.toolbox import DeclaredTool
 from antiphon.protocol.errors import InvalidRequest
-from antiphon.tools.web.domains import read_domains
+from antiphon.tools.web.domains import is_allowed, read_domains
 
 __all__ = ["KINDS", "Depth", "SearchWish", "read_wish"]
 
@@ -24,7 +24,9 @@ KINDS: Final = frozenset(
 _FIELDS: Final = frozenset(
     {"type", "filters", "search_context_size", "user_location", "external_web_access"}
     | {"search_content_types", "allowed_callers", "cache_control"}
+    | {"name", "allowed_domains", "blocked_domains"}  # as the Messages API writes it
 )
+_LISTS: Final = ("allowed_domains", "blocked_domains")
 _PLACES: Final = ("city", "country", "region", "timezone")
 _MAX_DOMAINS: Final = 100
 
@@ -50,9 +52,15 @@ class SearchWish(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     depth: Depth
     domains: Sequence[str] = ()
+    blocked: Sequence[str] = ()
     location: Mapping[str, str] = {}
     degraded: Sequence[str] = ()
     is_possible: bool = True
+
+    def allows(self, url: str) -> bool:
+        """Return whether a page may be shown and opened."""
+        is_blocked = bool(self.blocked) and is_allowed(url, self.blocked)
+        return not is_blocked and is_allowed(url, self.domains)
 
 
 def read_wish(tools: Sequence[DeclaredTool]) -> SearchWish:
@@ -60,8 +68,8 @@ def read_wish(tools: Sequence[DeclaredTool]) -> SearchWish:
     (tool, where), *others = tools
     degraded = [f"{other.where}: there is one search tool already" for other in others]
     degraded += [f"{where}.{name}" for name, value in tool.items() if value and name not in _FIELDS]
-    domains = _domains(tool.get("filters"), where, degraded)
-    if "image" in (tool.get("search_content_types") or ()):
+    domains, blocked = _domains(tool, where, degraded)
+    if "image" in _content_types(tool.get("search_content_types"), where):
         degraded.append(f"{where}.search_content_types (image): only texts are searched here")
     is_possible = tool.get("external_web_access") is not False
     if not is_possible:
@@ -71,28 +79,45 @@ def read_wish(tools: Sequence[DeclaredTool]) -> SearchWish:
         kind=str(tool["type"]),
         depth=_depth(tool.get("search_context_size"), where),
         domains=domains,
+        blocked=blocked,
         location=_location(tool.get("user_location"), where),
         degraded=degraded,
         is_possible=is_possible,
     )
 
 
-def _domains(filters: Any, where: str, degraded: list[str]) -> list[str]:
-    if filters is None:
-        return []
-    if not isinstance(filters, dict):
+def _domains(tool: Mapping[str, Any], where: str, degraded: list[str]) -> list[list[str]]:
+    """Return the domains that are allowed, and those that are blocked."""
+    filters = tool.get("filters")
+    if not isinstance(filters, dict | None):
         raise _wrong(f"{where}.filters", "must be an object")
-    unknown = [name for name, value in filters.items() if value and name != "allowed_domains"]
+    unknown = [name for name, value in (filters or {}).items() if value and name not in _LISTS]
     degraded += [f"{where}.filters.{name}" for name in unknown]
-    allowed = filters.get("allowed_domains")
-    if allowed is None:
-        return []
-    domains = read_domains(allowed)
+    return [_list_of(name, tool, filters or {}, where) for name in _LISTS]
+
+
+def _list_of(
+    name: str, tool: Mapping[str, Any], filters: Mapping[str, Any], where: str
+) -> list[str]:
+    """Return the domains of a list, which stands in `filters` or in the tool itself."""
+    given, inner = tool.get(name), filters.get(name)
+    param = f"{where}.{name}" if inner is None else f"{where}.filters.{name}"
+    if given is not None and inner is not None:
+        raise _wrong(param, "is given twice")
+    value = given if inner is None else inner
+    domains = [] if value is None else read_domains(value)
     if domains is None:
-        raise _wrong(f"{where}.filters.allowed_domains", "must be a list of domain names")
+        raise _wrong(param, "must be a list of domain names")
     if len(domains) > _MAX_DOMAINS:
-        raise _wrong(f"{where}.filters.allowed_domains", f"may have {_MAX_DOMAINS} names at most")
+        raise _wrong(param, f"may have {_MAX_DOMAINS} names at most")
     return domains
+
+
+def _content_types(value: Any, where: str) -> list[str]:
+    found = [] if value is None else value
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise _wrong(f"{where}.search_content_types", "must be a list of text and image")
+    return found
 
 
 def _depth(size: Any, where: str) -> Depth:

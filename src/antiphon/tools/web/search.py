@@ -12,9 +12,9 @@ What is shown has a mark, and the answer cites by mark (`protocol.citations`). A
 has a failed item, and the model gets the reason: it never looks like an empty result. The domains
 of the caller are enforced here, on results, pages and redirects, whatever the provider did.
 
-With `open_pages = "known"` the model can only open what it has seen an address of: in results, in
-opened pages, or in the conversation. A page that talks a model into sending data to an address
-that it composes does not get it sent.
+With `open_pages = "known"` the model can only open what it was shown the address of: in results,
+in opened pages, or in what others wrote in the conversation (`known`). A page that talks a model
+into sending data to an address that it composes does not get it sent.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from antiphon.tools.base import (
     ToolRequest,
     ToolSession,
 )
-from antiphon.tools.web.domains import is_allowed, is_web_address
+from antiphon.tools.web.domains import is_web_address
 from antiphon.tools.web.formats import Hit, Query, SearchFailed
 from antiphon.tools.web.functions import functions_for
+from antiphon.tools.web.known import was_shown
 from antiphon.tools.web.pages import Page, PageReader, can_read_html
 from antiphon.tools.web.providers import SearchProvider
 from antiphon.tools.web.request import KINDS, SearchWish, read_wish
@@ -182,7 +183,7 @@ class _Session(ToolSession):
         """Yield the pages that may be shown, each once."""
         seen: set[str] = set()
         for hit in found:
-            if not is_web_address(hit.url) or not is_allowed(hit.url, self._wish.domains):
+            if not is_web_address(hit.url) or not self._wish.allows(hit.url):
                 continue
             url = str(URL(hit.url))
             if url not in seen:
@@ -241,25 +242,17 @@ class _Session(ToolSession):
             )
         page = self._kept.get(address)
         if page is None:
-            page = await self._runner.pages.read(address, self._is_allowed)
+            page = await self._runner.pages.read(address, self._wish.allows)
             self._kept[address] = page
             if len(self._kept) > _KEPT_PAGES:
                 del self._kept[next(iter(self._kept))]
             self._known.update(map(_plain_address, page.links))
         return page
 
-    def _is_allowed(self, url: str) -> bool:
-        return is_allowed(url, self._wish.domains)
-
     def _may_open(self, address: str) -> bool:
         if self._runner.open_pages == "any" or address in self._known:
             return True
-        spellings = {address, address.removesuffix("/")}
-        return any(
-            _mentions(text, spelling)
-            for text in _texts(self._request.items)
-            for spelling in spellings
-        )
+        return was_shown(address, self._request.items)
 
 
 # What the model wrote.
@@ -306,29 +299,6 @@ def _plain_address(url: str) -> str:
         return str(URL(url).with_fragment(None))
     except ValueError:
         return url
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yield every text in the items of a conversation."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, Sequence):
-        for inner in value:
-            yield from _texts(inner)
-
-
-def _mentions(text: str, address: str) -> bool:
-    """Return whether a text has the address, and not only a longer one that begins so."""
-    at = text.find(address)
-    while at >= 0:
-        rest = text[at + len(address) :][:1]
-        if not rest or not (rest.isalnum() or rest in "-_/?&=%.#~+@:") or rest == ".":
-            return True
-        at = text.find(address, at + 1)
-    return False
 
 
 def _cut(text: str, length: int) -> str:

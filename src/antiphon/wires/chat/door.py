@@ -27,6 +27,8 @@ class ChatAsked(msgspec.Struct, frozen=True):
     fields: tuple[str, ...]
     returns_state: bool = False
     """Most clients send back no `reasoning_details`."""
+    returns_items: bool = False
+    """A completion has no items."""
 
     @property
     def request(self) -> CreateResponse:

@@ -41,6 +41,8 @@ class MessagesAsked(msgspec.Struct, frozen=True):
 
     request: CreateResponse
     thinking: Thinking
+    returns_items: bool = False
+    """Calls that the gateway ran are not among the blocks of a message."""
 
     @property
     def returns_state(self) -> bool:

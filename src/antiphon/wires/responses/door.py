@@ -51,6 +51,7 @@ class _Asked(msgspec.Struct, frozen=True):
     dialect: Dialect
     agent: str
     returns_state: bool = True
+    returns_items: bool = True
 
     def encoder(self) -> ResponsesEncoder:
         hidden = hidden_in_stream(self.request.tools, self.request.include)
