@@ -15,6 +15,7 @@ from antiphon.engine.run import continuation
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallGrew,
+    CallMade,
     CallOpened,
     Delta,
     ReasoningGrew,
@@ -38,6 +39,7 @@ from antiphon.testing import (
     serve_gateway,
 )
 from antiphon.testing.gateway import Gateway
+from antiphon.testing.tools import ScriptedTool
 from tests.asking import ask, ask_stream, events_of, request, terminal
 from tests.engine.run.test_rounds import used
 from tests.properties.planting import plant
@@ -631,3 +633,17 @@ async def test_background_turns_websockets_and_doors_are_continued_too() -> None
     for way in (in_background, over_socket, through_chat):
         async with two_servers(Cut(5), "llamacpp") as (gateway, _):
             assert await way(gateway) == TEXT
+
+
+async def test_an_answer_that_is_cut_after_a_hosted_call_fails_with_what_it_has() -> None:
+    tool = ScriptedTool()
+    call: list[Step] = [CallMade("test__look", "{}"), STOP]
+    backends = {"a": model(call, [*texts(4), CUT]), "b": model([*texts(9), STOP])}
+    routes = {"route": streaming("a", "b")}
+    async with serve_gateway(backends, routes=routes, tools=[tool]) as gateway:
+        hosted = {"type": "mcp", "server_label": "test"}
+        events = await ask_stream(gateway, model="route", tools=[hosted])
+    response = terminal(events)
+    assert (response.status, response.output_text) == ("failed", "".join(PIECES[:4]))
+    assert [one.function.name for one in tool.calls] == ["look"]
+    assert backends["b"].plans == []
