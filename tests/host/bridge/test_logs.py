@@ -26,3 +26,18 @@ def test_the_logger_is_as_before_when_the_bridge_has_ended(
 
     assert [line.message for line in sent] == ["antiphon.host: loud"]
     assert caplog.messages == ["after"]
+
+
+def test_bridges_of_one_process_end_in_any_order(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    handlers = [
+        LogHandler(level, lambda line: None, lambda: False, lambda text: text)
+        for level in ("warning", "error")
+    ]
+    for handler in handlers:
+        handler.install()
+    for handler in handlers:
+        handler.remove()
+    logging.getLogger("antiphon.host").debug("after")
+
+    assert caplog.messages == ["after"]

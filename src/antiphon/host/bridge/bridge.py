@@ -89,11 +89,13 @@ class Bridge:
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._requests is not None:
-            await self._requests.close()
-        if self._log_handler is not None:
-            self._log_handler.remove()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._requests is not None:
+                await self._requests.close()
+        finally:
+            if self._log_handler is not None:
+                self._log_handler.remove()
 
     def _send(self, message: Answer) -> None:
         self._sink.write(encode_line(message))

@@ -16,6 +16,10 @@ __all__ = ["LogHandler", "LogLevel"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 _ROOT: Final = logging.getLogger("antiphon")
+_installed: Final[list[LogHandler]] = []
+"""The handlers of all bridges of this process; usually one."""
+_before: Final[list[int]] = []
+"""The level that the logger had before the first of them."""
 
 
 class LogHandler(logging.Handler):
@@ -33,20 +37,23 @@ class LogHandler(logging.Handler):
         self._is_full = is_full
         self._redact = redact
         self._dropped = 0
-        self._level_before = _ROOT.level
 
     def install(self) -> None:
         """Begin. The logger lets through what this handler wants."""
-        self._level_before = _ROOT.level
-        _ROOT.setLevel(self.level)
+        if not _installed:
+            _before[:] = [_ROOT.level]
+        _installed.append(self)
+        _ROOT.setLevel(min(one.level for one in _installed))
         _ROOT.propagate = False  # stderr would get every line a second time
         _ROOT.addHandler(self)
 
     def remove(self) -> None:
-        """End, and leave the logger as it was."""
+        """End. The last one leaves the logger as it was."""
         _ROOT.removeHandler(self)
-        _ROOT.setLevel(self._level_before)
-        _ROOT.propagate = True
+        _installed.remove(self)
+        if not _installed:
+            _ROOT.setLevel(*_before)
+            _ROOT.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a line."""
