@@ -266,10 +266,13 @@ async def test_a_provider_that_pauses_without_end_is_left_incomplete() -> None:
     assert any("paused" in note for note in response.antiphon.degraded)
 
 
+SOURCES = ["web_search_call.action.sources"]
+
+
 async def test_a_search_goes_back_to_its_provider_as_it_came() -> None:
     async with served(hosted=["web_search"]) as (gateway, upstream):
         upstream.play(TWINS["search"], text("Yes."))
-        first = await ask(gateway, tools=[{"type": "web_search"}])
+        first = await ask(gateway, tools=[{"type": "web_search"}], include=SOURCES)
         body: Any = {"previous_response_id": first.json["id"], "input": "Sure?"}
         await ask(gateway, tools=[{"type": "web_search"}], **body)
 
@@ -281,7 +284,7 @@ async def test_a_search_goes_back_to_its_provider_as_it_came() -> None:
 async def test_a_chat_model_is_shown_what_a_search_found_and_that_is_reported() -> None:
     async with served(hosted=["web_search"]) as (gateway, upstream):
         upstream.play(TWINS["search"])
-        first = await ask(gateway, tools=[{"type": "web_search"}], store=False)
+        first = await ask(gateway, tools=[{"type": "web_search"}], store=False, include=SOURCES)
     async with ScriptedUpstream(Script(text="Boots.")) as other:
         async with serve_gateway(ChatBackend(other.base_url)) as chat:
             history = [USER, *first.json["output"], USER]
