@@ -119,9 +119,9 @@ def make_plan(
 
 def _hints(request: CreateResponse, toolbox: Toolbox) -> dict[str, Any]:
     """Return the hints. The limit on hosted calls is kept here if no upstream runs any."""
-    kept_here = {"max_tool_calls"} if toolbox.hosted and not toolbox.upstream else set[str]()
-    found = {name: getattr(request, name) for name in _HINTS if name not in kept_here}
-    hints = {name: value for name, value in found.items() if value is not None}
+    hints = {name: value for name in _HINTS if (value := getattr(request, name)) is not None}
+    if toolbox.hosted and not toolbox.upstream:
+        hints.pop("max_tool_calls", None)
     return {**hints, BETAS: request.extra[BETAS]} if _has_betas(request) else hints
 
 

@@ -55,15 +55,16 @@ _HIDE: Final[dict[str, tuple[str, Callable[[Item], Item]]]] = {
     "file_search_call": (_RESULTS, _without_results),
     "code_interpreter_call": (_OUTPUTS, _without_outputs),
 }
+_HIDE_ALL: Final = {kind: hide for kind, (_, hide) in _HIDE.items()}
 
 
 class Hidden:
     """Hides what `include` does not name."""
 
     def __init__(self, include: Collection[str] = ()) -> None:
-        self._hide = {
-            kind: hide for kind, (name, hide) in _HIDE.items() if name not in (include or ())
-        }
+        self._hide = _HIDE_ALL
+        if include:
+            self._hide = {kind: hide for kind, (name, hide) in _HIDE.items() if name not in include}
 
     def item(self, item: Item) -> Item:
         """Return the item as it is shown; the same object if nothing is hidden."""
