@@ -201,10 +201,19 @@ async function loadModels(model) {
   await page.waitForFunction(() => !document.querySelector('.monaco-table'), { timeout: SOON });
 }
 
+// VS Code draws its list of models anew when it changes, and a click in that moment is lost: then
+// choose once more.
 async function chooseModel(model) {
   const chosen = `.chat-input-toolbars [aria-label="Models, ${model}"]`;
-  if (!(await page.$(chosen))) await pick(model);
-  await page.waitForSelector(chosen, { timeout: SOON });
+  for (let left = 5; !(await page.$(chosen)); left -= 1) {
+    await pick(model);
+    try {
+      await page.waitForSelector(chosen, { timeout: left > 1 ? CLICK : SOON });
+    } catch (error) {
+      if (left === 1) throw error;
+      await page.keyboard.press('Escape');
+    }
+  }
 }
 
 // Click a line of the model picker. While VS Code starts, it draws the picker anew, and that
