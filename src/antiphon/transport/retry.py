@@ -83,10 +83,10 @@ def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def read_limit_reset(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds until every limit that is used up begins anew, if the peer states it.
+    """Return the seconds until every exhausted limit is reset, if the peer states it.
 
-    Anthropic sends a time for each of its limits, in RFC 3339, and how much of it remains. Where
-    it does not state which one is used up, the first to begin anew counts.
+    Anthropic sends a time for each of its limits, in RFC 3339, and how much of it remains. If
+    it does not state which one is exhausted, the first reset counts.
     """
     found = [_LIMIT.fullmatch(name) for name in headers]
     resets = {one[1]: _moment(headers[one[0]]) for one in found if one is not None}

@@ -210,10 +210,10 @@ class Connection:
         raise self._fault_of(error, trace)
 
     async def _wait_for(self, task: asyncio.Future[Any], trace: Trace) -> None:
-        """Wait for the end of a task, or until it is known that it will have none.
+        """Wait until a task ends, or until it is clear that it never will.
 
-        After a fault the library reports to the task within a moment, or never: then the
-        connection is of no use any more.
+        After a fault the library ends the task within a moment, or never. If it does not, the
+        connection cannot be used again.
         """
         assert self._life is not None
         noted = asyncio.ensure_future(trace.noted.wait())
