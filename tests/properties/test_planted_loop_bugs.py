@@ -407,7 +407,7 @@ INCLUDE_BUGS: Final[dict[str, tuple[str, str]]] = {
     "sources are always shown": ('"sources" not in action', "True"),
     "results are always shown": ('item | {"results": None} if', "item if"),
     "outputs are always shown": ('item | {"outputs": None} if', "item if"),
-    "nothing is shown": ("if name not in (include or ())", "if True"),
+    "nothing is shown": ("if name not in include", "if True"),
     "an item is changed": (
         'return item | {"action": {name: action[name] for name in action if name != "sources"}}',
         "action.pop('sources'); return item",

@@ -50,7 +50,7 @@ Script = Callable[[Request, Connection], Awaitable[None]]
 
 @dataclass
 class RawServer:
-    """What the server saw. `closed` is set when a script has seen its client go."""
+    """What the server saw. `closed` is set when a client has left a script that was not done."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
@@ -94,7 +94,10 @@ async def raw_server(
             while (request := await _read_request(reader)) is not None:
                 seen.requests.append(request)
                 await script(request, Connection(reader, writer))
-        except (ConnectionError, asyncio.CancelledError):
+        except ConnectionError:
+            # The client left while the script was still writing.
+            seen.closed.set()
+        except asyncio.CancelledError:
             pass
         finally:
             writer.transport.abort()
