@@ -29,6 +29,7 @@ __all__ = [
     "Citable",
     "CitationFilter",
     "CiteAs",
+    "FileSource",
     "ShownSources",
     "WebSource",
     "unmarked",
@@ -89,6 +90,28 @@ class WebSource(msgspec.Struct, frozen=True):
         """A link in Markdown, with the host as its words."""
         host = urlsplit(self.url).hostname or "source"
         return f"([{host.removeprefix('www.')}]({self.url.translate(_IN_LINK)}))"
+
+
+class FileSource(msgspec.Struct, frozen=True):
+    """A file of the caller's. Nothing stands in the text for it: its annotation is a place."""
+
+    file_id: str
+    filename: str
+
+    @property
+    def identity(self) -> str:
+        """The id of the file."""
+        return f"file:{self.file_id}"
+
+    @property
+    def annotation(self) -> dict[str, Any]:
+        """The file as a `file_citation`."""
+        return {"type": "file_citation", "file_id": self.file_id, "filename": self.filename}
+
+    @property
+    def link(self) -> str:
+        """Nothing: a file has no address."""
+        return ""
 
 
 class ShownSources:

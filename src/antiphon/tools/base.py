@@ -37,6 +37,7 @@ import msgspec
 
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.plans.toolbox import DeclaredTool, Offer
+from antiphon.protocol.citations import ShownSources
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.tool_usage import ToolUsage
@@ -124,6 +125,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     include: frozenset[str] = frozenset()
     """What the caller wants to see. Put everything into the item: it is filtered on the way out."""
     approvals: Approvals
+    sources: ShownSources = msgspec.field(default_factory=ShownSources)
+    """What the model was shown in this turn, by all tools: one numbering of marks."""
     limits: ToolLimits = ToolLimits()
     is_formatted: bool = False
     """Whether the answer has to be JSON, so that a text filter must not add words to it."""

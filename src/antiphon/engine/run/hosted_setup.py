@@ -16,6 +16,7 @@ from antiphon.engine.keep.pending_writes import Defer
 from antiphon.engine.run.hosted import HostedSetup
 from antiphon.engine.run.hosted_runs import CallNote
 from antiphon.plans.toolbox import DeclaredTool, Toolbox
+from antiphon.protocol.citations import ShownSources
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
@@ -109,6 +110,7 @@ class HostedTools:
         limits = self.registry.limits
         is_stored = request.store is not False
         is_background = bool(request.background)
+        sources = ShownSources()
         sessions: dict[str, ToolSession] = {}
         try:
             for runner, tools in self._by_runner(toolbox.declared):
@@ -122,6 +124,7 @@ class HostedTools:
                         hidden=toolbox.hidden,
                         include=frozenset(request.include or ()),
                         approvals=approvals,
+                        sources=sources,
                         limits=limits,
                         is_formatted=_is_formatted(request),
                         is_stored=is_stored,

@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 from yarl import URL
 
-from antiphon.protocol.citations import CitationFilter, CiteAs, ShownSources, WebSource, unmarked
+from antiphon.protocol.citations import CitationFilter, CiteAs, WebSource, unmarked
 from antiphon.protocol.tool_usage import SEARCHED
 from antiphon.tools.base import (
     Decision,
@@ -103,7 +103,7 @@ class _Session(ToolSession):
         self._runner = runner
         self._request = request
         self._wish = wish
-        self._sources = ShownSources()
+        self._sources = request.sources
         self._known: set[str] = set()
         self._kept: dict[str, Page] = {}
         can_open = runner.open_pages != "off"

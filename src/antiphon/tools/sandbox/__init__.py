@@ -1,0 +1,1 @@
+"""Where does foreign code run? In a sandbox that was attacked when the gateway started."""
