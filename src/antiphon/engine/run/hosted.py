@@ -9,7 +9,7 @@ results, in the same response: one builder, one log, one usage.
     | hosted calls alone                          | they run, and the model gets their results    |
     | hosted calls, and calls of the caller's     | they run, and the response ends `completed`   |
     | the same, where the caller gets no items    | nothing runs: the results would be lost, and  |
-    | (chat, Messages)                            | the model would call once more                |
+    | and none are kept for it (chat, Messages)   | the model would call once more                |
     | a call that needs approval                  | the others run; it ends with the request      |
     | more calls than `max_tool_calls`, or than   | they are not run and make no item; the model  |
     | the gateway or the time allows              | is informed once, and then may not call       |
@@ -71,7 +71,7 @@ _CLOSE_SECONDS: Final = 5.0
 _NO_ID: Final = "call"
 _CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
 _LOST_NOTE: Final = (
-    "tools: hosted calls beside calls of the caller's were not run: this API cannot carry results"
+    "tools: hosted calls beside calls of the caller's were not run: their results cannot be kept"
 )
 _LIMIT_NOTE: Final = "max_tool_calls: further calls of hosted tools were not run"
 _OVER: Final = "not run: this response may make no more calls of hosted tools; answer without it"
@@ -96,7 +96,9 @@ class HostedSetup(msgspec.Struct, frozen=True):
     patterns: Sequence[Pattern] = ()
     """What the answer is looked at for, to be annotated."""
     returns_items: bool = True
-    """Whether the caller can send back what was done here, if it has to go on itself."""
+    """Whether what was done here is in the context again, if the caller has to go on itself."""
+    names_calls: bool = False
+    """Whether calls of the caller's get ids of ours: what was done here is found by them."""
 
     @property
     def degraded(self) -> list[str]:
@@ -147,7 +149,7 @@ class Hosted(Policy):
             await self._run_approved(self._offer(plan), rounds)
         # A context that is shortened before the first answer does not have them yet.
         plan = self._offer(self._with_results(plan, [], self._approved))
-        self._plan, self._answer = plan, HostedCalls(plan)
+        self._plan, self._answer = plan, HostedCalls(plan, names_calls=self._setup.names_calls)
         if self._cites is not None:
             self._cites.begin_round()
         return plan
