@@ -248,7 +248,13 @@ class _Session(ToolSession):
     def _may_open(self, address: str) -> bool:
         if self._runner.open_pages == "any" or address in self._known:
             return True
-        return was_shown(address, self._request.items)
+        # What the model was shown by other tools; its own results are in `_known`.
+        results = [
+            {"type": "function_call_output", "output": one.result}
+            for one in self._request.results
+            if one.kind not in KINDS
+        ]
+        return was_shown(address, [*self._request.items, *results])
 
 
 # What the model wrote.
