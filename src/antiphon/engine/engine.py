@@ -100,7 +100,7 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     returns_items: bool = True
     """Whether the caller gets the items of hosted tools, and can send them back."""
     carries_items: bool = False
-    """Whether they are kept by call id, because it cannot."""
+    """Whether they may be kept here, by call id, if it cannot."""
     is_queued: bool = False
     """Whether it is in the store already, and keeps its lock there if the turn cannot be made."""
 
@@ -184,8 +184,8 @@ class Engine:
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
         `session` is what the caller calls its session: its requests go to the same deployment.
         With `carries_state`, native state is kept by call id: the caller cannot send it back.
-        Without `returns_items`, the caller never sees what hosted tools did; with `carries_items`
-        it is kept in the same way.
+        Without `returns_items`, the caller never sees what hosted tools did. With `carries_items`
+        it may be kept in the same way, and so may requests for approval of a response that is not.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
@@ -355,12 +355,15 @@ class Engine:
         """Return what seals the items of hosted tools; None if the request has none to keep."""
         kinds = self.tools.registry.kinds
         has_tools = any(tool.get("type") in kinds for tool in admitted.request.tools or ())
-        return self.sealer if admitted.carries_items and has_tools else None
+        comes_back = admitted.returns_items and (
+            admitted.is_stored or conversation_of(admitted.request) is not None
+        )
+        return self.sealer if admitted.carries_items and has_tools and not comes_back else None
 
     def _carry(self, admitted: _Admitted, keeper: Sealer | None) -> Carry | None:
         if not admitted.carries_state and keeper is None:
             return None
-        return partial(self._carried.keep, admitted.owner, keeper)
+        return partial(self._carried.keep, admitted.owner, keeper, admitted.returns_items)
 
     async def _begin_tools(
         self,

@@ -13,6 +13,7 @@ from functools import partial
 
 from antiphon.engine.keep.pending_writes import Defer
 from antiphon.engine.prepare.carried_items import (
+    approvals_asked,
     call_of_caller,
     hosted_before_call,
     seal_items,
@@ -56,14 +57,19 @@ class CarriedStates:
         self,
         owner: str,
         sealer: Sealer | None,
+        returns_items: bool,
         response: Response,
         states: Mapping[str, KeptState],
     ) -> None:
         """Keep what belongs to the calls of a response that has answered.
 
-        With a sealer, that includes what hosted tools did.
+        With a sealer, that includes what hosted tools did, or if the caller `returns_items`, the
+        requests for approval alone.
         """
-        hosted = _hosted(response.output, owner, sealer) if sealer is not None else {}
+        kept: dict[str, list[Item]] = {}
+        if sealer is not None:
+            kept = (approvals_asked if returns_items else _done_before)(response.output)
+        hosted = {name: seal_items(items, owner, sealer) for name, items in kept.items() if sealer}
         carried = carried_by(response.output, states, hosted)
         if not carried or response.status not in ("completed", "incomplete"):
             return
@@ -74,7 +80,7 @@ class CarriedStates:
             self._defer(keep)
 
 
-def _hosted(output: Sequence[Item], owner: str, sealer: Sealer) -> dict[str, str]:
-    """Return what hosted tools did, sealed, by the id of the call that it is kept with."""
+def _done_before(output: Sequence[Item]) -> dict[str, list[Item]]:
+    """Return what hosted tools did, by the id of the call that it is kept with."""
     call_id, items = call_of_caller(output), hosted_before_call(output)
-    return {call_id: seal_items(items, owner, sealer)} if call_id is not None and items else {}
+    return {call_id: items} if call_id is not None and items else {}

@@ -5,6 +5,9 @@ same answer is kept with the first of these calls, sealed, and stands before it 
 the call again. So the model has it in its context, and does not do it once more.
 
 An answer without a call of the caller's has its results in its text, and nothing of it is kept.
+
+A request for approval of a response that is not stored is kept in the same way, by its own id: some
+clients send the approval alone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from antiphon.protocol.families import answers, is_call, is_output
 from antiphon.protocol.items import Item, item_type
 from antiphon.tools.results import cap_item
 
-__all__ = ["call_of_caller", "hosted_before_call", "open_items", "seal_items"]
+__all__ = ["approvals_asked", "call_of_caller", "hosted_before_call", "open_items", "seal_items"]
 
 _KIND: Final = "hosted items"
 _MAX_ITEM: Final = 64 * 1024
@@ -48,6 +51,12 @@ def hosted_before_call(output: Sequence[Item]) -> list[Item]:
         if item_type(item) not in _NOT_DONE and not _is_for_caller(item, answered)
     ]
     return list(map(_small, done))
+
+
+def approvals_asked(output: Sequence[Item]) -> dict[str, list[Item]]:
+    """Return the requests for approval of an answer, by their ids."""
+    asked = (item for item in output if item_type(item) == "mcp_approval_request")
+    return {str(item["id"]): [item] for item in asked}
 
 
 def _is_for_caller(item: Item, answered: set[str | None]) -> bool:

@@ -127,10 +127,20 @@ def lonely_calls(items: Sequence[Item]) -> list[str]:
 
 
 def calls_in(items: Sequence[Item]) -> list[str]:
-    """Return the ids of all calls, in order."""
-    return [
-        item["call_id"] for item in items if is_call(item) and isinstance(item.get("call_id"), str)
-    ]
+    """Return the ids of all calls, and of approvals whose requests are not there, in order."""
+    requests = {item.get("id") for item in items if item_type(item) == "mcp_approval_request"}
+    keys = map(_key_of, items)
+    return [key for key in keys if key is not None and key not in requests]
+
+
+def _key_of(item: Item) -> str | None:
+    """Return what was kept for an item is found by: the id of a call, or of an approval."""
+    key = None
+    if is_call(item):
+        key = item.get("call_id")
+    elif item_type(item) == "mcp_approval_response":
+        key = item.get("approval_request_id")
+    return key if isinstance(key, str) else None
 
 
 def put_back(
@@ -144,7 +154,7 @@ def put_back(
 def _complete(
     turn: list[Item], carried: Mapping[str, _Carried], open_items: OpenItems
 ) -> Iterator[Item]:
-    parts = [carried.get(item.get("call_id", "")) if is_call(item) else None for item in turn]
+    parts = [carried.get(_key_of(item) or "") for item in turn]
     if _is_sealed(turn):  # then the caller carries the states itself
         parts = [part and _Carried(hosted=part.hosted) for part in parts]
     first = [seal for part in parts if part is not None for seal in part.first]
