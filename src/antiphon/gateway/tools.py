@@ -30,8 +30,9 @@ __all__ = ["check_tools", "open_tools"]
 
 async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ)]
-    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
+    pool = McpPool(settings.mcp)
+    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ, pool)]
+    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)
     return ToolRegistry(runners, settings.tools)
@@ -40,14 +41,14 @@ async def open_tools(settings: Settings, environ: Mapping[str, str], store: Stor
 async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
     """Raise BadSettings if the search, the images or the MCP servers cannot be used as set."""
     read_directory(settings.mcp, environ)
-    for runner in _web_runners(settings, environ):
+    for runner in _web_runners(settings, environ, McpPool(settings.mcp)):
         await runner.close()
 
 
-def _web_runners(settings: Settings, environ: Mapping[str, str]) -> list[ToolRunner]:
+def _web_runners(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> list[ToolRunner]:
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ)))
+        runners.append(_web_search(settings, _search_provider(settings, environ, pool)))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
     return runners
@@ -69,11 +70,13 @@ def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
     )
 
 
-def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+def _search_provider(
+    settings: Settings, environ: Mapping[str, str], pool: McpPool
+) -> SearchProvider:
     chosen = settings.web_search
     assert chosen.provider is not None
     if chosen.provider == "mcp":
-        return _mcp_provider(settings, environ)
+        return _mcp_provider(settings, environ, pool)
     form = FORMATS[chosen.provider]
     base_url = chosen.base_url or form.base_url
     if base_url is None:
@@ -86,8 +89,8 @@ def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchPr
     return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
 
 
-def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
-    """Return a search by an MCP tool. Its connections are apart from those of the tools."""
+def _mcp_provider(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> SearchProvider:
+    """Return a search by an MCP tool. Its connections are those of the tools of the server."""
     from antiphon.tools.web.mcp_provider import McpProvider
 
     chosen = settings.web_search
@@ -96,7 +99,6 @@ def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvi
     endpoint = read_directory(settings.mcp, environ).endpoints.get(chosen.server)
     if endpoint is None:
         raise BadSettings(f"[web_search] server: there is no [mcp.servers.{chosen.server}]")
-    pool = McpPool(settings.mcp)
     return McpProvider(pool, endpoint, chosen.tool, chosen.query_argument, chosen.seconds)
 
 
