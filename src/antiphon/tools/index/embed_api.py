@@ -53,7 +53,8 @@ class EmbeddingsUpstream:
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return the vectors of texts."""
-        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        body: dict[str, Any] = {"model": self._model, "input": list(texts)}
+        body["encoding_format"] = "float"
         if self._dimensions:
             body["dimensions"] = self._dimensions
         answer = await self._post(msgspec.json.encode(body))

@@ -102,7 +102,7 @@ class _Model:
 
     def __init__(self, weights: Path, tokenizer: Path) -> None:
         import numpy
-        import onnxruntime  # type: ignore[import-not-found, unused-ignore]  # an extra
+        import onnxruntime
         from tokenizers import Tokenizer
 
         self._numpy = numpy

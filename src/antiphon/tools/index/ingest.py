@@ -204,7 +204,8 @@ class Ingest:
             await self._store.vector_stores.release_job(job, until=until)
 
     async def _index(self, job: Job, begun: asyncio.Event) -> None:
-        code = message = None
+        code: str | None = None
+        message: str | None = None
         try:
             async with self._reading:
                 begun.set()

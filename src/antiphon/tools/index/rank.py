@@ -15,7 +15,7 @@ only ranking.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ __all__ = ["FoundFile", "Ranked", "Ranking", "group_files", "rank", "read_rankin
 
 K: Final = 60
 """How slowly the worth of a place falls: the usual constant of reciprocal rank fusion."""
+# All of them are the ranking that is described above.
 _RANKERS: Final = ("auto", "default-2024-11-15", "none")
 _FIELDS: Final = frozenset({"ranker", "score_threshold", "hybrid_search"})
 _WEIGHTS: Final = ("embedding_weight", "text_weight")
@@ -37,7 +38,6 @@ _Key = tuple[str, str, int]
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """How results are ranked. Weights count relative to each other."""
 
-    ranker: Literal["auto", "default-2024-11-15", "none"] = "auto"
     score_threshold: float = 0.0
     words_weight: float = 1.0
     vector_weight: float = 1.0
@@ -71,11 +71,10 @@ def read_ranking(value: Any, where: str) -> Ranking:
     for name in value:
         if name not in _FIELDS:
             raise _wrong(f"{where}.{name}", "is not known")
-    ranker = "auto" if value.get("ranker") is None else value["ranker"]
-    if ranker not in _RANKERS:
+    if value.get("ranker") not in (None, *_RANKERS):
         raise _wrong(f"{where}.ranker", f"must be one of {', '.join(_RANKERS)}")
     threshold = _number(value.get("score_threshold"), f"{where}.score_threshold", most=1.0)
-    ranking = Ranking(ranker=ranker, score_threshold=threshold or 0.0)
+    ranking = Ranking(score_threshold=threshold or 0.0)
     return _weighted(ranking, value.get("hybrid_search"), f"{where}.hybrid_search")
 
 

@@ -14,12 +14,12 @@ __all__ = ["MAX_WORDS", "words_of"]
 MAX_WORDS: Final = 64
 _WORD: Final = re.compile(r"\w+")
 _FREQUENT: Final = frozenset(
-    (
+    _WORD.findall(
         "a about am an and are as at be been but by can could did do does for from had has have "
         "he her his how i if in into is it its me my no not of on or our she should so than that "
         "the their them then there these they this those to was we were what when where which "
         "who why will with would you your"
-    ).split()
+    )
 )
 
 
