@@ -44,6 +44,7 @@ from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
@@ -81,9 +82,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_app(
-    catalog: Catalog, store: Store, settings: ServerSettings, tools: ToolRegistry = NO_TOOLS
+    catalog: Catalog,
+    store: Store,
+    settings: ServerSettings,
+    tools: ToolRegistry = NO_TOOLS,
+    index: FileIndex | None = None,
 ) -> App:
-    """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
+    """Put the parts together. Raise StoreUnavailable if the store cannot be used.
+
+    `index` makes files searchable; without one they are searched by their words.
+    """
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
@@ -113,6 +121,7 @@ async def make_app(
     )
     return App(
         engine,
+        index or FileIndex(store),
         Auth(store, _now, require_keys=settings.require_keys),
         routes_of(settings.doors),
         limits=limits,

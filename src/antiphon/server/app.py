@@ -47,6 +47,7 @@ from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -204,6 +205,7 @@ class App:
     def __init__(
         self,
         engine: Engine,
+        index: FileIndex,
         auth: Auth,
         routes: list[Route],
         *,
@@ -217,6 +219,7 @@ class App:
         doors: DoorSettings | None = None,
     ) -> None:
         self.engine = engine
+        self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
         self.metrics = metrics
