@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from antiphon.tools.documents.base import DocumentReader
+from antiphon.tools.documents.reader import Documents
 from antiphon.tools.index.embed import Embedder
 from antiphon.tools.index.ingest import FileStore, Ingest, IngestSettings
-from antiphon.tools.index.plain import PlainTextReader
 from antiphon.tools.index.search import Searcher
 
 __all__ = ["FileIndex"]
@@ -29,7 +29,7 @@ class FileIndex:
         embedder: Embedder | None = None,
         settings: IngestSettings | None = None,
     ) -> None:
-        self.reader: DocumentReader = reader or PlainTextReader()
+        self.reader: DocumentReader = reader or Documents()
         self.embedder = embedder
         self.ingest = Ingest(store, self.reader, embedder, settings)
         self.searcher = Searcher(store.vector_stores, embedder)
