@@ -54,7 +54,7 @@ class SqlFiles:
     async def add(
         self, owner: str, file: StoredFile, once: ClaimRequest | None = None
     ) -> Claim | None:
-        writer = await self._tables.sign()
+        writer = await self._tables.sign() if once is not None else ""
 
         def run() -> Steps[Claim | None]:
             earlier = yield from self._earlier(owner, once)

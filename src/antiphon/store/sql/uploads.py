@@ -65,7 +65,7 @@ class SqlUploads(SqlFiles):
     async def begin_upload(
         self, owner: str, upload: Upload, once: ClaimRequest | None = None
     ) -> Claim | None:
-        writer = await self._tables.sign()
+        writer = await self._tables.sign() if once is not None else ""
 
         def run() -> Steps[Claim | None]:
             earlier = yield from self._earlier(owner, once)
