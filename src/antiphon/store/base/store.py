@@ -14,6 +14,7 @@ from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notices
 from antiphon.store.base.tool_calls import ToolCalls
 from antiphon.store.base.turns import Turns
+from antiphon.store.base.vector_stores import VectorStores
 from antiphon.store.base.writers import Writers
 
 __all__ = ["Store", "sweep_in_steps"]
@@ -45,6 +46,11 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def tool_calls(self) -> ToolCalls:
         """Which calls of hosted tools may have run, and which approvals were used."""
+        ...
+
+    @property
+    def vector_stores(self) -> VectorStores:
+        """Files made searchable."""
         ...
 
     async def sweep(self, before: int, claims_before: int) -> int:

@@ -32,6 +32,7 @@ from antiphon.store.memory.native_states import MemoryNativeStates
 from antiphon.store.memory.notices import MemoryNotices
 from antiphon.store.memory.tool_calls import MemoryToolCalls
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
+from antiphon.store.memory.vector_stores import MemoryVectorStores
 from antiphon.store.turns import encode_ending, lost_conversation
 from antiphon.store.waiting import Waiters
 
@@ -54,6 +55,7 @@ class MemoryStore:
         self.tool_calls = MemoryToolCalls(
             self._check_open, self._turns.response_of, self._turns.has
         )
+        self.vector_stores = MemoryVectorStores(self._check_open, self.claims)
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
@@ -248,6 +250,7 @@ class MemoryStore:
         for facet in (self.conversations, self.claims, self.notices, self.native_states):
             facet.clear()
         self.tool_calls.clear()
+        self.vector_stores.clear()
         self._waiters.wake_all()
 
     def _find(self, owner: str, response_id: str) -> StoredTurn | None:
