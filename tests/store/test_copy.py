@@ -212,7 +212,9 @@ async def test_the_sign_of_a_gateway_that_was_killed_is_no_gateway(tmp_path: Pat
 async def test_a_file_that_is_only_read_is_left_at_its_version(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrations.migrate(connection, migrations.MIGRATIONS[:1])
+        migrations.migrate(
+            connection, migrations.Schema(migrations.APPLICATION_ID, migrations.MIGRATIONS[:1])
+        )
     before = dump(path)
     target = tmp_path / "b.db"
     for attempt in (read_info(f"sqlite:{path}"), copy(f"sqlite:{path}", f"sqlite:{target}")):

@@ -14,11 +14,13 @@ from antiphon.protocol.response import Response
 from antiphon.store import SqliteStore
 from antiphon.store.base import Batch, KeyRecord
 from antiphon.store.encoding import compress_log
-from antiphon.store.sqlite.migrations import MIGRATIONS, ForeignDatabase, migrate
+from antiphon.store.sqlite.migrations import MIGRATIONS, STORE, ForeignDatabase, migrate
 from antiphon.store.versions import NewerDatabase
 from tests.store.samples import OWNER, ids, run_turn
 
 NEXT = ("ALTER TABLE responses ADD COLUMN colour TEXT", "CREATE TABLE extra (id INTEGER)")
+NEXT_STORE = STORE._replace(migrations=(*MIGRATIONS, NEXT))
+NONSENSE = STORE._replace(migrations=(*MIGRATIONS, (*NEXT, "CREATE NONSENSE")))
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def version(connection: sqlite3.Connection) -> int:
 async def test_every_old_version_becomes_the_newest(old: int, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, MIGRATIONS[:old])
+        migrate(connection, STORE._replace(migrations=MIGRATIONS[:old]))
         assert version(connection) == old
     store = SqliteStore(path)
     ended = await run_turn(store, "r1")
@@ -51,7 +53,7 @@ async def test_rows_survive_a_migration(tmp_path: Path) -> None:
     await run_turn(store, "r1")
     await store.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, (*MIGRATIONS, NEXT))
+        migrate(connection, NEXT_STORE)
         assert connection.execute("SELECT id, colour FROM responses").fetchall() == [("r1", None)]
         assert version(connection) == len(MIGRATIONS) + 1
 
@@ -226,14 +228,14 @@ def test_the_newest_version_is_left_alone(connection: sqlite3.Connection) -> Non
 def test_a_migration_that_fails_leaves_the_old_version(connection: sqlite3.Connection) -> None:
     migrate(connection)
     with pytest.raises(sqlite3.OperationalError):
-        migrate(connection, (*MIGRATIONS, (*NEXT, "CREATE NONSENSE")))
+        migrate(connection, NONSENSE)
     assert version(connection) == len(MIGRATIONS)
     assert not connection.in_transaction
     assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'extra'").fetchall()
 
 
 def test_a_newer_version_is_refused(connection: sqlite3.Connection) -> None:
-    migrate(connection, (*MIGRATIONS, NEXT))
+    migrate(connection, NEXT_STORE)
     with pytest.raises(NewerDatabase, match="upgrade antiphon") as caught:
         migrate(connection)
     assert (caught.value.version, caught.value.known) == (len(MIGRATIONS) + 1, len(MIGRATIONS))
@@ -249,6 +251,6 @@ def test_a_database_of_another_program_is_refused(connection: sqlite3.Connection
 async def test_the_store_names_the_file_it_refuses(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, (*MIGRATIONS, NEXT))
+        migrate(connection, NEXT_STORE)
     with pytest.raises(StoreUnavailable, match=r"a\.db: the database has version .* upgrade"):
         SqliteStore(path)

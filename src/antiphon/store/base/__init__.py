@@ -11,19 +11,23 @@
   that (the fence), so a process that was taken for dead cannot write after its successor.
 
 One module per facet, and each database has a module of the same name. `Store` joins them. A new
-facet (files, ledger, reports) gets a module here, one in each store, and its tests in the common
+facet (ledger, reports) gets a module here, one in each store, and its tests in the common
 behaviour suite. Callers should name the facet that they use. The methods are documented
 here; an implementation adds only what is special about it.
 """
 
+from antiphon.store.base.blobs import Blob, BlobGone, Blobs, BlobWriter
 from antiphon.store.base.claims import Claim, ClaimRequest, Claims
+from antiphon.store.base.containers import Container, ContainerFile, Containers
 from antiphon.store.base.conversations import Conversation, Conversations, ItemPage
 from antiphon.store.base.entries import Entry
+from antiphon.store.base.files import Files, StoredFile, Upload, UploadPart
 from antiphon.store.base.history import MAX_DEPTH, Admit, Histories, History, Size
 from antiphon.store.base.keys import KeyRecord, Keys
 from antiphon.store.base.log import Batch, Log, Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notice, Notices
+from antiphon.store.base.skills import Skill, Skills, SkillVersion
 from antiphon.store.base.store import Store
 from antiphon.store.base.tool_calls import Intent, ToolCalls
 from antiphon.store.base.turns import Turns
@@ -33,12 +37,20 @@ __all__ = [
     "MAX_DEPTH",
     "Admit",
     "Batch",
+    "Blob",
+    "BlobGone",
+    "BlobWriter",
+    "Blobs",
     "Claim",
     "ClaimRequest",
     "Claims",
+    "Container",
+    "ContainerFile",
+    "Containers",
     "Conversation",
     "Conversations",
     "Entry",
+    "Files",
     "Histories",
     "History",
     "Intent",
@@ -52,8 +64,14 @@ __all__ = [
     "Notices",
     "Orphan",
     "Size",
+    "Skill",
+    "SkillVersion",
+    "Skills",
     "Store",
+    "StoredFile",
     "ToolCalls",
     "Turns",
+    "Upload",
+    "UploadPart",
     "Writers",
 ]

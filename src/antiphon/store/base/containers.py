@@ -2,7 +2,8 @@
 
 A container is a row and its files. The running interpreter is not stored: it lives in the process
 that uses the container, and if that ends, the files are still here and the variables are lost. A
-container that nobody used for `idle_seconds` has expired and cannot be used again.
+container that was not used for `idle_seconds` has expired and cannot be used again: the next sweep
+removes its files, and the container itself is found for a day.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     """The process whose interpreter is the newest, by a name of its own."""
 
     def is_expired(self, now: int) -> bool:
-        """Return whether nobody has used it for too long."""
+        """Return whether it was not used for too long."""
         return now >= self.last_active_at + self.idle_seconds
 
 
@@ -48,7 +49,7 @@ class ContainerFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Containers(Protocol):
-    """The containers of all owners. An expired one is found, so that callers can be told so."""
+    """The containers of all owners. An expired one is found, so that callers can be informed."""
 
     async def add(
         self,
@@ -79,18 +80,23 @@ class Containers(Protocol):
         ...
 
     async def start(self, owner: str, container_id: str, holder: str, now: int) -> Container | None:
-        """Note that `holder` starts an interpreter for it; return it with the new generation."""
+        """Note that `holder` starts an interpreter for it; return it with the new generation.
+
+        This is a use, too: None if the container does not exist or has expired.
+        """
         ...
 
     async def remove(self, owner: str, container_id: str) -> bool:
         """Remove it and its files; return whether there was one."""
         ...
 
-    async def put_file(self, owner: str, container_id: str, file: ContainerFile) -> bool:
-        """Store a file, in place of one with the same path; False if there is no container.
+    async def put_file(
+        self, owner: str, container_id: str, file: ContainerFile
+    ) -> ContainerFile | None:
+        """Store a file, in place of one with the same path; return it as it is stored.
 
-        The one that it replaces keeps its id: the new content has the old id, and `file.id` is
-        not used.
+        The new content has the id of the one that it replaces, and `file.id` is not used then.
+        None if there is no container: the blob is removed.
         """
         ...
 

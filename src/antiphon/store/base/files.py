@@ -1,20 +1,28 @@
-"""Facet `files`: what callers have uploaded, and uploads in parts that are not complete."""
+"""Facet `files`: what callers have uploaded, and uploads in parts that are not complete.
+
+A row that names a blob takes it over: `BlobGone` is raised, and nothing stored, if the blob is not
+there or belongs to another row. An upload is found for `ENDED_SECONDS` after its time is over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.store.base.blobs import Blob
 from antiphon.store.base.claims import Claim, ClaimRequest
 
-__all__ = ["Files", "StoredFile", "Upload", "UploadPart"]
+__all__ = ["ENDED_SECONDS", "Files", "StoredFile", "Upload", "UploadPart"]
+
+
+ENDED_SECONDS: Final = 86_400
+"""For so long an upload or a container is found after it has expired, without its contents."""
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An uploaded file. From `expires_at` on nobody finds it; then it is swept."""
+    """An uploaded file. From `expires_at` on it is not found any more; then it is swept."""
 
     id: str
     filename: str
@@ -85,7 +93,10 @@ class Files(Protocol):
         purpose: str | None = None,
         now: int,
     ) -> list[StoredFile]:
-        """Return files by time of creation. Raise KeyError if there is no file `after`."""
+        """Return files by time of creation. Raise KeyError if there is no file `after`.
+
+        Of those with the same time, the one that was stored first comes first.
+        """
         ...
 
     async def remove(self, owner: str, file_id: str) -> bool:
@@ -133,8 +144,9 @@ class Files(Protocol):
         ...
 
     async def sweep(self, now: int, limit: int) -> int:
-        """Remove what has expired, and blobs that nobody names; return how many, at most `limit`.
+        """Remove what has expired, and blobs that no row names, at most `limit` of each kind.
 
-        Files, uploads and their parts, containers, blobs.
+        The kinds are files, uploads, containers and blobs. Return the greatest number of one kind:
+        if it is `limit`, there may be more.
         """
         ...

@@ -13,7 +13,10 @@ __all__ = ["Skill", "SkillVersion", "Skills"]
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill. Its name and description are those of its default version."""
+    """A skill. Its name and description are those of its default version.
+
+    `latest_version` is the greatest number that exists. No number is given twice.
+    """
 
     id: str
     name: str
@@ -40,7 +43,7 @@ class Skills(Protocol):
     async def add(
         self, owner: str, skill: Skill, version: SkillVersion, once: ClaimRequest | None = None
     ) -> Claim | None:
-        """Store a skill with its first version. `once` as in `Files.add`."""
+        """Store a skill with its first version, number 1. `once` as in `Files.add`."""
         ...
 
     async def claimed(self, owner: str, once: ClaimRequest) -> Claim | None:
@@ -68,7 +71,10 @@ class Skills(Protocol):
     async def add_version(
         self, owner: str, skill_id: str, version: SkillVersion, *, is_default: bool
     ) -> SkillVersion | None:
-        """Store a version; its number is the next one, whatever `version.version` says."""
+        """Store a version; its number is the next one, whatever `version.version` is.
+
+        None if there is no such skill: the blob is removed.
+        """
         ...
 
     async def find_version(

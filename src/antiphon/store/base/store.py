@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from antiphon.store.base.blobs import Blobs
 from antiphon.store.base.claims import Claims
+from antiphon.store.base.containers import Containers
 from antiphon.store.base.conversations import Conversations
+from antiphon.store.base.files import Files
 from antiphon.store.base.history import Histories
 from antiphon.store.base.keys import Keys
 from antiphon.store.base.log import Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notices
+from antiphon.store.base.skills import Skills
 from antiphon.store.base.tool_calls import ToolCalls
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.vector_stores import VectorStores
@@ -46,6 +50,26 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def tool_calls(self) -> ToolCalls:
         """Which calls of hosted tools may have run, and which approvals were used."""
+        ...
+
+    @property
+    def blobs(self) -> Blobs:
+        """The contents of files."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """What callers have uploaded. Its `sweep` removes what has expired in all four facets."""
+        ...
+
+    @property
+    def containers(self) -> Containers:
+        """The places where code runs."""
+        ...
+
+    @property
+    def skills(self) -> Skills:
+        """Instructions and programs for the hosted shell."""
         ...
 
     @property

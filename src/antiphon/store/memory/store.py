@@ -8,7 +8,7 @@ it is deleted, or removed to make room. This module joins the facets.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,10 +26,14 @@ from antiphon.store.encoding import (
     end_log,
     expand_log,
 )
+from antiphon.store.memory.blobs import MemoryBlobs
 from antiphon.store.memory.claims import MemoryClaims
+from antiphon.store.memory.containers import MemoryContainers
 from antiphon.store.memory.conversations import MemoryConversations
+from antiphon.store.memory.files import MemoryFiles
 from antiphon.store.memory.native_states import MemoryNativeStates
 from antiphon.store.memory.notices import MemoryNotices
+from antiphon.store.memory.skills import MemorySkills
 from antiphon.store.memory.tool_calls import MemoryToolCalls
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
 from antiphon.store.memory.vector_stores import MemoryVectorStores
@@ -38,11 +42,18 @@ from antiphon.store.waiting import Waiters
 
 __all__ = ["MemoryStore"]
 
+_MAX_BLOB_BYTES: Final = 1024 * 1024 * 1024
+
 
 class MemoryStore:
-    """A store that ends with the process. See `Store` for what the methods do."""
+    """A store that ends with the process. See `Store` for what the methods do.
 
-    def __init__(self, max_responses: int = 10_000) -> None:
+    `max_blob_bytes` caps the contents of all files.
+    """
+
+    def __init__(
+        self, max_responses: int = 10_000, *, max_blob_bytes: int = _MAX_BLOB_BYTES
+    ) -> None:
         self._turns = MemoryTurns(max_responses, self._on_removal)
         self._keys: dict[str, KeyRecord] = {}
         self._secrets: dict[str, bytes] = {}
@@ -55,7 +66,14 @@ class MemoryStore:
         self.tool_calls = MemoryToolCalls(
             self._check_open, self._turns.response_of, self._turns.has
         )
-        self.vector_stores = MemoryVectorStores(self._check_open, self.claims)
+        self._file_claims = claims = MemoryClaims(self._check_open, max_responses)
+        self.blobs = blobs = MemoryBlobs(self._check_open, max_blob_bytes)
+        self.files = MemoryFiles(self._check_open, blobs, claims)
+        self.containers = MemoryContainers(self._check_open, blobs, claims)
+        self.skills = MemorySkills(self._check_open, blobs, claims)
+        self.files.sweeps.append(self.containers.sweep)
+        self.vector_stores = MemoryVectorStores(self._check_open, claims)
+        self.files.on_removal.append(self.vector_stores.forget_file)
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
@@ -207,6 +225,7 @@ class MemoryStore:
         self._check_open()
         self.notices.sweep(before)
         self.claims.sweep(claims_before)
+        self._file_claims.sweep(claims_before)
         removed = self._turns.sweep(before)
         self.tool_calls.sweep(before)
         return removed
@@ -249,8 +268,10 @@ class MemoryStore:
             kept.clear()
         for facet in (self.conversations, self.claims, self.notices, self.native_states):
             facet.clear()
-        self.tool_calls.clear()
-        self.vector_stores.clear()
+        for more in (self.tool_calls, self._file_claims, self.blobs, self.files):
+            more.clear()
+        for last in (self.containers, self.skills, self.vector_stores):
+            last.clear()
         self._waiters.wake_all()
 
     def _find(self, owner: str, response_id: str) -> StoredTurn | None:

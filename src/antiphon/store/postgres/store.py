@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.base import Blobs, Containers, Files, Skills
 from antiphon.store.base.store import sweep_in_steps
 from antiphon.store.postgres.claims import PostgresClaims
 from antiphon.store.postgres.conversations import PostgresConversations
@@ -47,6 +49,22 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         self.notices = PostgresNotices(self._database)
         self.native_states = PostgresNativeStates(self._database)
         self.tool_calls = PostgresToolCalls(self._database)
+
+    @property
+    def blobs(self) -> Blobs:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
+    @property
+    def files(self) -> Files:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
+    @property
+    def containers(self) -> Containers:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
+    @property
+    def skills(self) -> Skills:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
 
     async def sweep(self, before: int, claims_before: int) -> int:
         removed = await sweep_in_steps(self._sweep_turns, before, _TURNS_AT_ONCE)

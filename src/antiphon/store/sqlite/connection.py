@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sqlite.migrations import APPLICATION_ID, is_newest, migrate
+from antiphon.store.sqlite.migrations import STORE, Schema, is_newest, migrate
 from antiphon.store.sqlite.open_turns import OpenTurns
 from antiphon.store.sqlite.queue import queued
 
@@ -123,7 +123,9 @@ def create_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sqlite3.Connection:
+def connect(
+    path: Path, *, patience: float, max_bytes: int | None = None, schema: Schema = STORE
+) -> sqlite3.Connection:
     """Open the database at its newest version; wait `patience` seconds for a lock.
 
     `max_bytes` caps what the file may grow to, rounded down to whole pages.
@@ -141,9 +143,9 @@ def connect(path: Path, *, patience: float, max_bytes: int | None = None) -> sql
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
-        if not is_newest(connection):
+        if not is_newest(connection, schema):
             with queued(path, patience):
-                migrate(connection)
+                migrate(connection, schema)
         if max_bytes is not None:
             page_size = connection.execute("PRAGMA page_size").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
@@ -219,9 +221,10 @@ def _code(error: Exception) -> int:
 
 def look(connection: sqlite3.Connection) -> None:
     """Read something, to check that reading works."""
-    connection.execute("SELECT key FROM responses LIMIT 1").fetchone()
+    connection.execute("SELECT due FROM erasure").fetchone()
 
 
 def touch(connection: sqlite3.Connection) -> None:
     """Write without a change, to check that writing works."""
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    (number,) = connection.execute("PRAGMA application_id").fetchone()
+    connection.execute(f"PRAGMA application_id = {number}")

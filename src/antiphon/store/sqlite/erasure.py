@@ -29,8 +29,7 @@ from pathlib import Path
 from struct import unpack_from
 from typing import Final
 
-from antiphon.store.sqlite.connection import is_locked
-from antiphon.store.sqlite.migrations import APPLICATION_ID
+from antiphon.store.sqlite.connection import is_locked, touch
 
 __all__ = ["Eraser", "Progress", "find_gaps", "mark"]
 
@@ -100,7 +99,7 @@ class Eraser:
         if self._journal.exists() and self._journal.stat().st_size:
             return Progress.BLOCKED  # another writer was faster
         place = self._clear_some()
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        touch(connection)
         if not place:
             connection.execute("UPDATE erasure SET done = max(done, ?)", (self._due,))
         connection.execute("COMMIT")

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from antiphon.protocol.errors import AntiphonError, StoreUnavailable
 from antiphon.store.encoding import is_storable
-from antiphon.store.sqlite.connection import SameFile, connect, unavailable
-from antiphon.store.sqlite.erasure import Eraser
+from antiphon.store.sqlite.connection import create_file, unavailable
+from antiphon.store.sqlite.database import DatabaseFile
+from antiphon.store.sqlite.files_database import FilesDatabase
 from antiphon.store.sqlite.presence import Presence, count_alive
-from antiphon.store.sqlite.queue import WriteQueue
-from antiphon.store.sqlite.worker import Reader, Writer
-from antiphon.store.trouble import Trouble
 from antiphon.store.waiting import Waiters
 
 __all__ = ["Facet", "do_nothing"]
-
-# SQLite itself waits this long for a lock; the writer tries again until `patience` is over.
-_LOCK_WAIT: Final = 0.1
 
 _T = TypeVar("_T")
 
@@ -35,25 +29,12 @@ class Facet:
     ) -> None:
         self.path = Path(path).absolute()
         try:
-            connect(self.path, patience=patience).close()
-            count_alive(self.path)  # removes the files of stores that have died
-            self._presence = Presence(self.path)
-            self._eraser = Eraser(self.path)
-            check, trouble = SameFile(self.path).check, Trouble(str(self.path))
-        except (sqlite3.Error, OSError, StoreUnavailable) as error:
+            self._presence = _sign_of_life(self.path)
+            self._file = _open(self.path, patience, max_bytes, self._presence)
+        except (OSError, StoreUnavailable) as error:
             raise StoreUnavailable(f"{self.path}: {unavailable(error).message}") from error
-        lock_wait = min(_LOCK_WAIT, patience)
-        self._writer = Writer(
-            partial(connect, self.path, patience=lock_wait, max_bytes=max_bytes),
-            patience,
-            check,
-            trouble,
-            self._eraser,
-            WriteQueue(self.path),
-        )
-        self._reader = Reader(
-            partial(connect, self.path, patience=patience), patience, check, trouble
-        )
+        self._writer, self._reader = self._file.writer, self._file.reader
+        self._files = FilesDatabase(self.path, patience, max_bytes, self._presence)
         self._waiters = Waiters()
 
     async def _read(
@@ -69,6 +50,20 @@ class Facet:
             await self._writer.call(do_nothing)
             found = await self._reader.call(run)
         return found
+
+
+def _sign_of_life(path: Path) -> Presence:
+    create_file(path)  # and its directory
+    count_alive(path)  # removes the files of stores that have died
+    return Presence(path)
+
+
+def _open(path: Path, patience: float, max_bytes: int | None, presence: Presence) -> DatabaseFile:
+    try:
+        return DatabaseFile(path, patience, max_bytes)
+    except StoreUnavailable:
+        presence.close()
+        raise
 
 
 def do_nothing(_: sqlite3.Connection) -> bool:

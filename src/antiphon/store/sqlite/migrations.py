@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.versions import NewerDatabase, OlderDatabase
@@ -18,7 +18,10 @@ from antiphon.store.versions import NewerDatabase, OlderDatabase
 __all__ = [
     "APPLICATION_ID",
     "MIGRATIONS",
+    "STORE",
     "ForeignDatabase",
+    "Migration",
+    "Schema",
     "check_version",
     "is_newest",
     "migrate",
@@ -212,6 +215,17 @@ _FIFTH: Final[Migration] = (
 MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 
 
+class Schema(NamedTuple):
+    """The tables of one kind of database file, and the number that marks such a file."""
+
+    application_id: int
+    migrations: Sequence[Migration]
+
+
+STORE: Final = Schema(APPLICATION_ID, MIGRATIONS)
+"""The main file of a store. For the one with the files of callers see `files_migrations`."""
+
+
 class ForeignDatabase(StoreUnavailable):
     """The file is a database of another program."""
 
@@ -219,19 +233,20 @@ class ForeignDatabase(StoreUnavailable):
         super().__init__("the database belongs to another program: name another file")
 
 
-def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def migrate(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
     """Bring the database to the newest version, or raise and leave it as it is.
 
     The connection must be in autocommit mode. Several processes may do this at once.
     """
-    if _version(connection, len(migrations)) == len(migrations):
+    migrations = schema.migrations
+    if is_newest(connection, schema):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for migration in migrations[_version(connection, len(migrations)) :]:
+        for migration in migrations[_version(connection, schema) :]:
             for statement in migration:
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {schema.application_id}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
         connection.execute("COMMIT")
     finally:
@@ -239,25 +254,25 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MI
             connection.execute("ROLLBACK")
 
 
-def is_newest(connection: sqlite3.Connection) -> bool:
+def is_newest(connection: sqlite3.Connection, schema: Schema = STORE) -> bool:
     """Return whether there is nothing to migrate. Raise for a database that is not ours."""
-    return _version(connection, len(MIGRATIONS)) == len(MIGRATIONS)
+    return _version(connection, schema) == len(schema.migrations)
 
 
-def check_version(connection: sqlite3.Connection) -> None:
+def check_version(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
     """Raise if the database is not of the newest version. It is left as it is."""
-    version = _version(connection, len(MIGRATIONS))
-    if version < len(MIGRATIONS):
-        raise OlderDatabase(version, len(MIGRATIONS))
+    version, known = _version(connection, schema), len(schema.migrations)
+    if version < known:
+        raise OlderDatabase(version, known)
 
 
-def _version(connection: sqlite3.Connection, known: int) -> int:
+def _version(connection: sqlite3.Connection, schema: Schema) -> int:
     version = _number(connection, "PRAGMA user_version")
     is_empty = not _number(connection, "SELECT count(*) FROM sqlite_master")
-    if not is_empty and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+    if not is_empty and _number(connection, "PRAGMA application_id") != schema.application_id:
         raise ForeignDatabase
-    if version > known:
-        raise NewerDatabase(version, known)
+    if version > len(schema.migrations):
+        raise NewerDatabase(version, len(schema.migrations))
     return version
 
 

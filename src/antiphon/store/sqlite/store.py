@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.base import Blobs, Containers, Files, Skills
 from antiphon.store.base.store import sweep_in_steps
 from antiphon.store.sqlite.claims import SqliteClaims
-from antiphon.store.sqlite.connection import look, touch
 from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.facet import do_nothing
 from antiphon.store.sqlite.history import SqliteHistories
@@ -49,6 +50,22 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         self.native_states = SqliteNativeStates(self._writer, self._reader)
         self.tool_calls = SqliteToolCalls(self._writer, self._reader)
 
+    @property
+    def blobs(self) -> Blobs:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
+    @property
+    def files(self) -> Files:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
+    @property
+    def containers(self) -> Containers:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
+    @property
+    def skills(self) -> Skills:
+        raise StoreUnavailable("files are not kept in this kind of store yet")
+
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove old responses, notices and claims, in steps between which others write."""
         await self._purge()
@@ -61,12 +78,11 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         return removed
 
     async def ping(self) -> None:
-        await self._writer.call(touch)
-        await self._reader.call(look)
+        await self._file.ping()
+        await self._files.ping()
 
     async def close(self) -> None:
         await self._purge_last()
-        await self._reader.close()
-        await self._writer.close()
-        self._eraser.close()
+        await self._files.close()
+        await self._file.close()
         self._presence.close()

@@ -1,0 +1,170 @@
+"""The second database of a store, `PATH-files`, with what belongs to the files of callers.
+
+It has threads of its own, so that indexing and uploads never delay the logs of running streams.
+It is opened when it is first used: a gateway that stores no files has no second file. Facets give
+it functions that get a connection inside a transaction, as in the main file (see `worker`).
+
+A change that removes blobs returns their ids in `gone`. They are marked as removed in the same
+transaction; after the commit their contents are deleted, and then their rows. So after a crash
+there is never a row without its content, and the next sweep completes what was begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.sqlite.database import DatabaseFile
+from antiphon.store.sqlite.erasure import mark
+from antiphon.store.sqlite.files_migrations import FILES
+from antiphon.store.sqlite.folder import BlobFolder
+from antiphon.store.sqlite.presence import Presence
+from antiphon.store.trouble import Trouble
+
+__all__ = ["FilesDatabase", "Gone", "drop_blobs", "remove_blobs"]
+
+_T = TypeVar("_T")
+Gone = list[str]
+"""The ids of blobs that a change has removed."""
+
+_REMOVE: Final = "UPDATE blobs SET state = 2 WHERE owner = ? AND id = ?"
+_DROP: Final = "UPDATE blobs SET state = 2 WHERE owner = ? AND id = ? AND state = 0"
+
+
+class FilesDatabase:
+    """The database, and the folder with the contents of blobs."""
+
+    def __init__(
+        self, store: Path, patience: float, max_bytes: int | None, presence: Presence
+    ) -> None:
+        self.path = store.with_name(f"{store.name}-files")
+        self.folder = BlobFolder(store.with_name(f"{store.name}-blobs"))
+        self.presence = presence
+        self.max_bytes = max_bytes
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._file: DatabaseFile | None = None
+        self._trouble = Trouble(str(self.path))
+        self._is_closed = False
+
+    async def exists(self) -> bool:
+        """Return whether anything was ever stored here."""
+        return self._file is not None or await asyncio.to_thread(self.path.exists)
+
+    async def read(self, run: Callable[[sqlite3.Connection], _T | Exception]) -> _T:
+        """Return what this finds in one state of the database."""
+        return await (await self._opened()).reader.call(run)
+
+    async def write(self, run: Callable[[sqlite3.Connection], _T | Exception], size: int = 0) -> _T:
+        """Change something that removes no blob; durable on return."""
+        return await (await self._opened()).writer.call(run, size)
+
+    async def change(
+        self, run: Callable[[sqlite3.Connection, Gone], _T | Exception], size: int = 0
+    ) -> _T:
+        """Change something; durable on return. Then delete the contents of `gone` blobs."""
+        result, gone = await self._change(run, size)
+        if gone:
+            await asyncio.shield(self._clean_up(gone))
+        return result
+
+    async def remove(self, run: Callable[[sqlite3.Connection, Gone], bool]) -> bool:
+        """Like `change`, for a removal: a result True is returned when everything is erased."""
+
+        def job(connection: sqlite3.Connection, gone: Gone) -> bool:
+            is_removed = run(connection, gone)
+            if is_removed:
+                mark(connection)
+            return is_removed
+
+        result, gone = await self._change(job, 0)
+        if result:
+            await asyncio.shield(self._erase(gone))
+        return result
+
+    async def ping(self) -> None:
+        """Return if the database can be used now, or was not used yet."""
+        if self._file is not None:
+            await self._file.ping()
+
+    async def close(self) -> None:
+        """Write what is queued, and close files and threads."""
+        with self._lock:
+            self._is_closed = True
+        if self._file is not None:
+            await self._file.close()
+        self.folder.close()
+
+    async def _opened(self) -> DatabaseFile:
+        if self._file is not None:
+            return self._file
+        return await asyncio.to_thread(self._open)
+
+    def _open(self) -> DatabaseFile:
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable("the store is closed")
+            if self._file is not None:
+                return self._file
+            try:
+                opened = DatabaseFile(self.path, self._patience, self.max_bytes, FILES)
+            except StoreUnavailable as error:
+                self._trouble.report(error.message)
+                raise
+            self._trouble.end()
+            self._file = opened
+            return opened
+
+    async def _change(
+        self, run: Callable[[sqlite3.Connection, Gone], _T | Exception], size: int
+    ) -> tuple[_T, Gone]:
+        gone: Gone = []
+
+        def job(connection: sqlite3.Connection) -> _T | Exception:
+            gone.clear()  # a transaction that failed is tried again
+            return run(connection, gone)
+
+        return await self.write(job, size), gone
+
+    async def _clean_up(self, gone: Sequence[str]) -> None:
+        """Delete the contents of these blobs, and soon after that their rows."""
+        await self.folder.remove(gone)
+        (await self._opened()).writer.post(
+            lambda connection: _forget(connection, gone), 0, is_removal=True
+        )
+
+    async def _erase(self, gone: Sequence[str]) -> None:
+        """Delete the contents of these blobs, then their rows; return when all is erased."""
+        await self.folder.remove(gone)
+        await (await self._opened()).writer.remove(lambda connection: _forget(connection, gone))
+
+
+def remove_blobs(
+    connection: sqlite3.Connection, owner: str, blobs: Sequence[str], gone: Gone
+) -> None:
+    """Mark the blobs of rows that are removed in this transaction."""
+    connection.executemany(_REMOVE, [(owner, blob) for blob in blobs])
+    gone += blobs
+    mark(connection)
+
+
+def drop_blobs(
+    connection: sqlite3.Connection, owner: str, blobs: Sequence[str], gone: Gone
+) -> None:
+    """Mark blobs that were written for a row that is not stored, unless another row has them."""
+    for blob in blobs:
+        if connection.execute(_DROP, (owner, blob)).rowcount:
+            gone.append(blob)
+
+
+def _forget(connection: sqlite3.Connection, gone: Sequence[str]) -> bool:
+    connection.executemany(
+        "DELETE FROM blobs WHERE id = ? AND state = 2", [(blob,) for blob in gone]
+    )
+    mark(connection)
+    return True
