@@ -87,9 +87,9 @@ class CreateVectorStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class ChangeVectorStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of POST /v1/vector_stores/{id}. What is left out stays; null removes it."""
 
-    name: _Name | None | msgspec.UnsetType = msgspec.UNSET
-    expires_after: ExpiryObject | None | msgspec.UnsetType = msgspec.UNSET
-    metadata: Metadata | None | msgspec.UnsetType = msgspec.UNSET
+    name: _Name | msgspec.UnsetType | None = msgspec.UNSET
+    expires_after: ExpiryObject | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: Metadata | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class AttachFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

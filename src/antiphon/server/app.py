@@ -41,12 +41,15 @@ from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.doors import DoorSettings
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
-from antiphon.server.limits import ServerLimits
+from antiphon.server.file_index import FileIndex
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
+from antiphon.server.quota import StorageQuota
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
+from antiphon.tools.index.search import Searcher
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -215,6 +218,8 @@ class App:
         strict: bool = False,
         reruns_background: bool = False,
         doors: DoorSettings | None = None,
+        files: FileLimits | None = None,
+        index: FileIndex | None = None,
     ) -> None:
         self.engine = engine
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
@@ -224,6 +229,8 @@ class App:
         self.dialect = dialect
         self.strict = strict
         self.doors = doors or DoorSettings()
+        self.quota = StorageQuota(files or FileLimits())
+        self.index = index or FileIndex(Searcher(engine.store.vector_stores), _do_nothing)
         self.is_draining = False
         self.sockets = Sockets(limits)
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
@@ -470,6 +477,10 @@ class _WrongMethod(CallerError):
 class _HeadTooLarge(CallerError):
     status = 431
     code = "headers_too_large"
+
+
+def _do_nothing() -> None:
+    """Leave attached files to other processes."""
 
 
 def _nothing_at(request: web.BaseRequest) -> NotFound:
