@@ -40,7 +40,6 @@ from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
 from antiphon.server.doors import DoorSettings
-from antiphon.server.file_index import FileIndex
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.memory import default_memory
@@ -49,6 +48,7 @@ from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
@@ -95,7 +95,7 @@ async def make_app(
 ) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used.
 
-    Without an `index`, vector stores are searched by words, and other processes index files.
+    `index` makes files searchable; without one they are searched by their words.
     """
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
@@ -126,6 +126,7 @@ async def make_app(
     )
     return App(
         engine,
+        index or FileIndex(store),
         Auth(store, _now, require_keys=settings.require_keys),
         routes_of(settings.doors),
         limits=limits,
@@ -137,7 +138,6 @@ async def make_app(
         reruns_background=settings.rerun_background,
         doors=settings.doors,
         files=settings.files,
-        index=index,
     )
 
 

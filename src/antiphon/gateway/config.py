@@ -31,6 +31,7 @@ from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.images import ImageSettings
+from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
@@ -162,6 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompts: dict[str, PromptTemplate] = {}
     tools: ToolLimits = ToolLimits()
     web_search: WebSearchSettings = WebSearchSettings()
+    file_search: FileSearchSettings = FileSearchSettings()
     images: ImageSettings = ImageSettings()
     webhooks: tuple[Webhook, ...] = ()
 
@@ -178,6 +180,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "prompts": PromptTemplate,
     "tools": ToolLimits,
     "web_search": WebSearchSettings,
+    "file_search": FileSearchSettings,
     "images": ImageSettings,
     "webhooks": Webhook,
 }

@@ -41,7 +41,6 @@ from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.doors import DoorSettings
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
-from antiphon.server.file_index import FileIndex
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
@@ -49,7 +48,7 @@ from antiphon.server.quota import StorageQuota
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
-from antiphon.tools.index.search import Searcher
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -207,6 +206,7 @@ class App:
     def __init__(
         self,
         engine: Engine,
+        index: FileIndex,
         auth: Auth,
         routes: list[Route],
         *,
@@ -219,9 +219,9 @@ class App:
         reruns_background: bool = False,
         doors: DoorSettings | None = None,
         files: FileLimits | None = None,
-        index: FileIndex | None = None,
     ) -> None:
         self.engine = engine
+        self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
         self.metrics = metrics
@@ -230,7 +230,6 @@ class App:
         self.strict = strict
         self.doors = doors or DoorSettings()
         self.quota = StorageQuota(files or FileLimits())
-        self.index = index or FileIndex(Searcher(engine.store.vector_stores), _do_nothing)
         self.is_draining = False
         self.sockets = Sockets(limits)
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
@@ -477,10 +476,6 @@ class _WrongMethod(CallerError):
 class _HeadTooLarge(CallerError):
     status = 431
     code = "headers_too_large"
-
-
-def _do_nothing() -> None:
-    """Leave attached files to other processes."""
 
 
 def _nothing_at(request: web.BaseRequest) -> NotFound:

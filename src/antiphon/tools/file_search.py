@@ -110,7 +110,10 @@ class _Session(ToolSession):
     @property
     def text_filter(self) -> TextFilter | None:
         """What turns the marks of files into citations."""
-        return CitationFilter(self._request.sources, "point")
+        # A file has no link; pages that another tool has shown do.
+        return CitationFilter(
+            self._request.sources, "point" if self._request.is_formatted else "link"
+        )
 
     def decide(self, call: HostedCall) -> Decision:
         """Start a call whose queries can be read."""

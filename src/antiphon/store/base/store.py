@@ -74,7 +74,7 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
 
     @property
     def vector_stores(self) -> VectorStores:
-        """Files made searchable."""
+        """Files made searchable. `files.sweep` empties those that have expired."""
         ...
 
     async def sweep(self, before: int, claims_before: int) -> int:

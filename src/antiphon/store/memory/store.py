@@ -71,9 +71,9 @@ class MemoryStore:
         self.files = MemoryFiles(self._check_open, blobs, claims)
         self.containers = MemoryContainers(self._check_open, blobs, claims)
         self.skills = MemorySkills(self._check_open, blobs, claims)
-        self.files.sweeps.append(self.containers.sweep)
         self.vector_stores = MemoryVectorStores(self._check_open, claims)
         self.files.on_removal.append(self.vector_stores.forget_file)
+        self.files.sweeps += [self.containers.sweep, self.vector_stores.sweep]
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {

@@ -197,6 +197,10 @@ class MemoryVectorStores(MemoryVectorJobs):
 
     async def expire(self, now: int, limit: int) -> int:
         self._check_open()
+        return self.sweep(now, limit)
+
+    def sweep(self, now: int, limit: int) -> int:
+        """Empty those that have expired."""
         old = [kept for kept in self._shelf.stores.values() if kept.must_be_emptied(now)][:limit]
         for kept in old:
             self._shelf.empty(kept)
