@@ -283,6 +283,7 @@ async def test_weights_of_vectors_are_reported_if_there_are_none(runner: FileSea
     session = await begin(runner, ranking_options=weights, novel=1)
     assert list(session.degraded) == [
         "tools[0].novel",
-        "tools[0].ranking_options.hybrid_search: there are no embeddings here, so only words are ranked",
+        "tools[0].ranking_options.hybrid_search: "
+        "there are no embeddings here, so only words are ranked",
     ]
     assert (await results(session, "severn"))[0]["score"] == 1.0

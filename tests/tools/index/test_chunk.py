@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -77,7 +78,7 @@ def test_a_border_far_from_the_limit_is_not_used() -> None:
 
 def test_a_chunk_begins_with_the_end_of_the_one_before() -> None:
     found = chunks(words(500), overlap=50)
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         shared = after[: after.index(before.split()[-1])] + before.split()[-1]
         assert before.endswith(shared)
         assert 150 < len(shared) <= 200
