@@ -26,18 +26,22 @@ from antiphon.server.api import (
     chat,
     compact,
     conversations,
+    files,
     health,
     messages,
     models,
     relay,
     responses,
+    uploads,
+    vector_store_files,
+    vector_stores,
 )
 from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, IdMint
-from antiphon.server.limits import ServerLimits
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.memory import default_memory
 from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard
@@ -49,11 +53,11 @@ from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
 
-_ROUTES: Final = [
-    route
-    for resource in (responses, compact, conversations, websocket, models, health)
-    for route in resource.ROUTES
-]
+_RESOURCES: Final = (
+    *(responses, compact, conversations, websocket, models, health),
+    *(files, uploads, vector_stores, vector_store_files),
+)
+_ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rerun_background: bool = False
     """Whether a key whose background response failed by our fault runs it again."""
     doors: DoorSettings = DoorSettings()
+    files: FileLimits = FileLimits()
     prompts: Mapping[str, PromptTemplate] = {}
     """Templates that a request may name."""
 
@@ -132,6 +137,7 @@ async def make_app(
         strict=settings.strict,
         reruns_background=settings.rerun_background,
         doors=settings.doors,
+        files=settings.files,
     )
 
 

@@ -148,6 +148,7 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         require_keys=settings.require_keys,
         allowed_origins=settings.allowed_origins,
         limits=settings.limits,
+        files=settings.files,
         seal_keys=read_seal_keys(settings, os.environ),
         webhooks=tuple(read_endpoints(settings, os.environ)),
         workers=settings.workers,
