@@ -92,7 +92,8 @@ def _read(folder: Path) -> Collection:
     texts = {}
     for doc in re.findall(r"<doc>(.*?)</doc>", (folder / "cran.all.1400.xml").read_text(), re.S):
         number, title, text = (_field(doc, name) for name in ("docno", "title", "text"))
-        texts[number] = f"{title}\n\n{text.removeprefix(title).strip()}"
+        if title or text:  # one of them is empty
+            texts[number] = f"{title}\n\n{text.removeprefix(title).strip()}"
     asked = re.findall(r"<title>(.*?)</title>", (folder / "cran.qry.xml").read_text(), re.S)
     queries = [" ".join(query.split()) for query in asked]
     relevant: list[set[str]] = [set() for _ in queries]
