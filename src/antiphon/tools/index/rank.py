@@ -24,8 +24,8 @@ from antiphon.store.base.vector_stores import Attributes, FoundChunk
 
 __all__ = ["FoundFile", "Ranked", "Ranking", "group_files", "rank", "read_ranking"]
 
-K: Final = 60
-"""How slowly the worth of a place falls: the usual constant of reciprocal rank fusion."""
+K: Final = 20
+"""How slowly the worth of a place falls. Smaller than the usual 60: it finds more on Cranfield."""
 # All of them are the ranking that is described above.
 _RANKERS: Final = ("auto", "default-2024-11-15", "none")
 _FIELDS: Final = frozenset({"ranker", "score_threshold", "hybrid_search"})

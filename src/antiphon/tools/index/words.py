@@ -15,10 +15,12 @@ MAX_WORDS: Final = 64
 _WORD: Final = re.compile(r"\w+")
 _FREQUENT: Final = frozenset(
     _WORD.findall(
-        "a about am an and are as at be been but by can could did do does for from had has have "
-        "he her his how i if in into is it its me my no not of on or our she should so than that "
-        "the their them then there these they this those to was we were what when where which "
-        "who why will with would you your"
+        "a about after all also am an and any are as at be because been before being between both "
+        "but by can could did do does during each for from had has have he her here him his how i "
+        "if in into is it its just me more most my no nor not of on only or other our out over "
+        "own same she should so some such than that the their them then there these they this "
+        "those through to too under up us very was we were what when where which while who whom "
+        "why will with would you your"
     )
 )
 
