@@ -10,6 +10,7 @@ Bodies are JSON in ASCII, because PostgreSQL has no NUL in texts and UTF-8 no ha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ from antiphon.store.base.vector_stores import (
     FileCounts,
     VectorStore,
 )
+from antiphon.store.stop_words import STOP_WORDS
 
 __all__ = [
     "KINDS",
@@ -41,6 +43,7 @@ __all__ = [
     "part_of",
     "read_file",
     "read_store",
+    "short_name",
     "split_words",
     "store_body",
     "to_counts",
@@ -55,6 +58,7 @@ MAX_WORDS: Final = 64
 """More words of a question are not looked for."""
 
 KINDS: Final = {"bool": 0, "number": 1, "text": 2}
+_LONG_NAME: Final = 256
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -88,9 +92,13 @@ def clean_text(text: str) -> str:
 
 
 def split_words(words: Iterable[str]) -> list[str]:
-    """Return what is searched for, each once. Only letters and digits are left."""
+    """Return what is searched for, each once: letters and digits, without stop words.
+
+    If there are only stop words, these are searched for.
+    """
     parts = (part.lower() for word in words for part in _WORD.findall(clean_text(word)))
-    return list(dict.fromkeys(parts))[:MAX_WORDS]
+    every = list(dict.fromkeys(parts))
+    return ([part for part in every if part not in STOP_WORDS] or every)[:MAX_WORDS]
 
 
 def comparable(value: Value) -> tuple[int, float, bytes]:
@@ -103,7 +111,13 @@ def comparable(value: Value) -> tuple[int, float, bytes]:
 
 def attribute_rows(attributes: Attributes) -> list[AttributeRow]:
     """Return the rows that filters look at."""
-    return [AttributeRow(_encode(key), *comparable(one)) for key, one in attributes.items()]
+    return [AttributeRow(short_name(key), *comparable(one)) for key, one in attributes.items()]
+
+
+def short_name(key: str) -> bytes:
+    """Return what the key of an attribute is compared by: an index takes no long names."""
+    name = _encode(key)
+    return name if len(name) <= _LONG_NAME else b"\xff" + hashlib.sha256(name).digest()
 
 
 def store_body(store: VectorStore) -> bytes:
