@@ -26,33 +26,38 @@ from antiphon.server.api import (
     chat,
     compact,
     conversations,
+    files,
     health,
     messages,
     models,
     relay,
     responses,
+    uploads,
+    vector_store_files,
+    vector_stores,
 )
 from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, IdMint
-from antiphon.server.limits import ServerLimits
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.memory import default_memory
 from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
 
-_ROUTES: Final = [
-    route
-    for resource in (responses, compact, conversations, websocket, models, health)
-    for route in resource.ROUTES
-]
+_RESOURCES: Final = (
+    *(responses, compact, conversations, websocket, models, health),
+    *(files, uploads, vector_stores, vector_store_files),
+)
+_ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,14 +81,22 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rerun_background: bool = False
     """Whether a key whose background response failed by our fault runs it again."""
     doors: DoorSettings = DoorSettings()
+    files: FileLimits = FileLimits()
     prompts: Mapping[str, PromptTemplate] = {}
     """Templates that a request may name."""
 
 
 async def make_app(
-    catalog: Catalog, store: Store, settings: ServerSettings, tools: ToolRegistry = NO_TOOLS
+    catalog: Catalog,
+    store: Store,
+    settings: ServerSettings,
+    tools: ToolRegistry = NO_TOOLS,
+    index: FileIndex | None = None,
 ) -> App:
-    """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
+    """Put the parts together. Raise StoreUnavailable if the store cannot be used.
+
+    `index` makes files searchable; without one they are searched by their words.
+    """
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
@@ -113,6 +126,7 @@ async def make_app(
     )
     return App(
         engine,
+        index or FileIndex(store),
         Auth(store, _now, require_keys=settings.require_keys),
         routes_of(settings.doors),
         limits=limits,
@@ -123,6 +137,7 @@ async def make_app(
         strict=settings.strict,
         reruns_background=settings.rerun_background,
         doors=settings.doors,
+        files=settings.files,
     )
 
 

@@ -41,12 +41,14 @@ from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.doors import DoorSettings
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
-from antiphon.server.limits import ServerLimits
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
+from antiphon.server.quota import StorageQuota
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -182,7 +184,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 class Route(msgspec.Struct, frozen=True):
     """A method, a path in which `{id}` stands for one segment, and who answers.
 
-    Behind the id, `{item}` may stand for the last segment.
+    Behind the id, `{item}` may stand for another segment.
     """
 
     method: str
@@ -204,6 +206,7 @@ class App:
     def __init__(
         self,
         engine: Engine,
+        index: FileIndex,
         auth: Auth,
         routes: list[Route],
         *,
@@ -215,8 +218,10 @@ class App:
         strict: bool = False,
         reruns_background: bool = False,
         doors: DoorSettings | None = None,
+        files: FileLimits | None = None,
     ) -> None:
         self.engine = engine
+        self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
         self.metrics = metrics
@@ -224,6 +229,7 @@ class App:
         self.dialect = dialect
         self.strict = strict
         self.doors = doors or DoorSettings()
+        self.quota = StorageQuota(files or FileLimits())
         self.is_draining = False
         self.sockets = Sockets(limits)
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
@@ -393,13 +399,20 @@ class App:
         pattern, path_id = self._with_id([*steps, last])
         if pattern or not last:
             return pattern or "unknown", path_id, ""
-        pattern, path_id = self._with_id([*steps, "{item}"])
-        if pattern:
-            return pattern, path_id, unquote(last)
+        if found := self._with_item([*steps, last]):
+            return found
         for prefix in self._prefixes:
             if path.startswith(prefix):
                 return f"{prefix}{{id}}", unquote(path.removeprefix(prefix)), ""
         return "unknown", "", ""
+
+    def _with_item(self, steps: list[str]) -> tuple[str, str, str] | None:
+        """Return the same with one more of these steps as `{item}`, and that step; or None."""
+        for index in range(len(steps) - 1, 3, -1):
+            pattern, path_id = self._with_id([*steps[:index], "{item}", *steps[index + 1 :]])
+            if pattern and steps[index]:
+                return pattern, path_id, unquote(steps[index])
+        return None
 
     def _with_id(self, steps: list[str]) -> tuple[str, str]:
         """Return the pattern that these steps make with one of them as `{id}`, and that step."""

@@ -23,6 +23,8 @@ from antiphon.server.app import App
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.tools.base import ToolLimits, ToolRunner
+from antiphon.tools.file_search import FileSearch
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["Gateway", "serve_gateway"]
@@ -54,11 +56,12 @@ async def serve_gateway(
     max_inflight: Mapping[str, int] | None = None,
     tools: Sequence[ToolRunner] = (),
     tool_limits: ToolLimits | None = None,
+    index: FileIndex | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway in this event loop. It closes its backends; a store it was given stays.
 
     `routes`, `max_inflight` (by provider) and `tool_limits` are as in the settings, `tools` run
-    hosted tools.
+    hosted tools. With `index`, which must have the same store, files are searched with it.
     """
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
@@ -73,8 +76,9 @@ async def serve_gateway(
         routes=routes,
         limits=max_inflight,
     )
-    registry = ToolRegistry(tools, tool_limits)
-    app = await make_app(catalog, store, settings or ServerSettings(), registry)
+    runners = tools if index is None else [*tools, FileSearch(index.searcher)]
+    registry = ToolRegistry(runners, tool_limits)
+    app = await make_app(catalog, store, settings or ServerSettings(), registry, index)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:
             async with running(app, sock):
