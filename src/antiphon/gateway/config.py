@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from antiphon.engine.keep.webhooks import EVENTS, EventType
+from antiphon.engine.prepare.input_files import InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.log_lines import LogFormat
@@ -30,6 +31,7 @@ from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import ServerLimits
 from antiphon.tools.base import ToolLimits
+from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 from antiphon.tools.web.settings import WebSearchSettings
@@ -162,6 +164,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tools: ToolLimits = ToolLimits()
     web_search: WebSearchSettings = WebSearchSettings()
     images: ImageSettings = ImageSettings()
+    input_files: InputFileSettings = InputFileSettings()
+    documents: DocumentSettings = DocumentSettings()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -177,6 +181,8 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "tools": ToolLimits,
     "web_search": WebSearchSettings,
     "images": ImageSettings,
+    "input_files": InputFileSettings,
+    "documents": DocumentSettings,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {

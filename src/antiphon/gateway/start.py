@@ -152,6 +152,8 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         id_mark=settings.id_mark,
         rerun_background=settings.rerun_background,
         prompts=settings.prompts,
+        input_files=settings.input_files,
+        documents=settings.documents,
     )
 
 

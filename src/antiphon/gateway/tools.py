@@ -6,7 +6,7 @@ connected: runners connect when a turn uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
@@ -14,6 +14,7 @@ from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
+from antiphon.tools.documents.reader import Documents
 from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
 from antiphon.tools.mcp.pool import McpPool
@@ -30,38 +31,51 @@ __all__ = ["check_tools", "open_tools"]
 
 async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ)]
+    _check_places("input_files", settings.input_files.open_places)
+    documents = Documents(settings.documents)
+    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ, documents)]
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
     if mcp is not None:
         runners.append(mcp)
-    return ToolRegistry(runners, settings.tools)
+    return ToolRegistry(runners, settings.tools, documents)
 
 
 async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
     """Raise BadSettings if the search, the images or the MCP servers cannot be used as set."""
     read_directory(settings.mcp, environ)
+    _check_places("input_files", settings.input_files.open_places)
     for runner in _web_runners(settings, environ):
         await runner.close()
 
 
-def _web_runners(settings: Settings, environ: Mapping[str, str]) -> list[ToolRunner]:
+def _check_places(table: str, places: Sequence[str]) -> None:
+    for place in places:
+        if not is_place(place):
+            raise BadSettings(f"[{table}] open_places: {place!r} is not host:port")
+
+
+def _web_runners(
+    settings: Settings, environ: Mapping[str, str], documents: Documents | None = None
+) -> list[ToolRunner]:
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ)))
+        runners.append(_web_search(settings, _search_provider(settings, environ), documents))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
     return runners
 
 
-def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
+def _web_search(
+    settings: Settings, provider: SearchProvider, documents: Documents | None
+) -> WebSearch:
     chosen = settings.web_search
-    for place in chosen.open_places:
-        if not is_place(place):
-            raise BadSettings(f"[web_search] open_places: {place!r} is not host:port")
-    limits = PageLimits(seconds=chosen.page_seconds, bytes=chosen.page_bytes)
+    _check_places("web_search", chosen.open_places)
+    limits = PageLimits(
+        seconds=chosen.page_seconds, bytes=chosen.page_bytes, pdf_bytes=chosen.pdf_bytes
+    )
     return WebSearch(
         provider,
-        PageReader(limits, frozenset(chosen.open_places)),
+        PageReader(limits, frozenset(chosen.open_places), documents),
         seconds=chosen.seconds,
         page_seconds=chosen.page_seconds,
         open_pages=chosen.open_pages,
