@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base.blobs import PIECE_BYTES, UNNAMED_SECONDS, Blob, BlobGone, BlobWriter
+from antiphon.transport.aside import aside_if
 
 __all__ = ["MemoryBlobs"]
 
@@ -121,29 +122,34 @@ class _Writer:
         self._pieces: list[bytes] = []
         self._rest = bytearray()
         self._size = 0
+        self._is_ended = False
         self._hash = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
         self._blobs.take(len(data))
         self._size += len(data)
         self._rest += data
+        await aside_if(len(data) > PIECE_BYTES, self._hash.update, data)
         while len(self._rest) >= PIECE_BYTES:
             self._cut(PIECE_BYTES)
 
     async def finish(self) -> Blob:
+        if self._is_ended:
+            raise StoreUnavailable("the blob was finished or aborted before")
         if self._rest:
             self._cut(len(self._rest))
         blob = self._blobs.keep(self._owner, self._pieces, self._hash.digest())
-        self._pieces, self._size = [], 0
+        self._is_ended = True
         return blob
 
     async def abort(self) -> None:
-        self._blobs.give_back(self._size)
-        self._pieces, self._size = [], 0
-        self._rest.clear()
+        if not self._is_ended:
+            self._is_ended = True
+            self._blobs.give_back(self._size)
+            self._pieces = []
+            self._rest.clear()
 
     def _cut(self, size: int) -> None:
         piece = bytes(self._rest[:size])
         del self._rest[:size]
-        self._hash.update(piece)
         self._pieces.append(piece)
