@@ -33,8 +33,9 @@ async def open_tools(settings: Settings, environ: Mapping[str, str], store: Stor
     """Return the registry of this process. Raise BadSettings for what cannot be used."""
     _check_places("input_files", settings.input_files.open_places)
     documents = Documents(settings.documents)
-    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ, documents)]
-    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
+    pool = McpPool(settings.mcp)
+    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ, pool, documents)]
+    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)
     return ToolRegistry(runners, settings.tools, documents)
@@ -44,7 +45,7 @@ async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
     """Raise BadSettings if the search, the images or the MCP servers cannot be used as set."""
     read_directory(settings.mcp, environ)
     _check_places("input_files", settings.input_files.open_places)
-    for runner in _web_runners(settings, environ):
+    for runner in _web_runners(settings, environ, McpPool(settings.mcp), Documents()):
         await runner.close()
 
 
@@ -55,19 +56,18 @@ def _check_places(table: str, places: Sequence[str]) -> None:
 
 
 def _web_runners(
-    settings: Settings, environ: Mapping[str, str], documents: Documents | None = None
+    settings: Settings, environ: Mapping[str, str], pool: McpPool, documents: Documents
 ) -> list[ToolRunner]:
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ), documents))
+        provider = _search_provider(settings, environ, pool)
+        runners.append(_web_search(settings, provider, documents))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
     return runners
 
 
-def _web_search(
-    settings: Settings, provider: SearchProvider, documents: Documents | None
-) -> WebSearch:
+def _web_search(settings: Settings, provider: SearchProvider, documents: Documents) -> WebSearch:
     chosen = settings.web_search
     _check_places("web_search", chosen.open_places)
     limits = PageLimits(
@@ -83,11 +83,13 @@ def _web_search(
     )
 
 
-def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+def _search_provider(
+    settings: Settings, environ: Mapping[str, str], pool: McpPool
+) -> SearchProvider:
     chosen = settings.web_search
     assert chosen.provider is not None
     if chosen.provider == "mcp":
-        return _mcp_provider(settings, environ)
+        return _mcp_provider(settings, environ, pool)
     form = FORMATS[chosen.provider]
     base_url = chosen.base_url or form.base_url
     if base_url is None:
@@ -100,8 +102,8 @@ def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchPr
     return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
 
 
-def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
-    """Return a search by an MCP tool. Its connections are apart from those of the tools."""
+def _mcp_provider(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> SearchProvider:
+    """Return a search by an MCP tool. Its connections are those of the tools of the server."""
     from antiphon.tools.web.mcp_provider import McpProvider
 
     chosen = settings.web_search
@@ -110,7 +112,6 @@ def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvi
     endpoint = read_directory(settings.mcp, environ).endpoints.get(chosen.server)
     if endpoint is None:
         raise BadSettings(f"[web_search] server: there is no [mcp.servers.{chosen.server}]")
-    pool = McpPool(settings.mcp)
     return McpProvider(pool, endpoint, chosen.tool, chosen.query_argument, chosen.seconds)
 
 

@@ -9,7 +9,7 @@ results, in the same response: one builder, one log, one usage.
     | hosted calls alone                          | they run, and the model gets their results    |
     | hosted calls, and calls of the caller's     | they run, and the response ends `completed`   |
     | the same, where the caller gets no items    | nothing runs: the results would be lost, and  |
-    | (chat, Messages)                            | the model would call once more                |
+    | and none are kept for it (chat, Messages)   | the model would call once more                |
     | a call that needs approval                  | the others run; it ends with the request      |
     | more calls than `max_tool_calls`, or than   | they are not run and make no item; the model  |
     | the gateway or the time allows              | is informed once, and then may not call       |
@@ -24,31 +24,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
 
+from antiphon.engine.run.cited_text import CitedText
 from antiphon.engine.run.hosted_calls import GatheredCall, HostedCalls
 from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
-from antiphon.plans.hosted_choice import allow_hosted
+from antiphon.plans.hosted_choice import allow_found, allow_hosted, selects
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.plans.hosted_offers import load_hidden, offer_hosted
 from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.call_ids import CallIds, taken_in
+from antiphon.protocol.citations import Pattern
 from antiphon.protocol.deltas import (
-    AnnotationAdded,
-    Degraded,
     Delta,
     ItemPassed,
     Reported,
     Stopped,
-    TextGrew,
-    TierUsed,
-    UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.hosted import data_of
@@ -59,8 +58,8 @@ from antiphon.tools.base import (
     Decline,
     HostedCall,
     Outcome,
+    ShownResult,
     Start,
-    TextFilter,
     ToolLimits,
     ToolSession,
 )
@@ -71,11 +70,9 @@ __all__ = ["Hosted", "HostedSetup"]
 _log = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 5.0
 _NO_ID: Final = "call"
-# What may come in the middle of a text without ending it.
-_NOT_TEXT: Final = (Reported, Degraded, UsageKnown, TierUsed, AnnotationAdded)
 _CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
 _LOST_NOTE: Final = (
-    "tools: hosted calls beside calls of the caller's were not run: this API cannot carry results"
+    "tools: hosted calls beside calls of the caller's were not run: their results cannot be kept"
 )
 _LIMIT_NOTE: Final = "max_tool_calls: further calls of hosted tools were not run"
 _OVER: Final = "not run: this response may make no more calls of hosted tools; answer without it"
@@ -97,8 +94,16 @@ class HostedSetup(msgspec.Struct, frozen=True):
     """How long they may take together."""
     give_up: Callable[[], Awaitable[None]]
     """Gives back the approvals of a turn that cannot be made."""
+    patterns: Sequence[Pattern] = ()
+    """What the answer is looked at for, to be annotated."""
+    results: list[ShownResult] = []
+    """What the sessions can see of each other: results that the model was shown."""
+    deferred: list[HostedFunction] | None = None
+    """Functions that a search of this turn may find; None if there is no search."""
     returns_items: bool = True
-    """Whether the caller can send back what was done here, if it has to go on itself."""
+    """Whether what was done here is in the context again, if the caller has to go on itself."""
+    names_calls: bool = False
+    """Whether calls of the caller's get ids of ours: what was done here is found by them."""
 
     @property
     def degraded(self) -> list[str]:
@@ -122,14 +127,16 @@ class Hosted(Policy):
     def __init__(self, setup: HostedSetup) -> None:
         self._setup = setup
         self._sessions = tuple(dict.fromkeys(setup.sessions.values()))
-        self._filters: list[TextFilter] = []
+        self._cites = CitedText(setup.patterns) if setup.patterns else None
         self._functions: list[HostedFunction] | None = None  # None until they were listed
         self._runs: HostedRuns
         self._plan: Plan
         self._answer: HostedCalls
         self._ids: CallIds
-        self._loaded: set[str] = set()  # hidden tools that a search has found
-        self._rounds = 0
+        self._loaded: set[str] = set()  # hidden tools of the caller's that a search has found
+        self._found: list[HostedFunction] = []  # and hosted functions
+        self._approved: list[_Result] = []  # what the model gets first
+        self._rounds = 0  # in which it has answered
         self._made = 0
         self._is_over = False  # the model knows that it may call no more
 
@@ -144,108 +151,87 @@ class Hosted(Policy):
             self._runs = HostedRuns(setup.limits, setup.intents, setup.note, deadline, setup.name)
             self._deadline = deadline
             self._ids = CallIds(is_taken=taken_in(plan.items))
-            await self._list(rounds)
-            plan = self._offer(plan)
-            plan = await self._run_approved(plan, rounds)
-        return self._look_at(self._offer(plan))
-
-    def _look_at(self, plan: Plan) -> Plan:
-        """Begin to look at the answer to this plan; return the plan."""
-        self._plan, self._answer = plan, HostedCalls(plan)
-        self._rounds += 1
+            await self._list(plan.policy, rounds)
+            await self._run_approved(self._offer(plan), rounds)
+        # A context that is shortened before the first answer does not have them yet.
+        plan = self._offer(self._with_results(plan, [], self._approved))
+        self._plan, self._answer = plan, HostedCalls(plan, names_calls=self._setup.names_calls)
+        if self._cites is not None:
+            self._cites.begin_round()
         return plan
 
-    async def _list(self, rounds: Rounds) -> None:
+    async def _list(self, policy: ToolPolicy, rounds: Rounds) -> None:
         """Ask every session what the model may call, and emit what it reports."""
         assert self._functions is not None
+        hidden = self._setup.deferred
         for session in self._sessions:
             async for found in _within(session.prepare(), self._setup.limits.list_seconds):
-                if isinstance(found, HostedFunction):
+                if not isinstance(found, HostedFunction):
+                    await rounds.emit([found])
+                elif hidden is None or not found.is_deferred or selects(policy, found):
                     self._functions.append(found)
                 else:
-                    await rounds.emit([found])
-            if (looks := session.text_filter) is not None:
-                self._filters.append(looks)
+                    hidden.append(found)
 
     def _offer(self, plan: Plan) -> Plan:
         """Return the plan with the hosted functions in it. Raise BackendError if one is missing."""
         assert self._functions is not None
         toolbox = load_hidden(offer_hosted(plan.toolbox, self._functions), self._loaded)
-        policy = allow_hosted(plan.policy, toolbox)
+        found = {toolbox.hosted_alias(one.namespace, one.name) for one in self._found}
+        policy = allow_found(allow_hosted(plan.policy, toolbox), toolbox, self._loaded | found)
         if policy.mode == "required" and not any(map(policy.allows, toolbox.aliases)):
             raise BackendError(
                 "tool_choice forces a tool that is not available now", code="tool_unavailable"
             )
         return msgspec.structs.replace(plan, toolbox=toolbox, policy=policy)
 
-    async def _run_approved(self, plan: Plan, rounds: Rounds) -> Plan:
+    async def _run_approved(self, plan: Plan, rounds: Rounds) -> None:
         """Run what the caller has approved, and nothing else, before the model is asked."""
         work: list[tuple[HostedCall, ToolSession]] = [
             (call, session) for session in self._sessions for call in session.approved
         ]
-        if not work:
-            return plan
-        results = await self._settle(
-            [(call, _alias_of(call, plan.toolbox)) for call, _ in work], rounds
-        )
-        return self._with_results(plan, [], results)
+        if work:
+            calls = [(call, _alias_of(call, plan.toolbox)) for call, _ in work]
+            self._approved = await self._settle(calls, rounds)
 
     # What the model produces.
 
     @property
     def note_text(self) -> Callable[[str], object] | None:
         """Notes a text that is forwarded unseen; None while a filter looks at it."""
-        if self._answer.is_growing or any(one.is_holding for one in self._filters):
+        cites = self._cites
+        if self._answer.is_growing or (cites is not None and cites.is_holding):
             return None
-        return self._note_passing if self.mark else self._answer.note_text
+        if cites is None or cites.looks_for is None:
+            return self._answer.note_text
+        return partial(_note_both, self._answer.note_text, cites.note)
 
     @property
-    def mark(self) -> str:
+    def looks_for(self) -> re.Pattern[str] | None:
         """What the filter has to look at."""
-        return self._filters[0].mark if self._filters else ""
-
-    def _note_passing(self, text: str) -> None:
-        self._answer.note_text(text)
-        self._filters[0].note(text)
+        return self._cites.looks_for if self._cites is not None else None
 
     def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return the deltas without the hosted calls."""
         forwarded: list[Delta] = []
         for delta in batch:
             found = self._answer.take(delta)
-            if isinstance(found, TextGrew) and self._filters:
-                forwarded += self._filtered(found)
-            elif found is not None:
-                forwarded += self._held_before(found)
-                forwarded.append(found)
+            if found is not None:
+                forwarded += [found] if self._cites is None else self._cites.take(found)
         return forwarded
-
-    def _filtered(self, text: TextGrew) -> Sequence[Delta]:
-        """Return what the filter lets pass of a text; a beginning or log probabilities stay."""
-        (looks,) = self._filters[:1]
-        found = list(looks.feed(text.text))
-        for index, delta in enumerate(found):
-            if isinstance(delta, TextGrew) and (text.begins or text.phase or text.logprobs):
-                found[index] = msgspec.structs.replace(text, text=delta.text)
-                break
-        return found
-
-    def _held_before(self, delta: Delta) -> Sequence[Delta]:
-        """Return the text that was held back, if what comes now ends the text."""
-        if not self._filters or isinstance(delta, _NOT_TEXT):
-            return ()
-        return self._filters[0].finish()
 
     # After a round.
 
     async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
         """Run the hosted calls of the answer; return the round that goes on with their results."""
         self._answer.end_round()
-        rest = [delta for looks in self._filters for delta in looks.finish()]
-        if rest:
+        if self._cites is not None and (rest := self._cites.finish()):
             await rounds.emit(rest)
         calls = self._answer.calls
-        if not calls or end.error is not None or end.stop is None:
+        if end.error is not None or end.stop is None:
+            return None
+        self._rounds += 1
+        if not calls:
             return None
         if end.stop.reason != "stop":
             await rounds.emit([Reported(_CUT_NOTE)])
@@ -322,8 +308,11 @@ class Hosted(Policy):
     def _result_of(self, outcome: Outcome, call: HostedCall) -> str | list[Part]:
         assert self._functions is not None
         self._functions += outcome.functions
+        self._found += outcome.functions
         self._loaded.update(outcome.loads)
         capped = cap_result(outcome.result, self._setup.limits.result_bytes)
+        if not outcome.has_failed:
+            self._setup.results.append(ShownResult(call.function.kind, capped))
         return data_of(call.function.name, capped)
 
     # The next round.
@@ -340,7 +329,8 @@ class Hosted(Policy):
         if self._is_over:
             policy = _without_hosted(plan, policy)
         plan = msgspec.structs.replace(plan, policy=policy, max_output_tokens=limit)
-        return Next(self._look_at(self._offer(plan)))
+        self._approved = []  # they are in the plan
+        return Next(plan, is_longer=True)
 
     def _with_results(
         self, plan: Plan, context: Sequence[Item], results: Sequence[_Result]
@@ -361,6 +351,11 @@ class Hosted(Policy):
                 name, cause = self._setup.name, type(error).__name__
                 _log.error("%s: a hosted tool was not closed: %s", name, cause)
         await self._setup.intents.close()
+
+
+def _note_both(first: Callable[[str], object], second: Callable[[str], object], text: str) -> None:
+    first(text)
+    second(text)
 
 
 def _alias_of(call: HostedCall, toolbox: Toolbox) -> str:

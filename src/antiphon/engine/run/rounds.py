@@ -19,6 +19,7 @@ the loop around them is here. All rounds push into the same sink.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -83,6 +84,8 @@ class Next(msgspec.Struct, frozen=True):
 
     Then it is not reported again what the same model cannot honour.
     """
+    is_longer: bool = False
+    """Whether the plan has more context, so that the policies before this one prepare it too."""
 
 
 class Policy:
@@ -97,9 +100,9 @@ class Policy:
         return _ignore
 
     @property
-    def mark(self) -> str:
-        """A text that has this in it does not pass unseen; empty if any may."""
-        return ""
+    def looks_for(self) -> re.Pattern[str] | None:
+        """A text that has this in it does not pass unseen; None if any may."""
+        return None
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Return the plan to ask with; None if nothing is asked, after `rounds.stop`."""
@@ -138,6 +141,8 @@ class Rounds:
         """The backend that is asked now."""
         self.has_begun = False
         """Whether anything was forwarded to the sink."""
+        self.is_answering = False
+        """Whether anything was forwarded of the answer that the model gives now."""
         self._plan = plan
         self._policies = policies
         self._seeing = [policy for policy in reversed(policies) if policy.sees]
@@ -157,13 +162,14 @@ class Rounds:
         self._stop: Stopped | None = None
         self._usage: Usage | None = None
         self._has_spoken = False
+        self._is_counted = False
         self._early: list[Delta] = []  # what came before the first product
         self._slow: Sequence[Delta] | None = None  # waits for a thread, in `drained`
         self._checking: asyncio.Future[Sequence[Delta]] | None = None  # and is there now
         self._is_behind = False  # a push returned False, and `drained` was not awaited since
         self._passes_text = False  # the first batch of a round is always looked at
         self._note_text: Callable[[str], object] | None = None
-        self._mark = ""  # a text with this in it is looked at all the same
+        self._looks_for: re.Pattern[str] | None = None  # what is looked at all the same
 
     async def run(self) -> None:
         """Ask until the answer is whole. Raise BackendError if the model cannot go on."""
@@ -185,16 +191,19 @@ class Rounds:
         while True:
             end, level = await self._round(plan, level)
             wish, wishing = await self._ask_policies(end, level)
+            has_failed = end.error is not None and not end.has_spoken and self._is_counted
+            if has_failed and (wish is not None or self._usage is None):
+                self._usages.pop()  # an attempt that failed costs nothing
             if wish is None:
                 break
-            if end.error is not None and not end.has_spoken and level == len(self._policies):
-                self._usages.pop()  # an attempt that failed costs nothing
             if self._last:
                 await self.emit(())
             self._fault = end.error if wish.backend is not None else None
             self._reports = not wish.continues or wish.backend is not None
             self.backend = wish.backend or self.backend
             plan, level, self.continues = wish.plan, wishing + 1, wish.continues
+            level = 0 if wish.is_longer else level
+            self.is_answering = self.is_answering and wish.continues
         self._last, self._early = [*self._early, *self._last], []
         self._error = end.error and (self._blamed or end.error)
         self._blamed = self._fault = None
@@ -269,6 +278,7 @@ class Rounds:
         if self._is_behind:
             await self.drained()
         self._usages.append(self._usage)
+        self._is_counted = True
 
     async def _ask_policies(self, end: RoundEnd, level: int) -> tuple[Next | None, int]:
         """Return the next round to make and which policy wants it, asked from the last on."""
@@ -323,7 +333,7 @@ class Rounds:
             self._passes_text
             and len(batch) == 1
             and type(batch[0]) is TextGrew
-            and not (self._mark and self._mark in batch[0].text)
+            and not (self._looks_for is not None and self._looks_for.search(batch[0].text))
         ):
             if self._note_text is not None:
                 self._note_text(batch[0].text)
@@ -360,13 +370,15 @@ class Rounds:
         if forwarded is not None:
             if self._early:
                 forwarded, self._early = [*self._early, *forwarded], []
-            self.has_begun = True
+            self.has_begun = self.is_answering = True
         return forwarded
 
     def _has_mark(self, batch: Sequence[Delta]) -> bool:
         """Return whether one of these texts must be looked at."""
-        mark = self._mark
-        return bool(mark) and any(mark in one.text for one in batch if isinstance(one, TextGrew))
+        looks_for = self._looks_for
+        if looks_for is None:
+            return False
+        return any(looks_for.search(one.text) for one in batch if isinstance(one, TextGrew))
 
     def _note_texts(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return texts that pass without a look at them."""
@@ -384,9 +396,9 @@ class Rounds:
         self._note_text = None
         if heard:
             self._note_text = heard[0] if len(heard) == 1 else partial(_call_all, heard)
-        marks = [policy.mark for policy in self._seeing if policy.mark]
-        self._mark = marks[0] if marks else ""
-        self._passes_text = self._passes_text and len(marks) < 2
+        wanted = [policy.looks_for for policy in self._seeing if policy.looks_for is not None]
+        self._looks_for = wanted[0] if wanted else None
+        self._passes_text = self._passes_text and len(wanted) < 2
 
     async def drained(self) -> None:
         """Wait until more can be taken."""
@@ -409,7 +421,10 @@ class Rounds:
         self._checking = None
         self._note_state()
         forwarded = self._sort_out(seen)
-        return forwarded is None or self._forward(forwarded)
+        if forwarded is None:
+            return True
+        self.is_answering = True
+        return self._forward(forwarded)
 
     def _see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         for policy in self._seeing:

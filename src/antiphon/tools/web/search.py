@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 from yarl import URL
 
-from antiphon.protocol.citations import CitationFilter, CiteAs, WebSource, unmarked
+from antiphon.protocol.citations import CiteAs, WebSource, unmarked
 from antiphon.protocol.tool_usage import SEARCHED
 from antiphon.tools.base import (
     Decision,
@@ -36,7 +36,6 @@ from antiphon.tools.base import (
     Outcome,
     Progress,
     Start,
-    TextFilter,
     ToolFailed,
     ToolRequest,
     ToolSession,
@@ -99,13 +98,17 @@ class WebSearch:
 
 
 class _Session(ToolSession):
+    cites = True
+
     def __init__(self, runner: WebSearch, request: ToolRequest, wish: SearchWish) -> None:
         self._runner = runner
         self._request = request
         self._wish = wish
         self._sources = request.sources
+        self._cite_as: CiteAs = "point" if request.is_formatted else runner.cite_as
         self._known: set[str] = set()
         self._kept: dict[str, Page] = {}
+        self._searches = 0
         can_open = runner.open_pages != "off"
         self._functions = functions_for(wish, can_open=can_open) if wish.is_possible else ()
         self.degraded = list(wish.degraded)
@@ -116,12 +119,6 @@ class _Session(ToolSession):
         """Yield the functions that the model may call."""
         for function in self._functions:
             yield function
-
-    @property
-    def text_filter(self) -> TextFilter | None:
-        """What turns the marks of sources into citations."""
-        cite_as = "point" if self._request.is_formatted else self._runner.cite_as
-        return CitationFilter(self._sources, cite_as)
 
     def decide(self, call: HostedCall) -> Decision:
         """Start a call whose arguments can be read."""
@@ -135,9 +132,12 @@ class _Session(ToolSession):
                 action = _find_action(arguments)
         if isinstance(action, str):
             return Decline(result=f"error: {action}")
-        seconds = self._runner.seconds
-        if action["type"] != "search":
-            seconds = self._runner.page_seconds + 10.0  # reading the HTML comes after that
+        seconds = self._runner.page_seconds + 10.0  # reading the HTML comes after that
+        if action["type"] == "search":
+            most, seconds = self._wish.max_uses, self._runner.seconds
+            if most is not None and self._searches >= most:
+                return Decline(result=f"error: max_uses_exceeded: {most} searches may be made")
+            self._searches += 1
         item = {"type": "web_search_call", "action": action}
         return Start(item=item, has_effects=False, seconds=seconds)
 
@@ -198,7 +198,7 @@ class _Session(ToolSession):
         return "\n\n".join([*blocks, _HOW_TO_CITE])
 
     def _show_hit(self, hit: Hit) -> str:
-        mark = self._sources.show(WebSource(hit.url, hit.title))
+        mark = self._sources.show(WebSource(hit.url, hit.title, self._cite_as))
         date = f" ({hit.date})" if hit.date else ""
         quote = unmarked(_cut(hit.text, self._wish.depth.snippet))
         return f"{mark} {unmarked(hit.title)}{date}\n{hit.url}\n{quote}".rstrip()
@@ -229,7 +229,7 @@ class _Session(ToolSession):
         return "\n\n".join([f"{self._heading(page)}\n({count})", *shown, _HOW_TO_CITE])
 
     def _heading(self, page: Page) -> str:
-        mark = self._sources.show(WebSource(page.url, page.title))
+        mark = self._sources.show(WebSource(page.url, page.title, self._cite_as))
         return f"{mark} {unmarked(page.title)}\n{page.url}"
 
     async def _page(self, url: str) -> Page:
@@ -252,7 +252,13 @@ class _Session(ToolSession):
     def _may_open(self, address: str) -> bool:
         if self._runner.open_pages == "any" or address in self._known:
             return True
-        return was_shown(address, self._request.items)
+        # What the model was shown by other tools; its own results are in `_known`.
+        results = [
+            {"type": "function_call_output", "output": one.result}
+            for one in self._request.results
+            if one.kind not in KINDS
+        ]
+        return was_shown(address, [*self._request.items, *results])
 
 
 # What the model wrote.
