@@ -385,7 +385,10 @@ class Engine:
         if not toolbox.declared:
             return None
         name = admitted.response.id
-        hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
+        sees = "image" in admitted.route.capabilities.parts
+        hosted = await self.tools.begin(
+            request, admitted.owner, name, toolbox, items, own, sees_images=sees
+        )
         if not admitted.returns_items:
             is_kept = self._keeper_of_items(admitted) is not None
             hosted = msgspec.structs.replace(hosted, returns_items=is_kept, names_calls=is_kept)
