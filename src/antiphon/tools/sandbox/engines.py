@@ -29,8 +29,6 @@ EngineName = Literal["bwrap+sandlock", "bwrap"]
 ENGINES: Final[tuple[EngineName, ...]] = ("bwrap+sandlock", "bwrap")
 """All there are, the strongest first."""
 _HERE: Final = Path(__file__).parent
-_MORE_MEMORY: Final = 4
-"""sandlock limits the address space of all processes together: a coarse limit."""
 
 
 def missing_parts(name: EngineName) -> str:
@@ -75,7 +73,7 @@ class LocalEngine:
             return await start_process(command, limits.image_bytes)
 
         sandbox = RunningSandbox(begin, await begin(), folder, limits)
-        self._running = {other for other in self._running if other.is_alive} | {sandbox}
+        self._running = {other for other in self._running if not other.is_closed} | {sandbox}
         return sandbox
 
     async def close(self) -> None:
@@ -141,7 +139,10 @@ class LocalEngine:
 
 
 def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> dict[str, Any]:
-    """Return the arguments of sandlock's sandbox."""
+    """Return the arguments of sandlock's sandbox.
+
+    Its limit of memory is not used: it kills where the limit of the process raises MemoryError.
+    """
     devices = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/proc"]
     return {
         "fs_readable": [*dict.fromkeys(readable), *devices],
@@ -149,7 +150,6 @@ def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> 
         "extra_deny_syscalls": ["memfd_create"],
         "clean_env": True,
         "env": ENVIRONMENT,
-        "max_memory": limits.memory_bytes * _MORE_MEMORY,
         "max_processes": limits.processes,
         "max_open_files": limits.open_files,
         "no_coredump": True,
