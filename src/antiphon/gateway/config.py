@@ -32,6 +32,7 @@ from antiphon.server.limits import ServerLimits
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
+from antiphon.tools.sandbox.settings import SandboxSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
 
@@ -162,6 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tools: ToolLimits = ToolLimits()
     web_search: WebSearchSettings = WebSearchSettings()
     images: ImageSettings = ImageSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -177,6 +179,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "tools": ToolLimits,
     "web_search": WebSearchSettings,
     "images": ImageSettings,
+    "sandbox": SandboxSettings,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
