@@ -71,6 +71,15 @@ async def test_packages_of_a_virtual_environment_can_be_used(tmp_path: Path) -> 
     assert ran.stdout == f"42 {place}\n", ran.end
 
 
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="the system has no Python")
+async def test_interpreter_of_the_system_can_be_used(tmp_path: Path) -> None:
+    maker = engine("bwrap+sandlock", read_interpreter("/usr/bin/python3"))
+    sandbox = await maker.start(tmp_path, SandboxLimits())
+    ran = await run(sandbox, "import sys\nsys.prefix")
+    await maker.close()
+    assert ran.stdout == "'/usr'\n", ran.end
+
+
 async def test_packages_of_the_gateway_are_hidden(tmp_path: Path) -> None:
     maker = engine("bwrap+sandlock")
     sandbox = await maker.start(tmp_path, SandboxLimits())

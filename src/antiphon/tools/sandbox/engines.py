@@ -112,7 +112,7 @@ class LocalEngine:
             folder,
             limits,
             folders=folders,
-            hidden=self._python.hidden,
+            hidden=(*self._python.hidden, *_only_of(own, self._python)),
             files={
                 "kernel.py": _HERE / "kernel.py",
                 "launch.py": _HERE / "launch.py",
@@ -155,6 +155,15 @@ def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> 
         "no_coredump": True,
         "cwd": HOME,
     }
+
+
+def _only_of(own: Interpreter, python: Interpreter) -> list[str]:
+    """Return what is hidden of our interpreter, unless the other one reads its packages there."""
+    return [path for path in own.hidden if not _is_in(path, python.folders)]
+
+
+def _is_in(path: str, folders: tuple[str, ...]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
 def _bwrap_program() -> str:
