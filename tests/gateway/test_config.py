@@ -216,6 +216,7 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[input_files]`"] == list(TABLES["input_files"].__struct_fields__)
     assert listed["`[documents]`"] == list(TABLES["documents"].__struct_fields__)
     assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
+    assert listed["`[sandbox]`"] == list(TABLES["sandbox"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
 
@@ -279,6 +280,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "images": set(table["images"]),
         "input_files": set(table["input_files"]),
         "documents": set(table["documents"]),
+        "sandbox": set(table["sandbox"]),
         "webhooks": set(table["webhooks"][0]),
     }
     assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}

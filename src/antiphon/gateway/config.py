@@ -35,6 +35,7 @@ from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
+from antiphon.tools.sandbox.settings import SandboxSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
 
@@ -169,6 +170,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     images: ImageSettings = ImageSettings()
     input_files: InputFileSettings = InputFileSettings()
     documents: DocumentSettings = DocumentSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -188,6 +190,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "images": ImageSettings,
     "input_files": InputFileSettings,
     "documents": DocumentSettings,
+    "sandbox": SandboxSettings,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -11,9 +11,10 @@ is run: never unprotected.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
 
@@ -28,23 +29,25 @@ __all__ = [
 ]
 
 _MIB = 1024 * 1024
+_NONE: Final[Mapping[str, Path]] = MappingProxyType({})
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a sandbox may take. Configurable under `[sandbox]`."""
 
-    memory_bytes: int = 1024 * _MIB
-    processes: int = 32
-    open_files: int = 256
-    file_bytes: int = 256 * _MIB
+    memory_bytes: Annotated[int, msgspec.Meta(ge=64 * _MIB)] = 1024 * _MIB
+    """What one process may take, and all of them together."""
+    processes: Annotated[int, msgspec.Meta(ge=8)] = 32
+    open_files: Annotated[int, msgspec.Meta(ge=32)] = 256
+    file_bytes: Annotated[int, msgspec.Meta(gt=0)] = 256 * _MIB
     """How large one file may become."""
-    disk_bytes: int = 1024 * _MIB
+    disk_bytes: Annotated[int, msgspec.Meta(gt=0)] = 1024 * _MIB
     """How large all files of /mnt/data may become together."""
-    output_bytes: int = 1 * _MIB
+    output_bytes: Annotated[int, msgspec.Meta(gt=0)] = 1 * _MIB
     """How much of the output of a cell is kept; the rest is counted, and the cut is stated."""
-    image_bytes: int = 8 * _MIB
+    image_bytes: Annotated[int, msgspec.Meta(gt=0)] = 8 * _MIB
     """How large one displayed image may be."""
-    cell_seconds: float = 60.0
+    cell_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
 
 
 class CellOutput(msgspec.Struct, frozen=True):
@@ -69,10 +72,12 @@ class CellEnd(msgspec.Struct, frozen=True):
 
 
 class ShellEnd(msgspec.Struct, frozen=True):
-    """A shell command has ended; `exit_code` is None after a timeout."""
+    """A shell command has ended. Without `exit_code` it was killed, and all variables are lost."""
 
     exit_code: int | None
     cut_bytes: int = 0
+    why: str = ""
+    """Why it has no exit code: timeout, memory, disk, exit (of the interpreter)."""
 
 
 class SandboxFailed(Exception):
@@ -115,11 +120,12 @@ class Engine(Protocol):
         ...
 
     async def start(
-        self, folder: Path, limits: SandboxLimits, *, readable: Sequence[Path] = ()
+        self, folder: Path, limits: SandboxLimits, *, readable: Mapping[str, Path] = _NONE
     ) -> Sandbox:
-        """Start a sandbox whose /mnt/data is this folder; `readable` folders are read-only in it.
+        """Start a sandbox whose /mnt/data is this folder.
 
-        Raise SandboxFailed.
+        `readable` are further folders, read-only: from the absolute path inside, such as
+        /mnt/skills/NAME, to the folder of the host. Raise SandboxFailed.
         """
         ...
 
