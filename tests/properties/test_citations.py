@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from antiphon.protocol import citations
+from antiphon.protocol import citations, code_spans
 from antiphon.protocol.deltas import Delta
 from tests.properties.planting import plant
 from tests.protocol.test_citations import LINK_ONE, LINK_TWO, ONE, TWO, message_of
@@ -26,10 +26,11 @@ _URLS: Final = {1: ONE.url, 2: TWO.url}
 # Text in which marks, half marks and near marks are frequent.
 _TEXTS: Final = st.lists(
     st.sampled_from(
-        [*"【】129,;† \naé😀", "【1】", "【2†x】", "【3】", "x" * 50]
+        [*"【】129,;† \naé😀`~\\>-", "【1】", "【2†x】", "【3】", "x" * 50]
+        + ["```", "\n```", "````", "~~~\n", "`a`", "\n\n"]
         + ["【1†" + "y" * count + "】" for count in (91, 92, 93)]
     ),
-    max_size=14,
+    max_size=18,
 ).map("".join)
 
 
@@ -47,7 +48,9 @@ def _expected(text: str) -> tuple[str, list[dict[str, Any]]]:
         numbers = [int(n) for n in re.findall(r"\d+", mark[0].partition("†")[0])]
         if len(mark[0]) > 96 or not _LINKS.keys() >= set(numbers):
             continue
-        said += text[at : mark.start()]
+        said, at = said + text[at : mark.start()], mark.start()
+        if _ends_in_code(said):
+            continue
         for number in numbers:
             if said and not said[-1].isspace():
                 said += " "
@@ -58,12 +61,41 @@ def _expected(text: str) -> tuple[str, list[dict[str, Any]]]:
     return said + text[at:], notes
 
 
+def _ends_in_code(text: str) -> bool:
+    """Return whether the end of a Markdown text is in code, line by line."""
+    fence = run = ""
+    *lines, last = text.split("\n")
+    for line in lines:
+        if fence:
+            closing = re.fullmatch(r"[ \t>]*(`{3,}|~{3,})[ \t\r>]*", line)
+            fence = "" if closing and closing[1].startswith(fence) else fence
+        elif fence := _fence_of(line):
+            run = ""
+        else:
+            run = _open_run(line, run) if line.strip(" \t\r>") else ""
+    return bool(fence or _fence_of(last) or _open_run(last, run))
+
+
+def _fence_of(line: str) -> str:
+    prefix = r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*"
+    found = re.fullmatch(prefix + r"(?:(`{3,})[^`]*|(~{3,}).*)", line)
+    return (found[1] or found[2]) if found else ""
+
+
+def _open_run(line: str, run: str) -> str:
+    for slashes, ticks in re.findall(r"(\\*)(`+)", line):
+        found = ticks[1:] if len(slashes) % 2 and not run else ticks
+        if found:
+            run = found if not run else "" if found == run else run
+    return run
+
+
 def _found(module: types.ModuleType, pieces: Sequence[str]) -> tuple[str, list[dict[str, Any]]]:
     """Return the text and the citations that this module makes of the pieces."""
     sources = module.ShownSources()
     for source in (ONE, TWO):
         sources.show(module.WebSource(source.url, source.title))
-    marks = module.CitationFilter(sources)
+    marks = module.CitationFilter(module.Marks(sources))
     deltas: list[Delta] = []
     for piece in pieces:
         deltas += marks.feed(piece)
@@ -100,42 +132,109 @@ _CASES: Final = (
     "a【1】b【",
     "a\n【1】",
     "【1†" + "z" * 200,
+    "`a【1】`b【2】",
+    "``a`【1】``【2】",
+    "a\n```\n【1】\n```\n【2】",
+    "```\n【1】\n````\n【2】",
+    "````\n```\n【1】\n````\n【2】",
+    "```\na ```\n【1】",
+    "```\n``` a\n【1】",
+    "~~~a`\n【1】\n~~~\n【2】",
+    "- ```\n【1】\n```\n【2】",
+    "```a``` 【1】",
+    "`a\n【1】\n\n【2】",
+    "`a\n```\n```\n【1】",
+    "\\`a 【1】",
+    "\\\\`a 【1】",
+    "`\\` 【1】",
+    "~~~\n```\n~~~\n【1】",
+    "a ``` b\n【1】",
+    "【1】```\n【2】",
+    "a ```b\n\n【1】",
+    "~~a\n【1】",
+    "```\n  ```  \n【1】",
 )
 _BUGS: Final[dict[str, tuple[str, str]]] = {
-    "nothing is held back": ("self._held = text[end:]", "self._held = ''"),
+    "nothing is held back": ("self._held = text[at:]", "self._held = ''"),
     "what is held is lost at the end": ("if self._held else []", "if False else []"),
     "held text is not looked at again": ("self._read(self._held + text,", "self._read(text,"),
-    "a half mark is never given up": ("if len(text) - at >= MAX_MARK:", "if False:"),
+    "a half mark is never given up": ("len(text) - at < pattern.longest and", ""),
     "marks may be of any length": ("_MARK.match(text, at, at + MAX_MARK)", "_MARK.match(text, at)"),
     "long marks are cut off too early": ("MAX_MARK: Final = 96", "MAX_MARK: Final = 95"),
     "unknown sources are dropped": (
-        "return sources if len(sources) == len(found) else []",
-        "return sources",
+        "if len(sources) < len(found):",
+        "if not sources:",
     ),
     "an unknown source is invented": (
         "return self._by_number.get(number)",
         "return self._by_number.get(number) or self._by_number[1]",
     ),
     "numbers begin at 0": ("len(self._by_number) + 1", "len(self._by_number)"),
-    "the mark stays beside the link": ("begin = mark.end()", "begin = at"),
-    "text before a mark is lost": ("self._say(found, text[begin:at])", "pass"),
-    "the rest is lost": ("self._say(found, text[begin:end])", "pass"),
+    "the mark stays beside the link": ("begin, at = place.end, ", "begin, at = at, "),
+    "text before a mark is lost": (
+        "            self._say(found, text[begin:at])\n            begin, pattern",
+        "            begin, pattern",
+    ),
+    "the rest is lost": (
+        "        self._say(found, text[begin:at])\n        self._held",
+        "        self._held",
+    ),
     "the annotation covers too much": ("covers=len(link)", "covers=len(link) + 1"),
     "the annotation is a point": ("covers=len(link)", "covers=0"),
     "the annotation comes before its link": (
-        "            self._say(found, link)\n            found.append(AnnotationAdded("
-        "source.annotation, covers=len(link)))",
-        "            found.append(AnnotationAdded(source.annotation, covers=len(link)))\n"
-        "            self._say(found, link)",
+        "            self._say(found, one.text)\n            found.append(AnnotationAdded("
+        "one.annotation, covers=one.covers))",
+        "            found.append(AnnotationAdded(one.annotation, covers=one.covers))\n"
+        "            self._say(found, one.text)",
     ),
-    "links stick to words": ("not self._ends_in_space", "False"),
-    "spaces are forgotten": ("self._ends_in_space = text[-1].isspace()", "pass"),
-    "only the first source of a mark counts": ("for source in cited:", "for source in cited[:1]:"),
+    "links stick to words": ("not self._before[-1].isspace()", "False"),
+    "spaces are forgotten": ("self._before = (self._before + text)[-MAX_BEFORE:]", "pass"),
+    "only the first source of a mark counts": ("for one in cited:", "for one in cited[:1]:"),
     "notes after a dagger are no marks": (r"\s*(?:†[^【】]*)?】", r"\s*】"),
-    "a bracket ends the search": ("at = text.find(_OPEN, at + 1)", "at = -1"),
+    "a bracket ends the search": (
+        "            else:\n                at = self._next(text, at + 1)",
+        "            else:\n                at = len(text)",
+    ),
     "a mark in a row is skipped": (
-        "at = text.find(_OPEN, at + 1)",
-        "at = text.find(_OPEN, (mark.end() if mark else at) + 1)",
+        "self._next(text, place.end)",
+        "self._next(text, place.end + 1)",
+    ),
+    "marks in code are cited": ("if self._code.is_inside:", "if False:"),
+    "code is not followed": ("            self._code.note(text)", "            pass"),
+    "code goes on for ever": ('            self._run = ""\n', "            pass\n"),
+    "any run ends inline code": ("elif run == self._run:", "else:"),
+    "a block ends with inline code": ("if self._fence:", "if False:"),
+    "a shorter run ends a block": ("piece.startswith(self._fence)", 'piece[0] in "`~"'),
+    "other runs end a block": (
+        "piece.startswith(self._fence)",
+        "len(piece) >= len(self._fence)",
+    ),
+    "a longer run does not end a block": ("piece.startswith(self._fence)", "piece == self._fence"),
+    "a block ends inside a line": (
+        " and not self._line.strip(_NOTHING):\n            self._is_closing",
+        ":\n            self._is_closing",
+    ),
+    "words after a run end a block": (
+        "        elif piece.strip(_NOTHING):\n            self._is_closing = False\n",
+        "",
+    ),
+    "spaces keep a block open": ("elif piece.strip(_NOTHING):", "else:"),
+    "blocks begin inside a line": ("and _PREFIX.fullmatch(self._line)", ""),
+    "blocks begin at the margin only": ("_PREFIX.fullmatch(self._line)", "not self._line"),
+    "a run with runs after it opens a block": (
+        'if run and run[0] == self._opening[0] == "`":',
+        "if False:",
+    ),
+    "tildes open no block": ('elif piece[0] in "`~":', 'elif piece[0] == "`":'),
+    "two tildes are a block": ("_FENCE: Final = 3", "_FENCE: Final = 2"),
+    "backslashes mean nothing": ("if self._is_escaped and not self._run", "if False"),
+    "backslashes count in code": ("if self._is_escaped and not self._run", "if self._is_escaped"),
+    "two backslashes escape": (" and len(piece) % 2 == 1", ""),
+    "a paragraph does not end code": ("elif not self._line.strip(_NOTHING):", "elif False:"),
+    "a line ends code": ("elif not self._line.strip(_NOTHING):", "else:"),
+    "a block in a paragraph keeps its run": (
+        'self._fence, self._run = self._opening, ""',
+        "self._fence = self._opening",
     ),
     "links are not escaped": ("self.url.translate(_IN_LINK)", "self.url"),
 }
@@ -144,7 +243,7 @@ _BUGS: Final[dict[str, tuple[str, str]]] = {
 @pytest.mark.parametrize("bug", _BUGS)
 def test_a_planted_bug_is_noticed(bug: str) -> None:
     old, new = _BUGS[bug]
-    planted = plant([citations], old, new)
+    planted = plant([code_spans, citations], old, new)
     for text in _CASES:
         for pieces in ([text], list(text), [text[:2], text[2:]]):
             if _differs(planted, text, pieces):

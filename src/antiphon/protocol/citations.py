@@ -7,10 +7,12 @@ the text gets a link to it, or nothing, and an annotation for exactly that place
   else that only looks like a mark.
 - What may become a mark is held back until it is decided, at most `MAX_MARK` characters. However
   the text is cut into pieces, the text and the annotations that come out are the same.
+- Nothing in code is found, neither in blocks nor in inline code: it stays as the model wrote it.
 - Positions are not known here: an annotation covers the text that stands directly before it, and
   the builder, which knows where a part begins, writes the numbers.
 
-Models also write `【3†L1-L9】` and `【1, 2】`: these cite the sources 3, and 1 and 2.
+Models also write `【3†L1-L9】` and `【1, 2】`: these cite the sources 3, and 1 and 2. Marks are one
+`Pattern`; a tool may add others, for texts that stay and are annotated as they are.
 """
 
 from __future__ import annotations
@@ -22,14 +24,20 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from antiphon.protocol.code_spans import CodeSpans
 from antiphon.protocol.deltas import AnnotationAdded, TextGrew
 
 __all__ = [
+    "MAX_BEFORE",
     "MAX_MARK",
     "Citable",
     "CitationFilter",
     "CiteAs",
+    "Cited",
     "FileSource",
+    "Found",
+    "Marks",
+    "Pattern",
     "ShownSources",
     "WebSource",
     "unmarked",
@@ -37,6 +45,8 @@ __all__ = [
 
 MAX_MARK: Final = 96
 """A longer text between the brackets is no mark."""
+MAX_BEFORE: Final = 32
+"""How much a pattern sees of the text before a place."""
 
 CiteAs = Literal["link", "point"]
 """What stands in the text for a mark: a link to the source, or nothing."""
@@ -74,6 +84,7 @@ class WebSource(msgspec.Struct, frozen=True):
 
     url: str
     title: str = ""
+    cite_as: CiteAs = "link"
 
     @property
     def identity(self) -> str:
@@ -87,7 +98,9 @@ class WebSource(msgspec.Struct, frozen=True):
 
     @property
     def link(self) -> str:
-        """A link in Markdown, with the host as its words."""
+        """A link in Markdown, with the host as its words; nothing for a point."""
+        if self.cite_as == "point":
+            return ""
         host = urlsplit(self.url).hostname or "source"
         return f"([{host.removeprefix('www.')}]({self.url.translate(_IN_LINK)}))"
 
@@ -137,19 +150,103 @@ class ShownSources:
         return self._by_number.get(number)
 
 
-class CitationFilter:
-    """Replaces the marks in a text that comes in pieces."""
+class Cited(msgspec.Struct, frozen=True):
+    """A piece of text with the annotation that covers the end of it, `covers` characters."""
 
-    def __init__(self, sources: ShownSources, cite_as: CiteAs = "link") -> None:
-        self._sources = sources
-        self._as = cite_as
-        self._held = ""
-        self._ends_in_space = True  # or is at its beginning
+    text: str
+    annotation: dict[str, Any]
+    covers: int
+    is_word: bool = True
+    """Whether a space has to stand before it."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a pattern has found: where it ends, and what stands in its place."""
+
+    end: int
+    cited: Sequence[Cited]
+
+
+class Pattern(Protocol):
+    """A kind of place in a text that is annotated."""
 
     @property
-    def mark(self) -> str:
-        """How a mark begins; empty if there is nothing to cite."""
+    def begin(self) -> str:
+        """The one character that it begins with; empty if there can be none now.
+
+        It changes between rounds only. Two patterns of one answer begin with different characters.
+        """
+        ...
+
+    @property
+    def longest(self) -> int:
+        """How many characters it can have: what is held back is given up after that."""
+        ...
+
+    def find(self, text: str, at: int, before: str, *, is_whole: bool) -> Found | None:
+        """Return what is at this place, where `begin` stands, if it is there in whole.
+
+        `before` is the end of what was forwarded before this place, `MAX_BEFORE` characters at
+        most: an annotation may cover some of it too. `is_whole` if no more text comes. Otherwise
+        the text that comes next must not change what was found.
+        """
+        ...
+
+    def may_grow(self, text: str, at: int, before: str) -> bool:
+        """Return whether something may be found here when more text comes."""
+        ...
+
+
+class Marks:
+    """The marks of the sources that were shown."""
+
+    longest: Final = MAX_MARK
+
+    def __init__(self, sources: ShownSources) -> None:
+        self._sources = sources
+
+    @property
+    def begin(self) -> str:
+        """The bracket; nothing while there is nothing to cite."""
         return _OPEN if len(self._sources) else ""
+
+    def find(self, text: str, at: int, before: str, *, is_whole: bool) -> Found | None:
+        """Return the sources that are cited here; none if one of them was not shown."""
+        mark = _MARK.match(text, at, at + MAX_MARK)
+        if mark is None:
+            return None
+        found = [self._sources.find(int(number)) for number in _NUMBER.findall(mark[1])]
+        sources = [source for source in found if source is not None]
+        if len(sources) < len(found):
+            return None
+        return Found(mark.end(), [_cite(source) for source in sources])
+
+    def may_grow(self, text: str, at: int, before: str) -> bool:
+        """Return whether this is the beginning of a mark."""
+        return _BEGINNING.fullmatch(text, at) is not None
+
+
+def _cite(source: Citable) -> Cited:
+    link = source.link
+    return Cited(link, source.annotation, covers=len(link), is_word=bool(link))
+
+
+class CitationFilter:
+    """Finds what is cited in a text that comes in pieces. One for all tools of a turn."""
+
+    def __init__(self, *patterns: Pattern) -> None:
+        self._patterns = patterns
+        self._held = ""
+        self._before = ""  # the end of what was forwarded
+        self._code = CodeSpans()
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """Find out what there is to find from here on."""
+        self._by_begin = {one.begin: one for one in self._patterns if one.begin}
+        begins = re.escape("".join(self._by_begin))
+        self.looks_for = re.compile(f"[{begins}]") if begins else None
+        """A text without this passes unseen as long as nothing is held back."""
 
     @property
     def is_holding(self) -> bool:
@@ -157,69 +254,64 @@ class CitationFilter:
         return bool(self._held)
 
     def note(self, text: str) -> None:
-        """Note a text without marks that passed unseen."""
+        """Note a text that passed unseen."""
         if text:
-            self._ends_in_space = text[-1].isspace()
+            self._before = (self._before + text)[-MAX_BEFORE:]
+            self._code.note(text)
 
     def feed(self, text: str) -> Sequence[TextGrew | AnnotationAdded]:
         """Return what can be forwarded after this piece."""
-        if not self._held and _OPEN not in text:
-            found: list[TextGrew | AnnotationAdded] = []
-            self._say(found, text)
-            return found
         return self._read(self._held + text, is_whole=False)
 
     def finish(self) -> Sequence[TextGrew | AnnotationAdded]:
         """Return what was held back, at the end of the text. Another one may follow."""
         found = self._read(self._held, is_whole=True) if self._held else []
-        self._ends_in_space = True
+        self._before = ""
+        self._code.reset()
         return found
 
     def _read(self, text: str, *, is_whole: bool) -> list[TextGrew | AnnotationAdded]:
-        """Return the text up to what may still become a mark, which is held back."""
+        """Return the text up to what may still be found, which is held back."""
         found: list[TextGrew | AnnotationAdded] = []
         begin = 0  # of what is not forwarded yet
-        at = text.find(_OPEN)
-        while at >= 0:
-            mark = _MARK.match(text, at, at + MAX_MARK)
-            if mark is not None and (cited := self._cited(mark[1])):
-                self._say(found, text[begin:at])
-                self._cite(found, cited)
-                begin = mark.end()
-            elif mark is None and not is_whole and _may_become_mark(text, at):
+        at = self._next(text, 0)
+        while at < len(text):
+            self._say(found, text[begin:at])
+            begin, pattern = at, self._by_begin[text[at]]
+            if self._code.is_inside:
+                at = self._next(text, at + 1)
+            elif place := pattern.find(text, at, self._before, is_whole=is_whole):
+                self._cite(found, place.cited)
+                begin, at = place.end, self._next(text, place.end)
+            elif not is_whole and self._may_grow(pattern, text, at):
                 break
-            at = text.find(_OPEN, at + 1)
-        end = at if at >= 0 else len(text)
-        self._say(found, text[begin:end])
-        self._held = text[end:]
+            else:
+                at = self._next(text, at + 1)
+        self._say(found, text[begin:at])
+        self._held = text[at:]
         return found
 
-    def _cited(self, numbers: str) -> list[Citable]:
-        """Return the sources with these numbers; none if one of them was not shown."""
-        found = [self._sources.find(int(number)) for number in _NUMBER.findall(numbers)]
-        sources = [source for source in found if source is not None]
-        return sources if len(sources) == len(found) else []
+    def _may_grow(self, pattern: Pattern, text: str, at: int) -> bool:
+        return len(text) - at < pattern.longest and pattern.may_grow(text, at, self._before)
 
-    def _cite(self, found: list[TextGrew | AnnotationAdded], cited: Sequence[Citable]) -> None:
-        for source in cited:
-            link = source.link if self._as == "link" else ""
-            if link and not self._ends_in_space:
+    def _next(self, text: str, at: int) -> int:
+        """Return where something may begin, or the end of the text."""
+        place = self.looks_for.search(text, at) if self.looks_for is not None else None
+        return len(text) if place is None else place.start()
+
+    def _cite(self, found: list[TextGrew | AnnotationAdded], cited: Sequence[Cited]) -> None:
+        for one in cited:
+            if one.is_word and self._before and not self._before[-1].isspace():
                 self._say(found, " ")
-            self._say(found, link)
-            found.append(AnnotationAdded(source.annotation, covers=len(link)))
+            self._say(found, one.text)
+            found.append(AnnotationAdded(one.annotation, covers=one.covers))
 
     def _say(self, found: list[TextGrew | AnnotationAdded], text: str) -> None:
         if text:
             found.append(TextGrew(text))
-            self._ends_in_space = text[-1].isspace()
+            self.note(text)
 
 
 def unmarked(text: str) -> str:
     """Return a text of others, to be shown to the model, without anything like a mark in it."""
     return text.replace(_OPEN, "[").replace(_CLOSE, "]")
-
-
-def _may_become_mark(text: str, at: int) -> bool:
-    if len(text) - at >= MAX_MARK:
-        return False
-    return _BEGINNING.fullmatch(text, at) is not None

@@ -37,7 +37,7 @@ import msgspec
 
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.plans.toolbox import DeclaredTool, Offer
-from antiphon.protocol.citations import ShownSources
+from antiphon.protocol.citations import Pattern, ShownSources
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.tool_usage import ToolUsage
@@ -52,7 +52,6 @@ __all__ = [
     "Outcome",
     "Progress",
     "Start",
-    "TextFilter",
     "ToolFailed",
     "ToolLimits",
     "ToolRequest",
@@ -129,7 +128,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the model was shown in this turn, by all tools: one numbering of marks."""
     limits: ToolLimits = ToolLimits()
     is_formatted: bool = False
-    """Whether the answer has to be JSON, so that a text filter must not add words to it."""
+    """Whether the answer has to be JSON: no citation may add words to it."""
     is_stored: bool = True
     is_background: bool = False
     is_alone: bool = False
@@ -205,40 +204,15 @@ class ToolFailed(Exception):
     """A call failed, for this reason. Caller and model read the text: no secrets in it."""
 
 
-class TextFilter(Protocol):
-    """Looks at the text of the model before it is forwarded, for marks that become annotations."""
-
-    @property
-    def mark(self) -> str:
-        """How a mark begins; empty if there can be none. It changes between rounds only.
-
-        A text without it passes unseen as long as nothing is held back.
-        """
-        ...
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether a text is held back."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Note a text that passed unseen."""
-        ...
-
-    def feed(self, text: str) -> Sequence[Delta]:
-        """Return what can be forwarded after this piece; what may begin a mark is held back."""
-        ...
-
-    def finish(self) -> Sequence[Delta]:
-        """Return what was held back, when the text of a round has ended."""
-        ...
-
-
 class ToolSession:
     """The hosted tools of one runner in one turn. By itself it offers nothing."""
 
     degraded: Sequence[str] = ()
     """What of the declared tools cannot be honoured, as `tools[0].field: reason`."""
+    cites: bool = False
+    """Whether it shows sources with marks (`ToolRequest.sources`), which the answer cites."""
+    patterns: Sequence[Pattern] = ()
+    """What else of the answer it annotates: see `protocol.citations`."""
     approved: Sequence[HostedCall] = ()
     """Calls to run before the model is asked: approved, claimed, and checked against the policy."""
 
@@ -267,11 +241,6 @@ class ToolSession:
         return Outcome(
             item={**start.item, "status": "failed"}, result=f"error: {why}", has_failed=True
         )
-
-    @property
-    def text_filter(self) -> TextFilter | None:
-        """What looks at the text of the model; asked once, after `prepare`."""
-        return None
 
     async def close(self) -> None:
         """Release what the turn held. Called once, however the turn ended."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.protocol.citations import WebSource
 from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
@@ -24,7 +25,6 @@ from antiphon.tools.base import (
     Outcome,
     Progress,
     Start,
-    TextFilter,
     ToolRequest,
     ToolSession,
 )
@@ -178,42 +178,13 @@ async def test_a_request_that_is_refused_gives_its_approval_back() -> None:
         assert await calls.claim_approval(OWNER, "mcpr_1", "resp_other", 1)
 
 
-class Marks:
-    """Holds back marks such as 【1】, also if they come in pieces."""
-
-    mark = "【"
-
-    def __init__(self) -> None:
-        self._held = ""
-
-    @property
-    def is_holding(self) -> bool:
-        return bool(self._held)
-
-    def note(self, text: str) -> None:
-        pass
-
-    def feed(self, text: str) -> list[Any]:
-        self._held += text
-        start = self._held.find("【")
-        end = self._held.find("】")
-        if start >= 0 and end < 0:
-            ready, self._held = self._held[:start], self._held[start:]
-        else:
-            ready, self._held = self._held.replace("【1】", ""), ""
-        return [TextGrew(ready)] if ready else []
-
-    def finish(self) -> list[Any]:
-        rest, self._held = self._held, ""
-        return [TextGrew(rest)] if rest else []
-
-
 class Filtering(ToolSession):
-    """Looks at the text."""
+    """Shows a source, and expects it to be cited."""
 
-    @property
-    def text_filter(self) -> TextFilter:
-        return Marks()
+    cites = True
+
+    def __init__(self, request: ToolRequest) -> None:
+        self._sources = request.sources
 
     async def prepare(self) -> AsyncIterator[Any]:
         yield HostedFunction(kind="mcp", namespace="test", name="look")
@@ -224,14 +195,15 @@ class Filtering(ToolSession):
 
     async def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
         yield Progress("response.web_search_call.searching")
-        yield Outcome(item=start.item | {"status": "completed"}, result="found")
+        mark = self._sources.show(WebSource("https://a.example", "A", "point"))
+        yield Outcome(item=start.item | {"status": "completed"}, result=f"found {mark}")
 
 
 @pytest.mark.parametrize("pieces", [["Rain【1】."], ["Ra", "in【", "1", "】", "."], ["Rain.【"]])
 async def test_a_filter_sees_the_text_before_it_is_forwarded(pieces: list[str]) -> None:
     class Searching(ScriptedTool):
         async def begin(self, request: ToolRequest) -> ToolSession:
-            return Filtering()
+            return Filtering(request)
 
     first: list[Step] = [TextGrew("So【"), CallMade("test__look", "{}", "c"), Stopped("stop")]
     second: list[Step] = [*map(TextGrew, pieces), Stopped("stop")]

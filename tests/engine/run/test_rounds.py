@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -542,7 +543,7 @@ async def test_no_tool_runs_after_an_answer_that_fails_the_turn() -> None:
 async def test_only_a_text_with_the_mark_of_a_policy_is_looked_at(together: bool) -> None:
     class Marking(Policy):
         sees: ClassVar[bool] = True
-        mark = "*"
+        looks_for = re.compile(r"\*")
 
         def __init__(self) -> None:
             self.seen: list[str] = []

@@ -24,12 +24,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
 
+from antiphon.engine.run.cited_text import CitedText
 from antiphon.engine.run.hosted_calls import GatheredCall, HostedCalls
 from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
@@ -39,16 +42,12 @@ from antiphon.plans.hosted_offers import load_hidden, offer_hosted
 from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.call_ids import CallIds, taken_in
+from antiphon.protocol.citations import Pattern
 from antiphon.protocol.deltas import (
-    AnnotationAdded,
-    Degraded,
     Delta,
     ItemPassed,
     Reported,
     Stopped,
-    TextGrew,
-    TierUsed,
-    UsageKnown,
 )
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.hosted import data_of
@@ -60,7 +59,6 @@ from antiphon.tools.base import (
     HostedCall,
     Outcome,
     Start,
-    TextFilter,
     ToolLimits,
     ToolSession,
 )
@@ -71,8 +69,6 @@ __all__ = ["Hosted", "HostedSetup"]
 _log = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 5.0
 _NO_ID: Final = "call"
-# What may come in the middle of a text without ending it.
-_NOT_TEXT: Final = (Reported, Degraded, UsageKnown, TierUsed, AnnotationAdded)
 _CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
 _LOST_NOTE: Final = (
     "tools: hosted calls beside calls of the caller's were not run: this API cannot carry results"
@@ -97,6 +93,8 @@ class HostedSetup(msgspec.Struct, frozen=True):
     """How long they may take together."""
     give_up: Callable[[], Awaitable[None]]
     """Gives back the approvals of a turn that cannot be made."""
+    patterns: Sequence[Pattern] = ()
+    """What the answer is looked at for, to be annotated."""
     returns_items: bool = True
     """Whether the caller can send back what was done here, if it has to go on itself."""
 
@@ -122,7 +120,7 @@ class Hosted(Policy):
     def __init__(self, setup: HostedSetup) -> None:
         self._setup = setup
         self._sessions = tuple(dict.fromkeys(setup.sessions.values()))
-        self._filters: list[TextFilter] = []
+        self._cites = CitedText(setup.patterns) if setup.patterns else None
         self._functions: list[HostedFunction] | None = None  # None until they were listed
         self._runs: HostedRuns
         self._plan: Plan
@@ -152,6 +150,8 @@ class Hosted(Policy):
     def _look_at(self, plan: Plan) -> Plan:
         """Begin to look at the answer to this plan; return the plan."""
         self._plan, self._answer = plan, HostedCalls(plan)
+        if self._cites is not None:
+            self._cites.begin_round()
         self._rounds += 1
         return plan
 
@@ -164,8 +164,6 @@ class Hosted(Policy):
                     self._functions.append(found)
                 else:
                     await rounds.emit([found])
-            if (looks := session.text_filter) is not None:
-                self._filters.append(looks)
 
     def _offer(self, plan: Plan) -> Plan:
         """Return the plan with the hosted functions in it. Raise BackendError if one is missing."""
@@ -195,54 +193,33 @@ class Hosted(Policy):
     @property
     def note_text(self) -> Callable[[str], object] | None:
         """Notes a text that is forwarded unseen; None while a filter looks at it."""
-        if self._answer.is_growing or any(one.is_holding for one in self._filters):
+        cites = self._cites
+        if self._answer.is_growing or (cites is not None and cites.is_holding):
             return None
-        return self._note_passing if self.mark else self._answer.note_text
+        if cites is None or cites.looks_for is None:
+            return self._answer.note_text
+        return partial(_note_both, self._answer.note_text, cites.note)
 
     @property
-    def mark(self) -> str:
+    def looks_for(self) -> re.Pattern[str] | None:
         """What the filter has to look at."""
-        return self._filters[0].mark if self._filters else ""
-
-    def _note_passing(self, text: str) -> None:
-        self._answer.note_text(text)
-        self._filters[0].note(text)
+        return self._cites.looks_for if self._cites is not None else None
 
     def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return the deltas without the hosted calls."""
         forwarded: list[Delta] = []
         for delta in batch:
             found = self._answer.take(delta)
-            if isinstance(found, TextGrew) and self._filters:
-                forwarded += self._filtered(found)
-            elif found is not None:
-                forwarded += self._held_before(found)
-                forwarded.append(found)
+            if found is not None:
+                forwarded += [found] if self._cites is None else self._cites.take(found)
         return forwarded
-
-    def _filtered(self, text: TextGrew) -> Sequence[Delta]:
-        """Return what the filter lets pass of a text; a beginning or log probabilities stay."""
-        (looks,) = self._filters[:1]
-        found = list(looks.feed(text.text))
-        for index, delta in enumerate(found):
-            if isinstance(delta, TextGrew) and (text.begins or text.phase or text.logprobs):
-                found[index] = msgspec.structs.replace(text, text=delta.text)
-                break
-        return found
-
-    def _held_before(self, delta: Delta) -> Sequence[Delta]:
-        """Return the text that was held back, if what comes now ends the text."""
-        if not self._filters or isinstance(delta, _NOT_TEXT):
-            return ()
-        return self._filters[0].finish()
 
     # After a round.
 
     async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
         """Run the hosted calls of the answer; return the round that goes on with their results."""
         self._answer.end_round()
-        rest = [delta for looks in self._filters for delta in looks.finish()]
-        if rest:
+        if self._cites is not None and (rest := self._cites.finish()):
             await rounds.emit(rest)
         calls = self._answer.calls
         if not calls or end.error is not None or end.stop is None:
@@ -361,6 +338,11 @@ class Hosted(Policy):
                 name, cause = self._setup.name, type(error).__name__
                 _log.error("%s: a hosted tool was not closed: %s", name, cause)
         await self._setup.intents.close()
+
+
+def _note_both(first: Callable[[str], object], second: Callable[[str], object], text: str) -> None:
+    first(text)
+    second(text)
 
 
 def _alias_of(call: HostedCall, toolbox: Toolbox) -> str:

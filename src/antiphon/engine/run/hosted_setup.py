@@ -7,7 +7,7 @@ was not started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,7 +16,7 @@ from antiphon.engine.keep.pending_writes import Defer
 from antiphon.engine.run.hosted import HostedSetup
 from antiphon.engine.run.hosted_runs import CallNote
 from antiphon.plans.toolbox import DeclaredTool, Toolbox
-from antiphon.protocol.citations import ShownSources
+from antiphon.protocol.citations import Marks, Pattern, ShownSources
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
@@ -147,6 +147,7 @@ class HostedTools:
             most_calls=min(most, limits.calls),
             seconds=limits.background_seconds if is_background else limits.turn_seconds,
             give_up=approvals.release_all,
+            patterns=_patterns(sessions.values(), sources),
         )
 
     def _by_runner(
@@ -169,6 +170,13 @@ class HostedTools:
             is_logged=is_stored and bool(request.stream or request.background),
             is_stored=is_stored,
         )
+
+
+def _patterns(sessions: Iterable[ToolSession], sources: ShownSources) -> list[Pattern]:
+    """Return what the answer is looked at for."""
+    own = dict.fromkeys(sessions)
+    patterns = [pattern for session in own for pattern in session.patterns]
+    return [Marks(sources), *patterns] if any(session.cites for session in own) else patterns
 
 
 def _is_formatted(request: CreateResponse) -> bool:

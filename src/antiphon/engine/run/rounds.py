@@ -19,6 +19,7 @@ the loop around them is here. All rounds push into the same sink.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -97,9 +98,9 @@ class Policy:
         return _ignore
 
     @property
-    def mark(self) -> str:
-        """A text that has this in it does not pass unseen; empty if any may."""
-        return ""
+    def looks_for(self) -> re.Pattern[str] | None:
+        """A text that has this in it does not pass unseen; None if any may."""
+        return None
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Return the plan to ask with; None if nothing is asked, after `rounds.stop`."""
@@ -163,7 +164,7 @@ class Rounds:
         self._is_behind = False  # a push returned False, and `drained` was not awaited since
         self._passes_text = False  # the first batch of a round is always looked at
         self._note_text: Callable[[str], object] | None = None
-        self._mark = ""  # a text with this in it is looked at all the same
+        self._looks_for: re.Pattern[str] | None = None  # what is looked at all the same
 
     async def run(self) -> None:
         """Ask until the answer is whole. Raise BackendError if the model cannot go on."""
@@ -323,7 +324,7 @@ class Rounds:
             self._passes_text
             and len(batch) == 1
             and type(batch[0]) is TextGrew
-            and not (self._mark and self._mark in batch[0].text)
+            and not (self._looks_for is not None and self._looks_for.search(batch[0].text))
         ):
             if self._note_text is not None:
                 self._note_text(batch[0].text)
@@ -365,8 +366,10 @@ class Rounds:
 
     def _has_mark(self, batch: Sequence[Delta]) -> bool:
         """Return whether one of these texts must be looked at."""
-        mark = self._mark
-        return bool(mark) and any(mark in one.text for one in batch if isinstance(one, TextGrew))
+        looks_for = self._looks_for
+        if looks_for is None:
+            return False
+        return any(looks_for.search(one.text) for one in batch if isinstance(one, TextGrew))
 
     def _note_texts(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return texts that pass without a look at them."""
@@ -384,9 +387,9 @@ class Rounds:
         self._note_text = None
         if heard:
             self._note_text = heard[0] if len(heard) == 1 else partial(_call_all, heard)
-        marks = [policy.mark for policy in self._seeing if policy.mark]
-        self._mark = marks[0] if marks else ""
-        self._passes_text = self._passes_text and len(marks) < 2
+        wanted = [policy.looks_for for policy in self._seeing if policy.looks_for is not None]
+        self._looks_for = wanted[0] if wanted else None
+        self._passes_text = self._passes_text and len(wanted) < 2
 
     async def drained(self) -> None:
         """Wait until more can be taken."""

@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 from yarl import URL
 
-from antiphon.protocol.citations import CitationFilter, CiteAs, WebSource, unmarked
+from antiphon.protocol.citations import CiteAs, WebSource, unmarked
 from antiphon.protocol.tool_usage import SEARCHED
 from antiphon.tools.base import (
     Decision,
@@ -36,7 +36,6 @@ from antiphon.tools.base import (
     Outcome,
     Progress,
     Start,
-    TextFilter,
     ToolFailed,
     ToolRequest,
     ToolSession,
@@ -99,11 +98,14 @@ class WebSearch:
 
 
 class _Session(ToolSession):
+    cites = True
+
     def __init__(self, runner: WebSearch, request: ToolRequest, wish: SearchWish) -> None:
         self._runner = runner
         self._request = request
         self._wish = wish
         self._sources = request.sources
+        self._cite_as: CiteAs = "point" if request.is_formatted else runner.cite_as
         self._known: set[str] = set()
         self._kept: dict[str, Page] = {}
         can_open = runner.open_pages != "off"
@@ -116,12 +118,6 @@ class _Session(ToolSession):
         """Yield the functions that the model may call."""
         for function in self._functions:
             yield function
-
-    @property
-    def text_filter(self) -> TextFilter | None:
-        """What turns the marks of sources into citations."""
-        cite_as = "point" if self._request.is_formatted else self._runner.cite_as
-        return CitationFilter(self._sources, cite_as)
 
     def decide(self, call: HostedCall) -> Decision:
         """Start a call whose arguments can be read."""
@@ -198,7 +194,7 @@ class _Session(ToolSession):
         return "\n\n".join([*blocks, _HOW_TO_CITE])
 
     def _show_hit(self, hit: Hit) -> str:
-        mark = self._sources.show(WebSource(hit.url, hit.title))
+        mark = self._sources.show(WebSource(hit.url, hit.title, self._cite_as))
         date = f" ({hit.date})" if hit.date else ""
         quote = unmarked(_cut(hit.text, self._wish.depth.snippet))
         return f"{mark} {unmarked(hit.title)}{date}\n{hit.url}\n{quote}".rstrip()
@@ -229,7 +225,7 @@ class _Session(ToolSession):
         return "\n\n".join([f"{self._heading(page)}\n({count})", *shown, _HOW_TO_CITE])
 
     def _heading(self, page: Page) -> str:
-        mark = self._sources.show(WebSource(page.url, page.title))
+        mark = self._sources.show(WebSource(page.url, page.title, self._cite_as))
         return f"{mark} {unmarked(page.title)}\n{page.url}"
 
     async def _page(self, url: str) -> Page:
