@@ -182,7 +182,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 class Route(msgspec.Struct, frozen=True):
     """A method, a path in which `{id}` stands for one segment, and who answers.
 
-    Behind the id, `{item}` may stand for the last segment.
+    Behind the id, `{item}` may stand for another segment.
     """
 
     method: str
@@ -393,13 +393,20 @@ class App:
         pattern, path_id = self._with_id([*steps, last])
         if pattern or not last:
             return pattern or "unknown", path_id, ""
-        pattern, path_id = self._with_id([*steps, "{item}"])
-        if pattern:
-            return pattern, path_id, unquote(last)
+        if found := self._with_item([*steps, last]):
+            return found
         for prefix in self._prefixes:
             if path.startswith(prefix):
                 return f"{prefix}{{id}}", unquote(path.removeprefix(prefix)), ""
         return "unknown", "", ""
+
+    def _with_item(self, steps: list[str]) -> tuple[str, str, str] | None:
+        """Return the same with one more of these steps as `{item}`, and that step; or None."""
+        for index in range(len(steps) - 1, 3, -1):
+            pattern, path_id = self._with_id([*steps[:index], "{item}", *steps[index + 1 :]])
+            if pattern and steps[index]:
+                return pattern, path_id, unquote(steps[index])
+        return None
 
     def _with_id(self, steps: list[str]) -> tuple[str, str]:
         """Return the pattern that these steps make with one of them as `{id}`, and that step."""
