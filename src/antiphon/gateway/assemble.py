@@ -44,6 +44,7 @@ from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
@@ -81,9 +82,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_app(
-    catalog: Catalog, store: Store, settings: ServerSettings, tools: ToolRegistry = NO_TOOLS
+    catalog: Catalog,
+    store: Store,
+    settings: ServerSettings,
+    tools: ToolRegistry = NO_TOOLS,
+    containers: ContainerService | None = None,
 ) -> App:
-    """Put the parts together. Raise StoreUnavailable if the store cannot be used."""
+    """Put the parts together. Raise StoreUnavailable if the store cannot be used.
+
+    Without `containers`, files of containers are served, and no program runs.
+    """
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
@@ -123,6 +131,7 @@ async def make_app(
         strict=settings.strict,
         reruns_background=settings.rerun_background,
         doors=settings.doors,
+        containers=containers or ContainerService(store, mint, _now),
     )
 
 

@@ -47,6 +47,7 @@ from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
+from antiphon.tools.containers.service import ContainerService
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -211,6 +212,7 @@ class App:
         metrics: Metrics,
         webhooks: Webhooks,
         origins: OriginPolicy,
+        containers: ContainerService,
         dialect: Dialect = "openai",
         strict: bool = False,
         reruns_background: bool = False,
@@ -221,6 +223,7 @@ class App:
         self.limits = limits
         self.metrics = metrics
         self.webhooks = webhooks
+        self.containers = containers
         self.dialect = dialect
         self.strict = strict
         self.doors = doors or DoorSettings()

@@ -23,6 +23,7 @@ from antiphon.server.app import App
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.tools.base import ToolLimits, ToolRunner
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["Gateway", "serve_gateway"]
@@ -54,11 +55,12 @@ async def serve_gateway(
     max_inflight: Mapping[str, int] | None = None,
     tools: Sequence[ToolRunner] = (),
     tool_limits: ToolLimits | None = None,
+    containers: ContainerService | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway in this event loop. It closes its backends; a store it was given stays.
 
     `routes`, `max_inflight` (by provider) and `tool_limits` are as in the settings, `tools` run
-    hosted tools.
+    hosted tools, `containers` are where their programs run.
     """
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
@@ -74,7 +76,7 @@ async def serve_gateway(
         limits=max_inflight,
     )
     registry = ToolRegistry(tools, tool_limits)
-    app = await make_app(catalog, store, settings or ServerSettings(), registry)
+    app = await make_app(catalog, store, settings or ServerSettings(), registry, containers)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:
             async with running(app, sock):
