@@ -17,7 +17,7 @@ from antiphon.tools.code_interpreter import LOST_STATE
 from antiphon.tools.containers.service import ContainerService, ContainerWish
 from antiphon.tools.sandbox.base import SandboxLimits
 from tests.asking import ask, ask_stream, request, terminal
-from tests.sandboxes import PNG, Clock, FakeEngine, make_service, read_blob, serve_code, upload
+from tests.containers import PNG, Clock, FakeEngine, make_service, read_blob, serve_code, upload
 
 STOP = Stopped("stop")
 AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}

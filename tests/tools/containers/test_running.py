@@ -11,7 +11,7 @@ from antiphon.protocol.errors import NotFound
 from antiphon.tools.containers.running import NoRoom
 from antiphon.tools.containers.service import ContainerService, ContainerWish
 from antiphon.tools.sandbox.base import CellEnd
-from tests.sandboxes import Clock, FakeEngine, make_service, upload
+from tests.containers import Clock, FakeEngine, make_service, upload
 
 
 async def make(service: ContainerService, owner: str = "local", name: str = "c") -> str:

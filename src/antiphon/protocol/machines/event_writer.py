@@ -22,7 +22,7 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item, item_type
-from antiphon.protocol.machines.hosted_items import Step
+from antiphon.protocol.machines.hosted_items import Step, runs_shell
 from antiphon.protocol.machines.open_items import copy_json
 from antiphon.protocol.response import Failure, Response
 
@@ -118,4 +118,5 @@ class EventWriter:
 
 def _is_written(item: Item) -> bool:
     """Return whether the model itself writes such items: prose, and calls for the caller."""
-    return item_type(item) in ("message", "reasoning") or is_call(item)
+    is_prose = item_type(item) in ("message", "reasoning")
+    return is_prose or (is_call(item) and not runs_shell(item))
