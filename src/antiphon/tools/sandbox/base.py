@@ -11,9 +11,10 @@ is run: never unprotected.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from types import MappingProxyType
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 _MIB = 1024 * 1024
+_NONE: Final[Mapping[str, Path]] = MappingProxyType({})
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,10 +71,12 @@ class CellEnd(msgspec.Struct, frozen=True):
 
 
 class ShellEnd(msgspec.Struct, frozen=True):
-    """A shell command has ended; `exit_code` is None after a timeout."""
+    """A shell command has ended. Without `exit_code` it was killed, and all variables are lost."""
 
     exit_code: int | None
     cut_bytes: int = 0
+    why: str = ""
+    """Why it has no exit code: timeout, memory, disk, exit (of the interpreter)."""
 
 
 class SandboxFailed(Exception):
@@ -115,11 +119,12 @@ class Engine(Protocol):
         ...
 
     async def start(
-        self, folder: Path, limits: SandboxLimits, *, readable: Sequence[Path] = ()
+        self, folder: Path, limits: SandboxLimits, *, readable: Mapping[str, Path] = _NONE
     ) -> Sandbox:
-        """Start a sandbox whose /mnt/data is this folder; `readable` folders are read-only in it.
+        """Start a sandbox whose /mnt/data is this folder.
 
-        Raise SandboxFailed.
+        `readable` are further folders, read-only: from the absolute path inside, such as
+        /mnt/skills/NAME, to the folder of the host. Raise SandboxFailed.
         """
         ...
 
