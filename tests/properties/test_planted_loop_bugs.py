@@ -350,8 +350,8 @@ LOOP_BUGS: Final[dict[str, tuple[str, str]]] = {
         "return plan.policy",
     ),
     "the next round looks at the last answer": (
-        "return Next(self._look_at(self._offer(plan)))",
-        "return Next(self._offer(plan))",
+        "return Next(plan, is_longer=True)",
+        "return Next(plan)",
     ),
     "results are forgotten": ("*calls, *outputs]", "*calls]"),
     "ids of two rounds are the same": (

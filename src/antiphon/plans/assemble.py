@@ -37,14 +37,15 @@ def _unlimited(length: int) -> int:
 class Assembly:
     """One response on its way from deltas to events. The builder belongs to the assembly.
 
-    `plan` is what the usage is estimated by if no backend counts it.
+    `plan` is what the usage is estimated by if no backend counts it and none is asked.
     """
 
     def __init__(
         self, plan: Plan, builder: ResponseBuilder, *, reserve: Reserve = _unlimited
     ) -> None:
         self.plan = plan
-        self._later: list[Plan] = []  # of further rounds, with the results of tools
+        self._asked: list[Plan] = []  # of the rounds in which something was produced, and the last
+        self._before = 0  # how long the output was before the last
         self._gate = gate_for(plan)
         self._builder = builder
         self._reserve = reserve
@@ -79,8 +80,10 @@ class Assembly:
         if continues:
             self._builder.free_keys()
             return []
-        if self._length:  # what came to nothing is not counted
-            self._later.append(plan)
+        if self._asked and self._length == self._before:  # what came to nothing is not counted
+            self._asked.pop()
+        self._asked.append(plan)
+        self._before = self._length
         self._gate = gate_for(plan)
         return self._builder.next_round()
 
@@ -113,7 +116,8 @@ class Assembly:
         """
         if self._builder.usage is not None:
             return
-        usage = estimate_usage(self.plan, self._builder.output)
-        for plan in self._later:  # each round was sent all that came before it
+        first, *later = self._asked or [self.plan]
+        usage = estimate_usage(first, self._builder.output)
+        for plan in later:  # each round was sent all that came before it
             usage = add_usage(usage, estimate_usage(plan, ()))
         self._builder.note_estimate(usage)

@@ -32,6 +32,33 @@ def test_system_and_developer_messages_stay() -> None:
     assert drop_oldest(items) == [*head, said("user", "2")]
 
 
+def test_the_older_half_of_the_calls_of_the_only_turn_goes() -> None:
+    def step(name: str) -> list[Item]:
+        call: Item = {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"}
+        output: Item = {"type": "function_call_output", "call_id": name, "output": "x"}
+        return [{"type": "reasoning", "summary": []}, call, output]
+
+    asked = [said("system", "s"), said("user", "1")]
+    steps = [step("a"), step("b"), step("c"), [said("assistant", "end")]]
+    items = [*asked, *(item for one in steps for item in one)]
+    assert drop_oldest(items) == [*asked, *step("c"), said("assistant", "end")]
+    two = [*asked, *step("a"), *step("b")]
+    assert drop_oldest(two) == [*asked, *step("b")]
+    assert drop_oldest([*asked, *step("a")]) is None
+
+
+def test_calls_made_together_go_together() -> None:
+    calls: list[Item] = [
+        {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"} for name in "ab"
+    ]
+    outputs: list[Item] = [
+        {"type": "function_call_output", "call_id": name, "output": "x"} for name in "ab"
+    ]
+    between: Item = {"type": "reasoning", "summary": []}
+    items = [said("user", "1"), *calls, outputs[0], between, outputs[1]]
+    assert drop_oldest(items) is None
+
+
 def test_the_newest_turn_is_never_dropped() -> None:
     assert drop_oldest([said("system", "s"), said("user", "1"), said("assistant", "a")]) is None
     assert drop_oldest([]) is None

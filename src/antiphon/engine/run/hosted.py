@@ -127,7 +127,8 @@ class Hosted(Policy):
         self._answer: HostedCalls
         self._ids: CallIds
         self._loaded: set[str] = set()  # hidden tools that a search has found
-        self._rounds = 0
+        self._approved: list[_Result] = []  # what the model gets first
+        self._rounds = 0  # in which it has answered
         self._made = 0
         self._is_over = False  # the model knows that it may call no more
 
@@ -143,16 +144,12 @@ class Hosted(Policy):
             self._deadline = deadline
             self._ids = CallIds(is_taken=taken_in(plan.items))
             await self._list(rounds)
-            plan = self._offer(plan)
-            plan = await self._run_approved(plan, rounds)
-        return self._look_at(self._offer(plan))
-
-    def _look_at(self, plan: Plan) -> Plan:
-        """Begin to look at the answer to this plan; return the plan."""
+            await self._run_approved(self._offer(plan), rounds)
+        # A context that is shortened before the first answer does not have them yet.
+        plan = self._offer(self._with_results(plan, [], self._approved))
         self._plan, self._answer = plan, HostedCalls(plan)
         if self._cites is not None:
             self._cites.begin_round()
-        self._rounds += 1
         return plan
 
     async def _list(self, rounds: Rounds) -> None:
@@ -176,17 +173,14 @@ class Hosted(Policy):
             )
         return msgspec.structs.replace(plan, toolbox=toolbox, policy=policy)
 
-    async def _run_approved(self, plan: Plan, rounds: Rounds) -> Plan:
+    async def _run_approved(self, plan: Plan, rounds: Rounds) -> None:
         """Run what the caller has approved, and nothing else, before the model is asked."""
         work: list[tuple[HostedCall, ToolSession]] = [
             (call, session) for session in self._sessions for call in session.approved
         ]
-        if not work:
-            return plan
-        results = await self._settle(
-            [(call, _alias_of(call, plan.toolbox)) for call, _ in work], rounds
-        )
-        return self._with_results(plan, [], results)
+        if work:
+            calls = [(call, _alias_of(call, plan.toolbox)) for call, _ in work]
+            self._approved = await self._settle(calls, rounds)
 
     # What the model produces.
 
@@ -222,7 +216,10 @@ class Hosted(Policy):
         if self._cites is not None and (rest := self._cites.finish()):
             await rounds.emit(rest)
         calls = self._answer.calls
-        if not calls or end.error is not None or end.stop is None:
+        if end.error is not None or end.stop is None:
+            return None
+        self._rounds += 1
+        if not calls:
             return None
         if end.stop.reason != "stop":
             await rounds.emit([Reported(_CUT_NOTE)])
@@ -317,7 +314,8 @@ class Hosted(Policy):
         if self._is_over:
             policy = _without_hosted(plan, policy)
         plan = msgspec.structs.replace(plan, policy=policy, max_output_tokens=limit)
-        return Next(self._look_at(self._offer(plan)))
+        self._approved = []  # they are in the plan
+        return Next(plan, is_longer=True)
 
     def _with_results(
         self, plan: Plan, context: Sequence[Item], results: Sequence[_Result]

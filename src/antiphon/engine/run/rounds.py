@@ -84,6 +84,8 @@ class Next(msgspec.Struct, frozen=True):
 
     Then it is not reported again what the same model cannot honour.
     """
+    is_longer: bool = False
+    """Whether the plan has more context, so that the policies before this one prepare it too."""
 
 
 class Policy:
@@ -139,6 +141,8 @@ class Rounds:
         """The backend that is asked now."""
         self.has_begun = False
         """Whether anything was forwarded to the sink."""
+        self.is_answering = False
+        """Whether anything was forwarded of the answer that the model gives now."""
         self._plan = plan
         self._policies = policies
         self._seeing = [policy for policy in reversed(policies) if policy.sees]
@@ -158,6 +162,7 @@ class Rounds:
         self._stop: Stopped | None = None
         self._usage: Usage | None = None
         self._has_spoken = False
+        self._is_counted = False
         self._early: list[Delta] = []  # what came before the first product
         self._slow: Sequence[Delta] | None = None  # waits for a thread, in `drained`
         self._checking: asyncio.Future[Sequence[Delta]] | None = None  # and is there now
@@ -186,16 +191,19 @@ class Rounds:
         while True:
             end, level = await self._round(plan, level)
             wish, wishing = await self._ask_policies(end, level)
+            has_failed = end.error is not None and not end.has_spoken and self._is_counted
+            if has_failed and (wish is not None or self._usage is None):
+                self._usages.pop()  # an attempt that failed costs nothing
             if wish is None:
                 break
-            if end.error is not None and not end.has_spoken and level == len(self._policies):
-                self._usages.pop()  # an attempt that failed costs nothing
             if self._last:
                 await self.emit(())
             self._fault = end.error if wish.backend is not None else None
             self._reports = not wish.continues or wish.backend is not None
             self.backend = wish.backend or self.backend
             plan, level, self.continues = wish.plan, wishing + 1, wish.continues
+            level = 0 if wish.is_longer else level
+            self.is_answering = self.is_answering and wish.continues
         self._last, self._early = [*self._early, *self._last], []
         self._error = end.error and (self._blamed or end.error)
         self._blamed = self._fault = None
@@ -270,6 +278,7 @@ class Rounds:
         if self._is_behind:
             await self.drained()
         self._usages.append(self._usage)
+        self._is_counted = True
 
     async def _ask_policies(self, end: RoundEnd, level: int) -> tuple[Next | None, int]:
         """Return the next round to make and which policy wants it, asked from the last on."""
@@ -361,7 +370,7 @@ class Rounds:
         if forwarded is not None:
             if self._early:
                 forwarded, self._early = [*self._early, *forwarded], []
-            self.has_begun = True
+            self.has_begun = self.is_answering = True
         return forwarded
 
     def _has_mark(self, batch: Sequence[Delta]) -> bool:
@@ -412,7 +421,10 @@ class Rounds:
         self._checking = None
         self._note_state()
         forwarded = self._sort_out(seen)
-        return forwarded is None or self._forward(forwarded)
+        if forwarded is None:
+            return True
+        self.is_answering = True
+        return self._forward(forwarded)
 
     def _see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         for policy in self._seeing:

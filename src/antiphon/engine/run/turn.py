@@ -233,7 +233,7 @@ class Turn:
         inputs = self._inputs
         policies = list(inputs.policies)
         if inputs.may_shorten:
-            policies.insert(0, Truncate(self.plan, self._shorten))
+            policies.insert(0, Truncate(self._note_shorter))
         await ask_route(
             inputs.route,
             self.plan,
@@ -246,8 +246,7 @@ class Turn:
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
-    def _shorten(self, plan: Plan, note: str) -> None:
-        self._assembly.plan = plan
+    def _note_shorter(self, note: str) -> None:
         self._builder.feed(Degraded(note))
 
     def push(self, batch: Sequence[Delta]) -> bool:
