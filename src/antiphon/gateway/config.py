@@ -28,9 +28,10 @@ from antiphon.routing.describe import ModelSettings
 from antiphon.routing.settings import DeploymentSettings, RetrySettings, RouteSettings
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
-from antiphon.server.limits import ServerLimits
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.images import ImageSettings
+from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
@@ -153,6 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     doors: DoorSettings = DoorSettings()
     limits: ServerLimits = ServerLimits()
+    files: FileLimits = FileLimits()
     upstream_limits: UpstreamLimits = UpstreamLimits()
     mcp: McpSettings = McpSettings()
     providers: dict[str, ProviderSettings] = {}
@@ -161,6 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompts: dict[str, PromptTemplate] = {}
     tools: ToolLimits = ToolLimits()
     web_search: WebSearchSettings = WebSearchSettings()
+    file_search: FileSearchSettings = FileSearchSettings()
     images: ImageSettings = ImageSettings()
     webhooks: tuple[Webhook, ...] = ()
 
@@ -168,6 +171,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "doors": DoorSettings,
     "limits": ServerLimits,
+    "files": FileLimits,
     "upstream_limits": UpstreamLimits,
     "mcp": McpSettings,
     "providers": ProviderSettings,
@@ -176,6 +180,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "prompts": PromptTemplate,
     "tools": ToolLimits,
     "web_search": WebSearchSettings,
+    "file_search": FileSearchSettings,
     "images": ImageSettings,
     "webhooks": Webhook,
 }
@@ -288,7 +293,7 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             _check_whole(value, inner, f"{where}: {key}")
         else:
             _convert(value, types[key], f"{where}: {key}")
-            if struct in (ServerLimits, UpstreamLimits, ToolLimits) and not value > 0:
+            if struct in (ServerLimits, FileLimits, UpstreamLimits, ToolLimits) and not value > 0:
                 raise BadSettings(f"{where}: {key} must be above 0, not {value!r}")
 
 

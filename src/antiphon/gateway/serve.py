@@ -37,6 +37,7 @@ async def running(app: App, sock: socket.socket) -> AsyncIterator[None]:
     try:
         async with (
             upkeep(app.engine, app.webhooks, app.limits.retention_days),
+            app.index.running(),
             listening(app.handle, app.limits, sock),
         ):
             yield

@@ -25,6 +25,7 @@ from antiphon.gateway.checks import check_keyless, check_origins, check_workers,
 from antiphon.gateway.config import Settings, load
 from antiphon.gateway.discover import model_names
 from antiphon.gateway.endpoints import read_endpoints
+from antiphon.gateway.files import open_index
 from antiphon.gateway.listen import bind, metrics_url, resolve, url_of
 from antiphon.gateway.log_lines import LineWriter, formatter_for
 from antiphon.gateway.mcp import read_directory
@@ -127,11 +128,13 @@ class _Process(msgspec.Struct, frozen=True):
 
     async def _serve(self, board: MetricsBoard | None) -> None:
         store = open_named_store(self.store)
+        index = open_index(self.settings, os.environ, store)
         app = await make_app(
             build_catalog(self.settings, self.sources),
             store,
             _server_settings(self.settings, board),
-            await open_tools(self.settings, os.environ, store),
+            await open_tools(self.settings, os.environ, store, index),
+            index,
         )
         await serve(app, self.sock, self.metrics_sock)
 
@@ -145,6 +148,7 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         require_keys=settings.require_keys,
         allowed_origins=settings.allowed_origins,
         limits=settings.limits,
+        files=settings.files,
         seal_keys=read_seal_keys(settings, os.environ),
         webhooks=tuple(read_endpoints(settings, os.environ)),
         workers=settings.workers,

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.files import check_files, open_index
 from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
+from antiphon.tools.file_search import FileSearch
 from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.mcp.pool import McpPool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool_search import ToolSearch
@@ -28,9 +31,16 @@ from antiphon.tools.web.search import WebSearch
 __all__ = ["check_tools", "open_tools"]
 
 
-async def open_tools(settings: Settings, environ: Mapping[str, str], store: Store) -> ToolRegistry:
-    """Return the registry of this process. Raise BadSettings for what cannot be used."""
-    runners: list[ToolRunner] = [ToolSearch(), *_web_runners(settings, environ)]
+async def open_tools(
+    settings: Settings, environ: Mapping[str, str], store: Store, index: FileIndex | None = None
+) -> ToolRegistry:
+    """Return the registry of this process. Raise BadSettings for what cannot be used.
+
+    `index` is the one that the process indexes with; it is opened if it is not given.
+    """
+    index = index or open_index(settings, environ, store)
+    files = FileSearch(index.searcher, seconds=settings.file_search.seconds)
+    runners: list[ToolRunner] = [ToolSearch(), files, *_web_runners(settings, environ)]
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
     if mcp is not None:
         runners.append(mcp)
@@ -38,7 +48,8 @@ async def open_tools(settings: Settings, environ: Mapping[str, str], store: Stor
 
 
 async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Raise BadSettings if the search, the images or the MCP servers cannot be used as set."""
+    """Raise BadSettings if searches, images or MCP servers cannot be used as set."""
+    await check_files(settings, environ)
     read_directory(settings.mcp, environ)
     for runner in _web_runners(settings, environ):
         await runner.close()

@@ -41,13 +41,15 @@ from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.doors import DoorSettings
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
-from antiphon.server.limits import ServerLimits
+from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
+from antiphon.server.quota import StorageQuota
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
 from antiphon.tools.containers.service import ContainerService
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -205,6 +207,7 @@ class App:
     def __init__(
         self,
         engine: Engine,
+        index: FileIndex,
         auth: Auth,
         routes: list[Route],
         *,
@@ -217,8 +220,10 @@ class App:
         strict: bool = False,
         reruns_background: bool = False,
         doors: DoorSettings | None = None,
+        files: FileLimits | None = None,
     ) -> None:
         self.engine = engine
+        self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
         self.metrics = metrics
@@ -227,6 +232,7 @@ class App:
         self.dialect = dialect
         self.strict = strict
         self.doors = doors or DoorSettings()
+        self.quota = StorageQuota(files or FileLimits())
         self.is_draining = False
         self.sockets = Sockets(limits)
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["DEFAULT_MARK", "MARK_PATTERN", "MARK_WORDS", "IdMint"]
+__all__ = ["DEFAULT_MARK", "MARK_PATTERN", "MARK_WORDS", "IdMint", "file_id"]
 
 DEFAULT_MARK: Final = "ap-"
 MARK_PATTERN: Final = r"^[A-Za-z0-9-]{1,8}\Z"
@@ -21,6 +22,11 @@ MARK_WORDS: Final = "1 to 8 letters, digits or hyphens"
 
 _ID_BYTES: Final = 24
 _IDS_AT_ONCE: Final = 256
+
+
+def file_id(mint: Callable[[str], str]) -> str:
+    """Return a new id of a file. Clients know one by a hyphen after its kind: `file-`."""
+    return mint("file").replace("_", "-", 1)
 
 
 class IdMint:

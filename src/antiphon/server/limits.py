@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ServerLimits"]
+__all__ = ["FileLimits", "ServerLimits"]
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,3 +48,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     websocket_cache_bytes: int = 256 * 1024 * 1024
     """What all WebSockets together remember of turns with `store: false`."""
     retention_days: float = 30.0
+
+
+class FileLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much callers may store, in bytes. Configurable under `[files]`."""
+
+    max_bytes: int = 512 * 1024 * 1024
+    """The largest file."""
+    owner_bytes: int = 10 * 1024 * 1024 * 1024
+    """What all files, uploads, containers and skills of one owner may take together."""

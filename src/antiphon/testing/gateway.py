@@ -24,6 +24,8 @@ from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.tools.base import ToolLimits, ToolRunner
 from antiphon.tools.containers.service import ContainerService
+from antiphon.tools.file_search import FileSearch
+from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["Gateway", "serve_gateway"]
@@ -55,12 +57,14 @@ async def serve_gateway(
     max_inflight: Mapping[str, int] | None = None,
     tools: Sequence[ToolRunner] = (),
     tool_limits: ToolLimits | None = None,
+    index: FileIndex | None = None,
     containers: ContainerService | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway in this event loop. It closes its backends; a store it was given stays.
 
     `routes`, `max_inflight` (by provider) and `tool_limits` are as in the settings, `tools` run
-    hosted tools, `containers` are where their programs run.
+    hosted tools, `containers` are where their programs run. With `index`, which must have the same
+    store, files are searched with it.
     """
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
@@ -75,8 +79,10 @@ async def serve_gateway(
         routes=routes,
         limits=max_inflight,
     )
-    registry = ToolRegistry(tools, tool_limits)
-    app = await make_app(catalog, store, settings or ServerSettings(), registry, containers)
+    runners = tools if index is None else [*tools, FileSearch(index.searcher)]
+    registry = ToolRegistry(runners, tool_limits)
+    served = settings or ServerSettings()
+    app = await make_app(catalog, store, served, registry, index, containers)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:
             async with running(app, sock):

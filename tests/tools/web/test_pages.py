@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web as http
 
 from antiphon.tools.base import ToolFailed
+from antiphon.tools.documents.charsets import decode_page
 from antiphon.tools.web import pages as pages_module
-from antiphon.tools.web.charsets import decode_page
 from antiphon.tools.web.pages import Page, PageLimits, PageReader
 from tests.transport.raw import Connection, RawServer, Request, raw_server, reply
 from tests.transport.test_egress import LOOPBACK_HOSTS, OTHER_HOSTS, resolving

@@ -8,7 +8,7 @@ whose form turns out to be broken, too large, or cut off is removed again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -18,9 +18,9 @@ from antiphon.protocol.errors import BodyTooLarge, InvalidRequest, SlowRequest, 
 from antiphon.server.app import Call
 from antiphon.server.expect import invite_body
 from antiphon.server.multipart import FormEvent, FormReader, PartBegins, PartEnds, boundary_of
-from antiphon.store.base.blobs import Blob, BlobWriter
+from antiphon.store.base import Blob, BlobWriter
 
-__all__ = ["FileForm", "OpenBlob", "check_filename", "form_events", "receive_file"]
+__all__ = ["FileForm", "OpenBlob", "form_events", "read_filename", "receive_file"]
 
 _SLACK: Final = 64 * 1024
 """What the fields and headers of a form may take beside its file."""
@@ -32,6 +32,7 @@ _MEMORY: Final = 4 * _PIECE
 _MAX_FIELD: Final = 1024
 _MAX_NAME: Final = 255
 
+CheckFields = Callable[[Mapping[str, str]], object]
 OpenBlob = Callable[[], Awaitable[BlobWriter]]
 
 
@@ -74,18 +75,24 @@ async def form_events(call: Call, max_bytes: int) -> AsyncGenerator[FormEvent, N
 
 
 async def receive_file(
-    call: Call, name: str, open_blob: OpenBlob, max_bytes: int, known: frozenset[str] = frozenset()
+    call: Call,
+    name: str,
+    open_blob: OpenBlob,
+    max_bytes: int,
+    known: frozenset[str] = frozenset(),
+    check: CheckFields = len,
 ) -> FileForm:
     """Return the form, with its file `name` written to a blob; durable on return.
 
-    A field that is not `known` is refused, as is a second file. Whoever gets the form must store
-    its blob in a row.
+    A field that is not `known` is refused, as is a second file; `check` raises if the fields
+    cannot be used. The caller must store the blob in a row.
     """
     receiver = _Receiver(name, open_blob, max_bytes, known)
     try:
         async with aclosing(form_events(call, max_bytes)) as events:
             async for event in events:
                 await receiver.take(event)
+        receiver.check(check)
         return await receiver.finish()
     except BaseException:
         await asyncio.shield(receiver.abort())
@@ -104,6 +111,7 @@ class _Receiver:
         self._known = known
         self._fields: dict[str, str] = {}
         self._file: PartBegins | None = None
+        self._filename = ""
         self._writer: BlobWriter | None = None
         self._part = PartBegins("")
         self._waiting = bytearray()
@@ -118,12 +126,16 @@ class _Receiver:
             case bytes():
                 await self._add(event)
 
-    async def finish(self) -> FileForm:
-        if self._file is None or self._writer is None:
+    def check(self, check: CheckFields) -> None:
+        if self._file is None:
             raise invalid(self._name, "is missing", "missing_required_parameter")
+        check(self._fields)
+
+    async def finish(self) -> FileForm:
+        assert self._file is not None
+        assert self._writer is not None
         blob = await self._writer.finish()
-        filename = _base_name(self._file.filename or "")
-        return FileForm(self._fields, filename, self._file.content_type, blob)
+        return FileForm(self._fields, self._filename, self._file.content_type, blob)
 
     async def abort(self) -> None:
         if self._writer is not None:
@@ -142,7 +154,9 @@ class _Receiver:
             raise invalid(part.name, "is given twice")
         self._part = part
         if is_file:
-            _check_name(part, self._name)
+            if part.filename is None:
+                raise invalid(self._name, "must be a file: send it with a filename", "invalid_type")
+            self._filename = read_filename(part.filename, self._name)
             self._file = part
             self._writer = await self._open_blob()
 
@@ -176,22 +190,15 @@ class _Receiver:
             await self._writer.write(data)
 
 
-def _check_name(part: PartBegins, param: str) -> None:
-    if part.filename is None:
-        raise invalid(param, "must be a file: send it with a filename", "invalid_type")
-    check_filename(part.filename, param)
+def read_filename(filename: str, param: str) -> str:
+    """Return the name of a file, without the folders that some clients put before it.
 
-
-def check_filename(filename: str, param: str) -> None:
-    """Raise InvalidRequest if this cannot be the name of a file."""
-    name = _base_name(filename)
+    Raise InvalidRequest if it cannot be the name of a file.
+    """
+    name = filename.replace("\\", "/").rpartition("/")[2]
     if not 1 <= len(name) <= _MAX_NAME or not name.isprintable() or name in (".", ".."):
         raise invalid(param, f"must have a filename of 1 to {_MAX_NAME} printable characters")
-
-
-def _base_name(filename: str) -> str:
-    """Return a name without the folders that some clients put before it."""
-    return filename.replace("\\", "/").rpartition("/")[2]
+    return name
 
 
 def _check_size(size: int, limit: int) -> None:

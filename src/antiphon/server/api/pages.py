@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _MAX_LIMIT: Final = 100
+_DEFAULT_LIMIT: Final = 20
 _MAX_DIGITS: Final = 9
 _LEFT_OUT: Final[dict[str, Item]] = {
     "output_text": {"annotations": []},
@@ -47,13 +48,15 @@ class PageQuery(msgspec.Struct, frozen=True):
     """What is shown of hosted items beside what always is."""
 
 
-def read_page_query(call: Call) -> PageQuery:
+def read_page_query(
+    call: Call, *, max_limit: int = _MAX_LIMIT, default_limit: int = _DEFAULT_LIMIT
+) -> PageQuery:
     """Return what the query asks for. Raise InvalidRequest if that cannot be."""
     query = call.request.query
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise InvalidRequest("order must be asc or desc", code="invalid_value", param="order")
-    limit = _limit(query.get("limit", "20"))
+    limit = _limit(query.get("limit", str(default_limit)), max_limit)
     return PageQuery(query.get("after"), limit, order == "desc", read_include(call))
 
 
@@ -125,9 +128,7 @@ def as_listed(item: Item) -> Item:
     return {"status": "completed"} | item | {"content": parts}
 
 
-def _limit(text: str) -> int:
-    if not text.isdecimal() or len(text) > _MAX_DIGITS or not 1 <= int(text) <= _MAX_LIMIT:
-        raise InvalidRequest(
-            f"limit must be 1 to {_MAX_LIMIT}", code="invalid_value", param="limit"
-        )
+def _limit(text: str, most: int) -> int:
+    if not text.isdecimal() or len(text) > _MAX_DIGITS or not 1 <= int(text) <= most:
+        raise InvalidRequest(f"limit must be 1 to {most}", code="invalid_value", param="limit")
     return int(text)

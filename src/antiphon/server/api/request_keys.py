@@ -81,14 +81,21 @@ async def digest_of(path: str, data: bytes) -> bytes:
 
 
 async def read_claim(
-    headers: Mapping[str, str], path: str, data: bytes, now: int
+    headers: Mapping[str, str],
+    path: str,
+    data: bytes,
+    now: int,
+    resource: str = "conversations",
 ) -> ClaimRequest | None:
-    """Return what to claim together with the change that this request makes, if it has a key."""
+    """Return what to claim together with the change that this request makes, if it has a key.
+
+    A key means one request for each `resource`.
+    """
     key = read_key(headers)
     if key is None:
         return None
     digest = await digest_of(path, data)
-    return ClaimRequest(f"conversations:{key}", digest, now, now - KEY_SECONDS)
+    return ClaimRequest(f"{resource}:{key}", digest, now, now - KEY_SECONDS)
 
 
 def check_same(once: ClaimRequest | None, claim: Claim) -> None:

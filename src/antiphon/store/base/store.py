@@ -18,6 +18,7 @@ from antiphon.store.base.notices import Notices
 from antiphon.store.base.skills import Skills
 from antiphon.store.base.tool_calls import ToolCalls
 from antiphon.store.base.turns import Turns
+from antiphon.store.base.vector_stores import VectorStores
 from antiphon.store.base.writers import Writers
 
 __all__ = ["Store", "sweep_in_steps"]
@@ -69,6 +70,11 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def skills(self) -> Skills:
         """Instructions and programs for the hosted shell."""
+        ...
+
+    @property
+    def vector_stores(self) -> VectorStores:
+        """Files made searchable. `files.sweep` empties those that have expired."""
         ...
 
     async def sweep(self, before: int, claims_before: int) -> int:

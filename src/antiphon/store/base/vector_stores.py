@@ -13,13 +13,14 @@ Filters are applied before anything is ranked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.store.base.claims import Claim, ClaimRequest
 
 __all__ = [
+    "MAX_TRIES",
     "AttachedFile",
     "Attributes",
     "Chunk",
@@ -32,6 +33,9 @@ __all__ = [
     "VectorStore",
     "VectorStores",
 ]
+
+MAX_TRIES: Final = 3
+"""A file over which so many processes have died fails."""
 
 Attributes = dict[str, str | float | bool]
 
@@ -128,14 +132,14 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to be indexed, leased to `holder`. `lease` counts how often it was taken."""
+    """A file to be indexed, leased to one process. No other lease ever has the same number."""
 
     owner: str
     store_id: str
     file: AttachedFile
     lease: int
     tries: int
-    """How often it was taken before without an end: the process died over it."""
+    """How often it was taken before and not given back: that process died over it."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,11 +200,14 @@ class VectorStores(Protocol):
         ...
 
     async def change(self, owner: str, store: VectorStore) -> VectorStore | None:
-        """Replace name, description, metadata and expiry; None if there is none with its id."""
+        """Replace name, description, metadata and expiry; None if there is none with its id.
+
+        One that `expire` has emptied stays expired.
+        """
         ...
 
     async def touch(self, owner: str, ids: Sequence[str], now: int) -> None:
-        """Note that these were used now. Need not be durable on return."""
+        """Note that these were used now, unless they have expired. Need not be durable."""
         ...
 
     async def remove(self, owner: str, store_id: str) -> bool:
@@ -219,7 +226,8 @@ class VectorStores(Protocol):
     ) -> Claim | bool:
         """Attach files and make their jobs, in one step; False if there is no such vector store.
 
-        A file that is attached already is replaced, and indexed anew. With `once` as in
+        False also if it has expired and is emptied. A file that is attached already is replaced,
+        and indexed again. With `once` as in
         `Files.add`; what was made is the batch, or the first file.
         """
         ...
@@ -240,7 +248,10 @@ class VectorStores(Protocol):
         limit: int,
         is_descending: bool,
     ) -> list[AttachedFile]:
-        """Return files in the order they were attached. Raise KeyError for a wrong cursor."""
+        """Return files in the order they were attached, or the other way round.
+
+        `before` alone returns those next to it. Raise KeyError for a wrong cursor.
+        """
         ...
 
     async def set_attributes(
@@ -258,7 +269,7 @@ class VectorStores(Protocol):
         ...
 
     async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch | None:
-        """Cancel what of it is in progress."""
+        """Cancel what of it is in progress. A batch without such a file stays as it is."""
         ...
 
     async def chunks(
@@ -270,9 +281,10 @@ class VectorStores(Protocol):
     # Indexing.
 
     async def take_job(self, holder: str, now: float, seconds: float) -> Job | None:
-        """Take the oldest job that nobody has, or whose lease is over; None if there is none.
+        """Take the oldest job that is free, or whose lease is over; None if there is none.
 
-        One of an owner that has fewer jobs running comes first.
+        One of an owner that has fewer jobs running comes first. A file whose job was taken
+        MAX_TRIES times without an end fails instead.
         """
         ...
 
@@ -299,6 +311,10 @@ class VectorStores(Protocol):
         """End a job: the file is completed, or failed. A failed one keeps no chunks."""
         ...
 
+    async def release_job(self, job: Job, *, until: float = 0.0) -> bool:
+        """Give a job back, to be taken again from that time on. It does not count as a try."""
+        ...
+
     async def jobs_waiting(self) -> int:
         """Return how many jobs are not done."""
         ...
@@ -310,5 +326,8 @@ class VectorStores(Protocol):
         ...
 
     async def expire(self, now: int, limit: int) -> int:
-        """Remove the chunks of vector stores that have expired; return how many were emptied."""
+        """Empty vector stores that have expired; return how many.
+
+        Chunks and jobs are removed, files in progress are cancelled.
+        """
         ...

@@ -121,6 +121,7 @@ class _Writer:
         self._pieces: list[bytes] = []
         self._rest = bytearray()
         self._size = 0
+        self._is_ended = False
         self._hash = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
@@ -131,16 +132,20 @@ class _Writer:
             self._cut(PIECE_BYTES)
 
     async def finish(self) -> Blob:
+        if self._is_ended:
+            raise StoreUnavailable("the blob was finished or aborted before")
         if self._rest:
             self._cut(len(self._rest))
         blob = self._blobs.keep(self._owner, self._pieces, self._hash.digest())
-        self._pieces, self._size = [], 0
+        self._is_ended = True
         return blob
 
     async def abort(self) -> None:
-        self._blobs.give_back(self._size)
-        self._pieces, self._size = [], 0
-        self._rest.clear()
+        if not self._is_ended:
+            self._is_ended = True
+            self._blobs.give_back(self._size)
+            self._pieces = []
+            self._rest.clear()
 
     def _cut(self, size: int) -> None:
         piece = bytes(self._rest[:size])

@@ -36,6 +36,7 @@ from antiphon.store.memory.notices import MemoryNotices
 from antiphon.store.memory.skills import MemorySkills
 from antiphon.store.memory.tool_calls import MemoryToolCalls
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
+from antiphon.store.memory.vector_stores import MemoryVectorStores
 from antiphon.store.turns import encode_ending, lost_conversation
 from antiphon.store.waiting import Waiters
 
@@ -70,7 +71,9 @@ class MemoryStore:
         self.files = MemoryFiles(self._check_open, blobs, claims)
         self.containers = MemoryContainers(self._check_open, blobs, claims)
         self.skills = MemorySkills(self._check_open, blobs, claims)
-        self.files.sweeps.append(self.containers.sweep)
+        self.vector_stores = MemoryVectorStores(self._check_open, claims)
+        self.files.on_removal.append(self.vector_stores.forget_file)
+        self.files.sweeps += [self.containers.sweep, self.vector_stores.sweep]
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
@@ -267,7 +270,7 @@ class MemoryStore:
             facet.clear()
         for more in (self.tool_calls, self._file_claims, self.blobs, self.files):
             more.clear()
-        for last in (self.containers, self.skills):
+        for last in (self.containers, self.skills, self.vector_stores):
             last.clear()
         self._waiters.wake_all()
 

@@ -73,12 +73,12 @@ class FilesDatabase:
             await asyncio.shield(self._clean_up(gone))
         return result
 
-    async def remove(self, run: Callable[[sqlite3.Connection, Gone], bool]) -> bool:
+    async def remove(self, run: Callable[[sqlite3.Connection, Gone], bool | Exception]) -> bool:
         """Like `change`, for a removal: a result True is returned when everything is erased."""
 
-        def job(connection: sqlite3.Connection, gone: Gone) -> bool:
+        def job(connection: sqlite3.Connection, gone: Gone) -> bool | Exception:
             is_removed = run(connection, gone)
-            if is_removed:
+            if is_removed is True:
                 mark(connection)
             return is_removed
 

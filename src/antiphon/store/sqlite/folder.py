@@ -120,8 +120,10 @@ class Draft:
         self.size = 0
 
     def write(self, data: bytes) -> None:
-        """Add a piece."""
+        """Add a piece. After `discard` this does nothing."""
         with self._guard:
+            if self._file.closed:
+                return
             rest = memoryview(data)
             while rest:  # a nearly full disk may take a part
                 rest = rest[self._file.write(rest) :]
@@ -131,8 +133,9 @@ class Draft:
     def sync(self) -> bytes:
         """Make durable what was written; return its digest. Nothing can be added any more."""
         with self._guard:
-            os.fsync(self._file.fileno())
-            self._file.close()
+            if not self._file.closed:
+                os.fsync(self._file.fileno())
+                self._file.close()
             return self._hash.digest()
 
     def publish(self) -> None:

@@ -1,8 +1,9 @@
-"""A store in one SQLite file, which several processes may share.
+"""A store in a SQLite file, which several processes may share.
 
 One thread writes all waiting changes in one durable transaction; another reads and never waits
 for it. A turn can be read as soon as `begin` has returned: a query that finds nothing while
 writes are in progress is repeated after them. Appends of other processes are found by polling.
+The files of callers are in a second database with threads of its own (see `files_database`).
 This module joins the facets. Each has a module with its methods and their SQL; the threads are in
 `worker`, the tables in `migrations`, and `presence` knows which stores are alive.
 """
@@ -12,16 +13,19 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.base import Blobs, Containers, Files, Skills
 from antiphon.store.base.store import sweep_in_steps
+from antiphon.store.sql.containers import SqlContainers
+from antiphon.store.sql.skills import SqlSkills
+from antiphon.store.sqlite.blobs import SqliteBlobs
 from antiphon.store.sqlite.claims import SqliteClaims
 from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.facet import do_nothing
+from antiphon.store.sqlite.files import SqliteFiles
 from antiphon.store.sqlite.history import SqliteHistories
 from antiphon.store.sqlite.keys import SqliteKeys
 from antiphon.store.sqlite.native_states import SqliteNativeStates
 from antiphon.store.sqlite.notices import SqliteNotices
+from antiphon.store.sqlite.tables import SqliteTables
 from antiphon.store.sqlite.tool_calls import SqliteToolCalls
 from antiphon.store.sqlite.turns import SqliteTurns
 from antiphon.store.sqlite.writers import SqliteWriters
@@ -49,22 +53,12 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         self.notices = SqliteNotices(self._writer)
         self.native_states = SqliteNativeStates(self._writer, self._reader)
         self.tool_calls = SqliteToolCalls(self._writer, self._reader)
-
-    @property
-    def blobs(self) -> Blobs:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
-
-    @property
-    def files(self) -> Files:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
-
-    @property
-    def containers(self) -> Containers:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
-
-    @property
-    def skills(self) -> Skills:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
+        self._tables = SqliteTables(self._files)
+        self.blobs = SqliteBlobs(self._files)
+        self.files = SqliteFiles(self._tables, self.blobs)
+        self.containers = SqlContainers(self._tables)
+        self.skills = SqlSkills(self._tables)
+        self.files.sweeps += [self.containers.sweep_files, self.containers.sweep]
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove old responses, notices and claims, in steps between which others write."""
@@ -73,6 +67,7 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         await self.notices.sweep(before)
         await sweep_in_steps(self.claims.sweep, claims_before, _ROWS_AT_ONCE)
         await sweep_in_steps(self.tool_calls.sweep, before, _ROWS_AT_ONCE)
+        await sweep_in_steps(self.files.sweep_claims, claims_before, _ROWS_AT_ONCE)
         if removed:
             await self._writer.remove(do_nothing)
         return removed

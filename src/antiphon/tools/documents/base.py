@@ -7,7 +7,7 @@ read is an exception with a reason, never an empty text.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -39,11 +39,12 @@ class DocumentFailed(Exception):
 class DocumentReader(Protocol):
     """Reads documents."""
 
-    def read(self, source: Source) -> AsyncIterator[str]:
+    def read(self, source: Source) -> AsyncGenerator[str, None]:
         """Yield the text in order, in pieces of any size, as it becomes known.
 
-        An asynchronous generator. Raise DocumentFailed, also after some text. Pages and slides
-        are separated by a form feed.
+        Raise DocumentFailed, also after some text, and for a document that has none. Pages, slides
+        and sheets are separated by a form feed. No text has a NUL or half of a surrogate pair.
+        Who stops early closes the generator (`contextlib.aclosing`): a process waits for it.
         """
         ...
 

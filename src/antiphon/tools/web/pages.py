@@ -5,8 +5,8 @@
   followed. The operator may name places (`host:port`) that are read although they are not public.
 - No cookies and no keys are sent, and the same connection is never used for both kinds of places.
 - Bytes, time and redirects are limited. What is longer is cut, and the cut is stated.
-- HTML is read by `html_text` in a process of its own, with little time and memory. Without the
-  extra `documents` only pages of plain text can be read.
+- HTML and PDF are read in a process of its own, with little time and memory (`tools.documents`).
+  Without the extra `documents` only pages of plain text can be read.
 
 `robots.txt` is not asked for: it is for programs that walk through sites, and here one page is
 opened because a user's request needs it. The User-Agent names antiphon, so a site can refuse.
@@ -15,11 +15,7 @@ opened because a user's request needs it. The User-Agent names antiphon, so a si
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Final
 
 import msgspec
@@ -27,8 +23,10 @@ from yarl import URL
 
 from antiphon.protocol.errors import BackendError
 from antiphon.tools.base import ToolFailed
-from antiphon.tools.web import html_text
-from antiphon.tools.web.charsets import decode_page
+from antiphon.tools.documents.base import DocumentFailed
+from antiphon.tools.documents.charsets import decode_page
+from antiphon.tools.documents.kinds import can_read
+from antiphon.tools.documents.reader import Documents
 from antiphon.tools.web.domains import is_web_address
 from antiphon.transport.egress import open_public_socket
 from antiphon.transport.http import Exchange, HttpClient, Limits
@@ -40,10 +38,7 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 _PLAIN: Final = frozenset({"application/json", "application/xml", "application/javascript"})
 _ACCEPT: Final = {"Accept": "text/html,application/xhtml+xml,text/plain,application/json;q=0.9"}
-_AT_ONCE: Final = 4  # processes that read HTML
-_PARSE_SECONDS: Final = 10.0
-# All that a Python needs to start; nothing with a key in it.
-_PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "HOME")
+_MAX_TEXT: Final = 1024 * 1024  # characters that are kept
 
 
 class PageLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +61,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 def can_read_html() -> bool:
     """Return whether the extra `documents` is installed."""
-    return find_spec("selectolax") is not None
+    return can_read("html")
 
 
 class PageReader:
     """Reads pages. `open_places` are those that may be inside, as `host:port`."""
 
     def __init__(
-        self, limits: PageLimits | None = None, open_places: frozenset[str] = frozenset()
+        self,
+        limits: PageLimits | None = None,
+        open_places: frozenset[str] = frozenset(),
+        documents: Documents | None = None,
     ) -> None:
         self._limits = limits or PageLimits()
         seconds = self._limits.seconds
@@ -81,7 +79,8 @@ class PageReader:
         self._guarded = HttpClient(limits=waits, open_socket=open_public_socket)
         self._unguarded = HttpClient(limits=waits)
         self._open_places = open_places
-        self._parsing = asyncio.Semaphore(_AT_ONCE)
+        self._documents = documents or Documents()
+        self._owns_documents = documents is None
 
     async def read(self, url: str, is_allowed: Callable[[str], bool]) -> Page:
         """Return the page. Raise ToolFailed with the reason if it cannot be read.
@@ -102,6 +101,8 @@ class PageReader:
         """Close all connections."""
         await self._guarded.close()
         await self._unguarded.close()
+        if self._owns_documents:
+            await self._documents.close()
 
     async def _fetch(
         self, url: str, is_allowed: Callable[[str], bool]
@@ -144,49 +145,25 @@ class PageReader:
         kind = content_type.partition(";")[0].strip().lower()
         text = decode_page(body, content_type, is_cut=is_cut)
         if kind in _HTML or (not kind and text.lstrip()[:1] == "<"):
-            return await self._read_html(url, text, is_cut=is_cut)
+            return await self._read_html(url, body, content_type, is_cut=is_cut)
         if not _is_text(kind) or "\0" in text[:1024]:
             raise ToolFailed(f"pages of the type {kind[:60] or 'unknown'} cannot be read")
         return Page(url=url, text=text.strip(), is_cut=is_cut)
 
-    async def _read_html(self, url: str, html: str, *, is_cut: bool) -> Page:
+    async def _read_html(self, url: str, body: bytes, content_type: str, *, is_cut: bool) -> Page:
         if not can_read_html():
             raise ToolFailed("HTML pages cannot be read here: the extra `documents` is missing")
-        async with self._parsing:
-            found = await _run_parser(html.encode("utf-8", "replace"))
-        links = frozenset(_joined(url, link) for link in found.links if link[:1] != "#")
+        try:
+            text, info = await self._documents.read_page(body, content_type)
+        except DocumentFailed:
+            raise ToolFailed("the page is too complicated to be read") from None
         return Page(
             url=url,
-            title=found.title,
-            text=found.text,
-            links=links,
-            is_cut=is_cut or len(found.text) >= html_text.MAX_TEXT,
+            title=info.title,
+            text=text[:_MAX_TEXT],
+            links=frozenset(_joined(url, link) for link in info.links if link[:1] != "#"),
+            is_cut=is_cut or len(text) > _MAX_TEXT,
         )
-
-
-class _Parsed(msgspec.Struct):
-    title: str
-    text: str
-    links: list[str]
-
-
-async def _run_parser(html: bytes) -> _Parsed:
-    """Return what `html_text` makes of a page. Raise ToolFailed if it takes too much."""
-    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    command = (sys.executable, "-E", "-P", html_text.__file__)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment
-    )
-    try:
-        async with asyncio.timeout(_PARSE_SECONDS):
-            printed, _ = await process.communicate(html)
-        return msgspec.json.decode(printed, type=_Parsed)
-    except (TimeoutError, msgspec.MsgspecError, OSError):
-        raise ToolFailed("the page is too complicated to be read") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def _is_text(kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""In which encoding is this page? As browsers decide it, for the encodings that the web uses.
+"""In which encoding is this page or text? As browsers decide it, for encodings of the web.
 
 A byte order mark wins, then the header, then what the page states in its first kilobyte, then
 UTF-8 if the bytes are that, and windows-1252 for the rest. Names come from others, and Python
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["decode_page"]
+__all__ = ["MARKS", "decode_page", "stated_encoding"]
 
-_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+MARKS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _NAMED: Final = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
@@ -46,20 +46,25 @@ def decode_page(body: bytes, content_type: str, *, is_cut: bool = False) -> str:
 
     `is_cut` if the page is longer than this: then its last character may be incomplete.
     """
-    for mark, name in _MARKS:
+    for mark, name in MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(name, "replace")
-    header = _IN_HEADER.search(content_type)
     named = _NAMED.search(body, 0, 1024)
-    for stated in (header and header[1], named and named[1].decode("ascii", "ignore")):
-        encoding = _encoding(stated or "")
-        if encoding:
-            return body.decode(encoding, "replace")
+    in_page = _encoding(named[1].decode("ascii", "ignore")) if named else None
+    encoding = stated_encoding(content_type) or in_page
+    if encoding:
+        return body.decode(encoding, "replace")
     try:
         return body.decode()
     except UnicodeDecodeError as error:
         is_utf_8 = is_cut and error.start >= len(body) - 3
         return body.decode("utf-8" if is_utf_8 else "windows-1252", "replace")
+
+
+def stated_encoding(content_type: str) -> str | None:
+    """Return the encoding that a media type states, if it is one that is used here."""
+    header = _IN_HEADER.search(content_type)
+    return _encoding(header[1]) if header else None
 
 
 def _encoding(name: str) -> str | None:

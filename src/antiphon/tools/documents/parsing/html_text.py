@@ -1,31 +1,27 @@
-"""Which text does an HTML page have? Run as a program of its own: HTML on stdin, JSON on stdout.
+"""Which text does an HTML page have? Its visible text with one line per block, and its links.
 
 Pages are chosen by others, and some make any HTML parser slow: two megabytes of open tags take
-minutes, because every tag is looked for among all that are open. So this file runs in a process
-with little time and memory, and imports nothing of the package. It prints the title, the visible
-text with one line per block, and the addresses of the links. Navigation, scripts, forms and
-hidden elements are left out: a reader does not see them, and a model should not either.
+minutes, because every tag is looked for among all that are open. So this runs in a process with
+little time and memory. Navigation, scripts, forms and hidden elements are left out: a reader does
+not see them, and a model should not either.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
+
+from antiphon.tools.documents.charsets import decode_page
+from antiphon.tools.documents.parsing.frames import Task
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-__all__ = ["MAX_LINKS", "MAX_TEXT", "read_html"]
+__all__ = ["MAX_LINKS", "read_html_file"]
 
-MAX_TEXT: Final = 1024 * 1024
-"""Characters of text that are kept."""
 MAX_LINKS: Final = 2000
-
-_CPU_SECONDS: Final = 3
-_MEMORY: Final = 768 * 1024 * 1024
+_MAX_TITLE: Final = 500
 _LEAST_MAIN: Final = 200  # characters, for an element to count as the main one
 
 _NAMES: Final = re.compile(r"\w+")
@@ -44,19 +40,18 @@ _BLOCKS: Final = frozenset(
 _BEFORE: Final = {"li": "- ", "h1": "# ", "h2": "## ", "h3": "### ", "td": "| ", "th": "| "}
 
 
-def read_html(html: str) -> dict[str, object]:
-    """Return the title, the text and the links of a page."""
+def read_html_file(file: IO[bytes], task: Task) -> Iterator[str | dict[str, object]]:
+    """Yield the lines of a page, and at the end its title and its links."""
     from selectolax.lexbor import LexborHTMLParser
 
-    page = LexborHTMLParser(html)
+    page = LexborHTMLParser(decode_page(file.read(), task.media_type))
     title = page.css_first("title")
-    words = " ".join(title.text().split()) if title else ""
     root = _main_of(page)
-    if root is None:
-        return {"title": words[:500], "text": "", "links": []}
     links: list[str] = []
-    text = _lines(_pieces(root, links))
-    return {"title": words[:500], "text": text, "links": links}
+    if root is not None:
+        yield from _lines(_pieces(root, links))
+    words = " ".join(title.text().split()) if title else ""
+    yield {"title": words[:_MAX_TITLE], "links": links}
 
 
 def _main_of(page: LexborHTMLParser) -> LexborNode | None:
@@ -124,42 +119,15 @@ def _is_hidden(node: LexborNode) -> bool:
     )
 
 
-def _lines(pieces: Iterator[str]) -> str:
-    """Return the text with single spaces, without empty lines, as far as it is kept."""
-    lines: list[str] = []
+def _lines(pieces: Iterator[str]) -> Iterator[str]:
+    """Yield the text in lines with single spaces, without empty ones."""
     line: list[str] = []
-    size = 0
     for piece in pieces:
-        if piece == "\n":
-            words = " ".join("".join(line).split())
-            line = []
-            if words and words != "-":
-                lines.append(words)
-                size += len(words) + 1
-        else:
+        if piece != "\n":
             line.append(piece)
-        if size > MAX_TEXT:
-            break
-    lines.append(" ".join("".join(line).split()))
-    return "\n".join(lines).strip()[:MAX_TEXT]
-
-
-def _limit() -> None:
-    """Give this process little time and memory, where the system can do that."""
-    try:
-        import resource
-    except ImportError:  # not on Windows: there the parent's clock is the limit
-        return
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _main() -> None:
-    _limit()
-    html = sys.stdin.buffer.read().decode("utf-8", "replace")
-    sys.stdout.buffer.write(json.dumps(read_html(html)).encode())
-
-
-if __name__ == "__main__":
-    _main()
+            continue
+        words = " ".join("".join(line).split())
+        line.clear()
+        if words and words != "-":
+            yield f"{words}\n"
+    yield " ".join("".join(line).split())

@@ -1,0 +1,102 @@
+"""Which chunks in memory are nearest to a question: by words (BM25) and by vector (cosine)."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import sys
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from antiphon.store.memory.stemming import stem
+
+__all__ = ["Indexed", "cosine", "count_terms", "rank_by_vector", "rank_by_words", "terms_of"]
+
+# The values that FTS5 uses.
+_SATURATION: Final = 1.2
+_LENGTH: Final = 0.75
+_LEAST: Final = 1e-6
+_TERM: Final = re.compile(r"[^\W_]+")
+
+
+class Indexed(NamedTuple):
+    """What is known of a chunk: how often each term occurs, how many there are, its vector."""
+
+    terms: Counter[str]
+    length: int
+    vector: bytes | None
+
+
+def terms_of(text: str) -> list[str]:
+    """Return the stems of the words of a text, without accents, in lower case."""
+    if not text.isascii():
+        parts = unicodedata.normalize("NFKD", text)
+        text = "".join(part for part in parts if not unicodedata.combining(part))
+    return [stem(word) for word in _TERM.findall(text.lower())]
+
+
+def count_terms(text: str, vector: bytes | None) -> Indexed:
+    """Return what the search needs of a chunk."""
+    terms = terms_of(text)
+    return Indexed(Counter(terms), len(terms), vector)
+
+
+def rank_by_words(words: Iterable[str], chunks: Sequence[Indexed], limit: int) -> list[int]:
+    """Return the places of the best chunks that have any of the words, the best first."""
+    terms = {term for word in words for term in terms_of(word)}
+    found = {term: sum(term in chunk.terms for chunk in chunks) for term in terms}
+    weights = {term: _rarity(n, len(chunks)) for term, n in found.items() if n}
+    if not weights:
+        return []
+    mean = sum(chunk.length for chunk in chunks) / len(chunks)
+    scores = {
+        place: score
+        for place, chunk in enumerate(chunks)
+        if (score := _score(weights, chunk, mean))
+    }
+    return sorted(scores, key=lambda place: -scores[place])[:limit]
+
+
+def _rarity(found: int, total: int) -> float:
+    return max(math.log((total - found + 0.5) / (found + 0.5)), _LEAST)
+
+
+def _score(weights: dict[str, float], chunk: Indexed, mean: float) -> float:
+    slowness = _SATURATION * (1 - _LENGTH + _LENGTH * chunk.length / mean)
+    return sum(
+        weight * count * (_SATURATION + 1) / (count + slowness)
+        for term, weight in weights.items()
+        if (count := chunk.terms[term])
+    )
+
+
+def rank_by_vector(vector: bytes, chunks: Sequence[Indexed], limit: int) -> list[tuple[int, float]]:
+    """Return the places of the nearest chunks, each with its cosine, the nearest first."""
+    wanted = _numbers(vector)
+    scores = [
+        (place, cosine(wanted, _numbers(chunk.vector)))
+        for place, chunk in enumerate(chunks)
+        if chunk.vector is not None and len(chunk.vector) == len(vector)
+    ]
+    return sorted(scores, key=lambda found: -found[1])[:limit]
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the cosine of the angle between two vectors; 0 if one of them has no length."""
+    length = math.sqrt(_product(first, first) * _product(second, second))
+    return _product(first, second) / length if length else 0.0
+
+
+def _product(first: Sequence[float], second: Sequence[float]) -> float:
+    return math.fsum(map(operator.mul, first, second))
+
+
+def _numbers(vector: bytes) -> array[float]:
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,7 @@
+"""The facets of files, containers and skills, the same for SQLite and PostgreSQL.
+
+Each operation is a generator of steps (see `steps`), which the store of either database drives
+inside one transaction. The statements are those that both understand.
+"""
+
+__all__: list[str] = []

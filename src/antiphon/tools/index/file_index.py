@@ -1,0 +1,50 @@
+"""Everything between a file and a result, in one process: what indexes and what searches.
+
+It owns the reader of documents and the embeddings. Both are used when a file or a query needs
+them, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from antiphon.tools.documents.base import DocumentReader
+from antiphon.tools.documents.reader import Documents
+from antiphon.tools.index.embed import Embedder
+from antiphon.tools.index.ingest import FileStore, Ingest, IngestSettings
+from antiphon.tools.index.search import Searcher
+
+__all__ = ["FileIndex"]
+
+
+class FileIndex:
+    """The files of a store, searchable."""
+
+    def __init__(
+        self,
+        store: FileStore,
+        *,
+        reader: DocumentReader | None = None,
+        embedder: Embedder | None = None,
+        settings: IngestSettings | None = None,
+    ) -> None:
+        self.reader: DocumentReader = reader or Documents()
+        self.embedder = embedder
+        self.ingest = Ingest(store, self.reader, embedder, settings)
+        self.searcher = Searcher(store.vector_stores, embedder)
+
+    def wake(self) -> None:
+        """Index what was attached just now."""
+        self.ingest.wake()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Index files inside this context; on exit, give back jobs and close everything."""
+        try:
+            async with self.ingest.running():
+                yield
+        finally:
+            await self.reader.close()
+            if self.embedder is not None:
+                await self.embedder.close()
