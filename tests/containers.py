@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,20 +57,20 @@ class FakeEngine:
     def __init__(self) -> None:
         self.started: list[Path] = []
         self.limits: list[SandboxLimits] = []
-        self.readable: list[Path] = []
+        self.readable: dict[str, Path] = {}
         self.open: list[FakeSandbox] = []
         self.go_on = asyncio.Event()
         self.hangs = asyncio.Event()
         self.is_broken = False
 
     async def start(
-        self, folder: Path, limits: SandboxLimits, *, readable: Sequence[Path] = ()
+        self, folder: Path, limits: SandboxLimits, *, readable: Mapping[str, Path] | None = None
     ) -> FakeSandbox:
         if self.is_broken:
             raise SandboxFailed("the sandbox does not start")
         self.started.append(folder)
         self.limits.append(limits)
-        self.readable.extend(readable)
+        self.readable |= readable or {}
         sandbox = FakeSandbox(self, folder)
         self.open.append(sandbox)
         return sandbox
@@ -113,6 +113,8 @@ class FakeSandbox:
         yield end
 
     def _here(self, text: str) -> str:
+        for inside, path in self._engine.readable.items():
+            text = text.replace(inside, str(path))
         return text.replace("/mnt/data", str(self.folder))
 
     def _prepared(self, shown: list[CellOutput]) -> dict[str, Any]:

@@ -18,7 +18,10 @@ from antiphon.protocol.errors import InvalidRequest, NotFound
 from antiphon.store.base import Blob, SkillVersion, Store
 from antiphon.tools.containers.archives import MAX_ARCHIVE, read_archive
 
-__all__ = ["SkillBook", "no_skill"]
+__all__ = ["SKILLS", "SkillBook", "describe_skills", "no_skill"]
+
+SKILLS: Final = "/mnt/skills"
+"""Where the folders of skills are in the sandbox."""
 
 _MAX_SKILLS: Final = 16
 _MAX_INLINE: Final = 4 * 1024 * 1024
@@ -109,17 +112,24 @@ class SkillBook:
             "data": data,
         }
 
-    async def unpack(self, owner: str, settings: Mapping[str, Any], folder: Path) -> list[Path]:
-        """Write the skills of a container into this folder; return what the sandbox may read."""
-        skills: Sequence[Mapping[str, Any]] = settings.get("skills") or ()
-        for skill in skills:
+    async def unpack(
+        self, owner: str, settings: Mapping[str, Any], folder: Path
+    ) -> dict[str, Path]:
+        """Write the skills of a container into this folder.
+
+        Return what the sandbox may read: from the path inside to the folder here. A skill that was
+        deleted since the container was made is left out.
+        """
+        readable: dict[str, Path] = {}
+        for skill in settings.get("skills") or ():
             data = await self._archive_of(owner, skill)
             if data is None:
-                continue  # the skill was deleted meanwhile
+                continue
             place = folder / str(skill["name"])
             found = await asyncio.to_thread(read_archive, data, str(skill["name"]))
             await asyncio.to_thread(found.unpack, place)
-        return [folder] if skills else []
+            readable[f"{SKILLS}/{skill['name']}"] = place
+        return readable
 
     async def _archive_of(self, owner: str, skill: Mapping[str, Any]) -> bytes | None:
         if skill["type"] == "inline":
@@ -135,6 +145,16 @@ class SkillBook:
         ):
             pieces.append(piece)
         return b"".join(pieces)
+
+
+def describe_skills(skills: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the model is shown about skills; nothing without any."""
+    if not skills:
+        return ""
+    lines = [f"- {one['name']}: {one['description']} ({SKILLS}/{one['name']})" for one in skills]
+    return "\nSkills, each a folder with instructions in SKILL.md; read them first:\n" + "\n".join(
+        lines
+    )
 
 
 def no_skill(skill_id: str, param: str | None = None) -> NotFound:
