@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.protocol.citations import CitationFilter, FileSource, unmarked
+from antiphon.protocol.citations import FileSource, unmarked
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.tools.base import (
     Decision,
@@ -27,7 +27,6 @@ from antiphon.tools.base import (
     Outcome,
     Progress,
     Start,
-    TextFilter,
     ToolFailed,
     ToolRequest,
     ToolSession,
@@ -97,6 +96,8 @@ class FileSearch:
 
 
 class _Session(ToolSession):
+    cites = True
+
     def __init__(self, runner: FileSearch, request: ToolRequest, wish: FileWish) -> None:
         self._runner = runner
         self._request = request
@@ -106,14 +107,6 @@ class _Session(ToolSession):
     async def prepare(self) -> AsyncIterator[HostedFunction]:
         """Yield the function that the model may call."""
         yield _FUNCTION
-
-    @property
-    def text_filter(self) -> TextFilter | None:
-        """What turns the marks of files into citations."""
-        # A file has no link; pages that another tool has shown do.
-        return CitationFilter(
-            self._request.sources, "point" if self._request.is_formatted else "link"
-        )
 
     def decide(self, call: HostedCall) -> Decision:
         """Start a call whose queries can be read."""
