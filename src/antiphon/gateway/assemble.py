@@ -32,9 +32,13 @@ from antiphon.server.api import (
     models,
     relay,
     responses,
+    skills,
     uploads,
     vector_store_files,
     vector_stores,
+)
+from antiphon.server.api import (
+    containers as containers_api,
 )
 from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
@@ -56,7 +60,7 @@ __all__ = ["ServerSettings", "make_app", "routes_of"]
 
 _RESOURCES: Final = (
     *(responses, compact, conversations, websocket, models, health),
-    *(files, uploads, vector_stores, vector_store_files),
+    *(files, uploads, vector_stores, vector_store_files, containers_api, skills),
 )
 _ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
 

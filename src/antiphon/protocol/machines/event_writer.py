@@ -7,7 +7,7 @@ grows or closes is decided by the builder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -29,6 +29,8 @@ from antiphon.protocol.response import Failure, Response
 __all__ = ["EventWriter", "ItemStatus"]
 
 ItemStatus = Literal["completed", "incomplete"]
+# Events inside an item that do not name it but by its index.
+_NAMELESS: Final = "response.shell_call_command."
 
 
 class EventWriter:
@@ -90,6 +92,8 @@ class EventWriter:
         for name, fields in steps:
             place = self.place(item_id, index)
             make: Callable[..., Event] | None = EVENT_CLASSES.get(name)
+            if name.startswith(_NAMELESS):
+                del place["item_id"]
             if make is None:
                 self.emit(UnknownEvent(name, {"type": name, **fields, **place}))
             else:

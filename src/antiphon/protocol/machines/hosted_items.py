@@ -138,6 +138,7 @@ class OpenItem:
         self._previews = 0
         self._commands = _commands_of(item) if self._form is _SHELL else []
         self._has_printed = False  # what the commands printed was emitted
+        self._outputs: list[Any] = []  # of another builder
 
     def opening(self) -> Item:
         """Return the item as it opens, a new object."""
@@ -225,6 +226,8 @@ class OpenItem:
             item[self._form.text] = self._growing.text()
         if self._form is _SHELL:
             item["action"] = _with_commands(item, self._commands)
+        if self._outputs:
+            item["output"] = copy_json(self._outputs)
         self.final = item
         return item
 
@@ -261,6 +264,9 @@ class OpenItem:
             self._growing.add(fields.get("delta", ""))
         elif event == f"{_COMMAND}.done":
             self._commands.append(str(fields.get("command")))
+        elif event == f"{_PRINTED}.done":
+            self._has_printed = True
+            self._outputs += fields.get("output") or ()
         elif event == _PREVIEW:
             self._previews += 1
         elif stage == form.failed and stage:

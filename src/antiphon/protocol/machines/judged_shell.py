@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.protocol.items import Item
 
-__all__ = ["JudgedShell"]
+__all__ = ["JudgedShell", "commands_of"]
 
 _COMMAND: Final = "shell_call_command"
 _PRINTED: Final = "shell_call_output_content"
@@ -69,12 +69,19 @@ class JudgedShell:
 
     def judge_end(self, told: Item) -> str:
         """Return what is wrong with the item as it is done, or nothing."""
+        commands = commands_of(told)
         if not self._has_events:
-            return "it was never streamed" if told.get("output") else ""
+            return "it was never streamed" if told.get("output") or commands else ""
         if told.get("type") == "shell_call":
-            action = told.get("action")
-            commands = action.get("commands") if isinstance(action, dict) else None
             is_equal = commands == self._commands
             return "" if is_equal else "its commands are not those that were streamed"
         is_equal = told.get("output") == self._outputs
         return "" if is_equal else "its output is not what was streamed"
+
+
+def commands_of(item: Item) -> list[Any]:
+    """Return the commands of a shell call that a server runs; nothing for another item."""
+    place, action = item.get("environment"), item.get("action")
+    if not isinstance(place, dict) or place.get("type") != "container_reference":
+        return []
+    return (action.get("commands") or []) if isinstance(action, dict) else []

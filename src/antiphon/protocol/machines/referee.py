@@ -55,7 +55,7 @@ from antiphon.protocol.machines.grammar import (
     VOICES,
     WRITTEN,
 )
-from antiphon.protocol.machines.judged_shell import JudgedShell
+from antiphon.protocol.machines.judged_shell import JudgedShell, commands_of
 
 __all__ = ["RULES", "Referee", "Violation", "judge_stream"]
 
@@ -223,6 +223,7 @@ class Referee:
         if kind in CALLS:
             is_named = _is_name(item.get("name")) and _is_name(item.get("call_id"))
             self._require(is_named, "item_begin", "the call lacks its name or call_id")
+        self._require(not commands_of(item), "item_begin", "a shell opens with commands")
         if kind == "reasoning":
             self._require(not item.get("content"), "item_begin", "content is not empty")
 
@@ -304,6 +305,9 @@ class Referee:
     def _check_stranger(self, event: UnknownEvent) -> None:
         """Check the place of an event that is not in the grammar, if it names an item."""
         item_id, index = event.fields.get("item_id"), event.fields.get("output_index")
+        if event.type.startswith("response.shell_call_command.") and isinstance(index, int):
+            item = self._open_at(index, item_id)
+            item_id = item.id if item is not None else "nothing"
         if item_id is None or index is None:
             return
         item = self._open.get(str(item_id))

@@ -72,7 +72,8 @@ def pack(files: Iterable[tuple[str, bytes]]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in files:
-            archive.writestr(path, data)
+            # Without the time, so that the same files make the same archive.
+            archive.writestr(zipfile.ZipInfo(path), data, zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 
