@@ -23,11 +23,12 @@ from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.code_interpreter import CodeInterpreter
-from antiphon.tools.containers.service import ContainerService
+from antiphon.tools.containers.service import ContainerService, FoundEngine
 from antiphon.tools.containers.settings import CodeSettings, ContainerSettings
 from antiphon.tools.sandbox.base import (
     CellEnd,
     CellOutput,
+    Engine,
     SandboxFailed,
     SandboxLimits,
     ShellEnd,
@@ -159,17 +160,22 @@ class FakeSandbox:
 
 def make_service(
     store: Store | None = None,
-    engine: FakeEngine | None = None,
+    engine: Engine | None = None,
     clock: Clock | None = None,
     limits: SandboxLimits | None = None,
     **settings: Any,
 ) -> ContainerService:
     """Return a service with a double, unless an engine is given."""
+    chosen = engine or FakeEngine()
+
+    async def found() -> FoundEngine:
+        return FoundEngine(chosen)
+
     return ContainerService(
         store or MemoryStore(),
         IdMint(),
         clock or Clock(),
-        engine=engine or FakeEngine(),
+        find_engine=found,
         settings=ContainerSettings(**settings),
         limits=limits,
     )

@@ -131,6 +131,8 @@ async def make_app(
         tools=tools,
         note_call=metrics.note_call,
     )
+    containers = containers or ContainerService(store, mint, _now)
+    metrics.sandboxes = containers.running.__len__
     return App(
         engine,
         index or FileIndex(store),
@@ -144,7 +146,7 @@ async def make_app(
         strict=settings.strict,
         reruns_background=settings.rerun_background,
         doors=settings.doors,
-        containers=containers or ContainerService(store, mint, _now),
+        containers=containers,
         files=settings.files,
     )
 

@@ -49,7 +49,7 @@ from antiphon.tools.containers.settings import CodeSettings
 from antiphon.tools.containers.workspace import Collected, Workspace
 from antiphon.tools.sandbox.base import CellEnd, CellOutput, SandboxFailed
 
-__all__ = ["LOST_STATE", "CodeInterpreter", "describe_files", "show_files"]
+__all__ = ["LOST_STATE", "CodeInterpreter", "describe_files", "not_here", "show_files"]
 
 _KIND: Final = "code_interpreter"
 _OUTPUTS: Final = "code_interpreter_call.outputs"
@@ -99,6 +99,8 @@ class CodeInterpreter:
         container = await find_container(
             self.containers, request.owner, given, request.items, f"{where}.container"
         )
+        if why := await self.containers.why_not():
+            return not_here(request, why)
         session = _Session(self, request, container)
         session.degraded = [
             *(f"{other.where}: there is one code interpreter already" for other in others),
@@ -239,6 +241,13 @@ class _Cell:
                 why = self._end.why or "it ended"
                 return [f"[the interpreter was killed: {why}; all variables are lost]"]
         return []
+
+
+def not_here(request: ToolRequest, why: str) -> ToolSession:
+    """Return a session that offers nothing, and reports why."""
+    session = ToolSession()
+    session.degraded = [f"{where} ({tool['type']}): {why}" for tool, where in request.tools]
+    return session
 
 
 def show_files(paths: ContainerPaths, workspace: Workspace) -> None:

@@ -36,7 +36,7 @@ from antiphon.tools.base import (
     ToolRequest,
     ToolSession,
 )
-from antiphon.tools.code_interpreter import describe_files, show_files
+from antiphon.tools.code_interpreter import describe_files, not_here, show_files
 from antiphon.tools.containers.request import TurnContainer, find_container
 from antiphon.tools.containers.running import NoRoom
 from antiphon.tools.containers.service import ContainerService
@@ -98,6 +98,8 @@ class HostedShell:
             request.items,
             param,
         )
+        if why := await self.containers.why_not():
+            return not_here(request, why)
         session = _Session(self, request, container)
         session.degraded = [
             *(f"{other.where}: there is one shell already" for other in others),

@@ -12,7 +12,7 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -37,7 +37,14 @@ from antiphon.tools.containers.skills import SkillBook
 from antiphon.tools.containers.workspace import Workspace, make_folder
 from antiphon.tools.sandbox.base import Engine, SandboxFailed, SandboxLimits
 
-__all__ = ["ContainerService", "ContainerWish", "no_container", "no_file"]
+__all__ = [
+    "ContainerService",
+    "ContainerWish",
+    "EngineFinder",
+    "FoundEngine",
+    "no_container",
+    "no_file",
+]
 
 _PIECE: Final = 1024 * 1024
 _GIB: Final = 1024**3
@@ -54,6 +61,21 @@ class ContainerWish(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: int | None = None
 
 
+class FoundEngine(msgspec.Struct, frozen=True):
+    """The engine that programs run in; without one, the reason."""
+
+    engine: Engine | None = None
+    problem: str = "there is no sandbox here"
+
+
+EngineFinder = Callable[[], Awaitable[FoundEngine]]
+"""Finds out which engine holds here. It is called once, when the first program is to run."""
+
+
+async def _no_engine() -> FoundEngine:
+    return FoundEngine()
+
+
 class ContainerService:
     """The containers of this process. Without an engine no program runs, but files are served."""
 
@@ -63,14 +85,15 @@ class ContainerService:
         mint: Callable[[str], str],
         now: Callable[[], int],
         *,
-        engine: Engine | None = None,
+        find_engine: EngineFinder = _no_engine,
         settings: ContainerSettings | None = None,
         limits: SandboxLimits | None = None,
     ) -> None:
         self.store = store
         self.mint = mint
         self.now = now
-        self.engine = engine
+        self._find_engine = find_engine
+        self._engine: asyncio.Future[FoundEngine] | None = None
         self.settings = settings or ContainerSettings()
         self.limits = limits or SandboxLimits()
         self.skills = SkillBook(store)
@@ -89,6 +112,17 @@ class ContainerService:
         if found is None:
             found = self._paths[owner, response_id] = ContainerPaths()
         return found
+
+    async def why_not(self) -> str:
+        """Return why no program can run here; nothing if one can."""
+        found = await self._found()
+        return "" if found.engine is not None else found.problem
+
+    async def _found(self) -> FoundEngine:
+        """Return the engine, looked for once, also if those who wait for it are cancelled."""
+        if self._engine is None:
+            self._engine = asyncio.ensure_future(self._find_engine())
+        return await asyncio.shield(self._engine)
 
     # Rows.
 
@@ -226,8 +260,9 @@ class ContainerService:
 
     async def _start(self, entry: RunningContainer, row: Container) -> Workspace:
         """Start the sandbox of a container, with its files and skills."""
-        if self.engine is None:
-            raise SandboxFailed("there is no sandbox here, so nothing is run")
+        found = await self._found()
+        if found.engine is None:
+            raise SandboxFailed(found.problem)
         owner, container_id = entry.key
         started = await self.store.containers.start(
             owner, container_id, self.running.holder, self.now()
@@ -242,7 +277,9 @@ class ContainerService:
             limits = msgspec.structs.replace(
                 self.limits, memory_bytes=memory_of(row.settings, self.limits)
             )
-            workspace.sandbox = await self.engine.start(workspace.folder, limits, readable=readable)
+            workspace.sandbox = await found.engine.start(
+                workspace.folder, limits, readable=readable
+            )
         except BaseException:
             await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
             raise
@@ -253,8 +290,13 @@ class ContainerService:
     async def close(self) -> None:
         """Close all sandboxes."""
         await self.running.close()
-        if self.engine is not None:
-            await self.engine.close()
+        looking, self._engine = self._engine, None
+        if looking is None:
+            return
+        if not looking.done():
+            looking.cancel()
+        elif not looking.cancelled() and (engine := looking.result().engine) is not None:
+            await engine.close()
 
 
 def memory_of(settings: dict[str, Any], limits: SandboxLimits) -> int:
