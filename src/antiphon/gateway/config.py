@@ -30,9 +30,11 @@ from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.tools.base import ToolLimits
+from antiphon.tools.containers.settings import CodeSettings, ContainerSettings, ShellSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
+from antiphon.tools.sandbox.settings import SandboxSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
 
@@ -165,6 +167,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     web_search: WebSearchSettings = WebSearchSettings()
     file_search: FileSearchSettings = FileSearchSettings()
     images: ImageSettings = ImageSettings()
+    code_interpreter: CodeSettings = CodeSettings()
+    shell: ShellSettings = ShellSettings()
+    containers: ContainerSettings = ContainerSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -182,6 +188,10 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "web_search": WebSearchSettings,
     "file_search": FileSearchSettings,
     "images": ImageSettings,
+    "code_interpreter": CodeSettings,
+    "shell": ShellSettings,
+    "containers": ContainerSettings,
+    "sandbox": SandboxSettings,
     "webhooks": Webhook,
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -23,6 +23,7 @@ from antiphon.gateway.assemble import ServerSettings, make_app
 from antiphon.gateway.banner import banner
 from antiphon.gateway.checks import check_keyless, check_origins, check_workers, has_valid_key
 from antiphon.gateway.config import Settings, load
+from antiphon.gateway.containers import open_containers
 from antiphon.gateway.discover import model_names
 from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.files import open_index
@@ -129,12 +130,14 @@ class _Process(msgspec.Struct, frozen=True):
     async def _serve(self, board: MetricsBoard | None) -> None:
         store = open_named_store(self.store)
         index = open_index(self.settings, os.environ, store)
+        containers = open_containers(self.settings, store)
         app = await make_app(
             build_catalog(self.settings, self.sources),
             store,
             _server_settings(self.settings, board),
-            await open_tools(self.settings, os.environ, store, index),
+            await open_tools(self.settings, os.environ, store, index, containers),
             index,
+            containers,
         )
         await serve(app, self.sock, self.metrics_sock)
 

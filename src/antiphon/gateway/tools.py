@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from antiphon.gateway.config import Settings
+from antiphon.gateway.containers import container_runners, open_containers
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.files import check_files, open_index
 from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.file_search import FileSearch
 from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
@@ -32,15 +34,21 @@ __all__ = ["check_tools", "open_tools"]
 
 
 async def open_tools(
-    settings: Settings, environ: Mapping[str, str], store: Store, index: FileIndex | None = None
+    settings: Settings,
+    environ: Mapping[str, str],
+    store: Store,
+    index: FileIndex | None = None,
+    containers: ContainerService | None = None,
 ) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used.
 
-    `index` is the one that the process indexes with; it is opened if it is not given.
+    `index` is the one that the process indexes with, and `containers` are where its programs run;
+    both are opened if they are not given.
     """
     index = index or open_index(settings, environ, store)
     files = FileSearch(index.searcher, seconds=settings.file_search.seconds)
     runners: list[ToolRunner] = [ToolSearch(), files, *_web_runners(settings, environ)]
+    runners += container_runners(settings, containers or open_containers(settings, store))
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
     if mcp is not None:
         runners.append(mcp)
