@@ -65,8 +65,7 @@ def bubblewrap() -> str:
 
 def engine(name: EngineName, python: Interpreter | None = None) -> LocalEngine:
     """Return an engine, or skip the test."""
-    reason = bubblewrap() if "bwrap" in name else ""
-    if reason := reason or missing_parts(name):
+    if reason := bubblewrap() or missing_parts(name):
         if os.environ.get("ANTIPHON_NEEDS_SANDBOX") == "1":
             pytest.fail(f"{name} cannot be used: {reason}")
         pytest.skip(f"{name} cannot be used: {reason}")

@@ -214,6 +214,7 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
     assert listed["`[web_search]`"] == list(TABLES["web_search"].__struct_fields__)
     assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
+    assert listed["`[sandbox]`"] == list(TABLES["sandbox"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
 
@@ -275,6 +276,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "tools": set(table["tools"]),
         "web_search": set(table["web_search"]),
         "images": set(table["images"]),
+        "sandbox": set(table["sandbox"]),
         "webhooks": set(table["webhooks"][0]),
     }
     assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
 
@@ -35,18 +35,19 @@ _NONE: Final[Mapping[str, Path]] = MappingProxyType({})
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a sandbox may take. Configurable under `[sandbox]`."""
 
-    memory_bytes: int = 1024 * _MIB
-    processes: int = 32
-    open_files: int = 256
-    file_bytes: int = 256 * _MIB
+    memory_bytes: Annotated[int, msgspec.Meta(ge=64 * _MIB)] = 1024 * _MIB
+    """What one process may take, and all of them together."""
+    processes: Annotated[int, msgspec.Meta(ge=8)] = 32
+    open_files: Annotated[int, msgspec.Meta(ge=32)] = 256
+    file_bytes: Annotated[int, msgspec.Meta(gt=0)] = 256 * _MIB
     """How large one file may become."""
-    disk_bytes: int = 1024 * _MIB
+    disk_bytes: Annotated[int, msgspec.Meta(gt=0)] = 1024 * _MIB
     """How large all files of /mnt/data may become together."""
-    output_bytes: int = 1 * _MIB
+    output_bytes: Annotated[int, msgspec.Meta(gt=0)] = 1 * _MIB
     """How much of the output of a cell is kept; the rest is counted, and the cut is stated."""
-    image_bytes: int = 8 * _MIB
+    image_bytes: Annotated[int, msgspec.Meta(gt=0)] = 8 * _MIB
     """How large one displayed image may be."""
-    cell_seconds: float = 60.0
+    cell_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
 
 
 class CellOutput(msgspec.Struct, frozen=True):

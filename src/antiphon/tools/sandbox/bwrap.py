@@ -109,7 +109,9 @@ def _system(folders: Iterable[str]) -> list[str]:
 def _own_file_systems(limits: SandboxLimits) -> list[str]:
     size = str(max(1, limits.memory_bytes // _MEMORY_SHARE))
     return [
-        *("--proc", "/proc", "--dev", "/dev"),
+        # Where the gateway is root, settings of the whole system in it could be written.
+        *("--proc", "/proc", "--remount-ro", "/proc"),
+        *("--dev", "/dev"),
         *("--size", size, "--tmpfs", "/dev/shm"),  # noqa: S108 - inside
         *("--remount-ro", "/dev"),
         *("--size", size, "--tmpfs", "/tmp"),  # noqa: S108 - inside

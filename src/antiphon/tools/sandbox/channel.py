@@ -24,18 +24,16 @@ __all__ = ["PNG", "CellReport", "Channel", "ShellReport"]
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 MAX_IMAGES: Final = 32
-_MAX_REPORT: Final = 512 * 1024
+_MAX_LENGTHS: Final = {b"R": 0, b"D": 0, b"E": 128 * 1024, b"S": 1}
 _PIECE: Final = 64 * 1024
 _MAX_PENDING: Final = 256
 _HEADER: Final = struct.Struct(">cI")
-_LENGTH: Final = struct.Struct(">I")
 _PIPES: Final[tuple[Literal["stdout", "stderr"], ...]] = ("stdout", "stderr")
 
 
 class CellReport(msgspec.Struct, frozen=True):
-    """What the kernel reports at the end of a cell."""
+    """What the kernel reports at the end of a cell: nothing, or a traceback."""
 
-    outcome: Literal["ok", "error"]
     traceback: str = ""
 
 
@@ -43,12 +41,6 @@ class ShellReport(msgspec.Struct, frozen=True):
     """What the kernel reports at the end of a shell command."""
 
     exit_code: int
-
-
-_READ: Final[dict[bytes, Callable[[bytes], CellReport | ShellReport]]] = {
-    b"E": msgspec.json.Decoder(CellReport).decode,
-    b"S": msgspec.json.Decoder(ShellReport).decode,
-}
 
 
 class Channel:
@@ -72,13 +64,13 @@ class Channel:
         self._reading: set[int] = set()
         self._loop = asyncio.get_running_loop()
 
-    async def send(self, request: dict[str, str], output_bytes: int) -> None:
-        """Send a request and begin to read what comes back."""
+    async def send(self, kind: bytes, text: str, output_bytes: int) -> None:
+        """Send a request, C a cell or S a shell command, and begin to read what comes back."""
         self.report, self.cut_bytes, self._images = None, 0, 0
         self._room = output_bytes
         self.listen()
-        body = msgspec.json.encode(request)
-        await self._loop.sock_sendall(self._control, _LENGTH.pack(len(body)) + body)
+        body = text.encode("utf-8", "surrogatepass")
+        await self._loop.sock_sendall(self._control, _HEADER.pack(kind, len(body)) + body)
 
     def listen(self) -> None:
         """Read what comes, until `pause`."""
@@ -174,9 +166,7 @@ class Channel:
         return True
 
     def _longest(self, kind: bytes) -> int:
-        if kind == b"I":
-            return self._image_bytes
-        return {b"E": _MAX_REPORT, b"S": _MAX_REPORT, b"R": 0}.get(kind, -1)
+        return self._image_bytes if kind == b"I" else _MAX_LENGTHS.get(kind, -1)
 
     def _take_frame(self, kind: bytes, payload: bytes) -> None:
         if kind == b"R":
@@ -184,15 +174,12 @@ class Channel:
             self.changed.set()
         elif kind == b"I":
             self._take_image(payload)
+        elif kind == b"S":
+            self._take_report(ShellReport(int.from_bytes(payload, "big")))
         else:
-            self._take_report(kind, payload)
+            self._take_report(CellReport(payload.decode("utf-8", "replace")))
 
-    def _take_report(self, kind: bytes, payload: bytes) -> None:
-        try:
-            report = _READ[kind](payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._end("protocol")
-            return
+    def _take_report(self, report: CellReport | ShellReport) -> None:
         # What was written before the report is in the pipes by now.
         self.drain()
         self._finish_text()

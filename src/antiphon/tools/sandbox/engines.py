@@ -1,6 +1,8 @@
-"""How are sandboxes made? Of bubblewrap, of sandlock, or of both, one inside the other.
+"""How are sandboxes made? Of bubblewrap with sandlock inside, or of bubblewrap alone.
 
 An engine only starts sandboxes; whether it is good enough to be used is found out by `probe.py`.
+sandlock alone is no engine: it has no process namespace, so a process that leaves its session
+outlives a killed gateway, and it can only show the folder as /mnt/data by rewriting paths.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from antiphon.tools.sandbox.seccomp import deny_filter
 
 __all__ = ["ENGINES", "EngineName", "LocalEngine", "make_engine", "missing_parts"]
 
-EngineName = Literal["bwrap+sandlock", "bwrap", "sandlock"]
-ENGINES: Final[tuple[EngineName, ...]] = ("bwrap+sandlock", "bwrap", "sandlock")
+EngineName = Literal["bwrap+sandlock", "bwrap"]
+ENGINES: Final[tuple[EngineName, ...]] = ("bwrap+sandlock", "bwrap")
 """All there are, the strongest first."""
 _HERE: Final = Path(__file__).parent
 _MORE_MEMORY: Final = 4
@@ -34,7 +36,7 @@ _MORE_MEMORY: Final = 4
 def missing_parts(name: EngineName) -> str:
     """Return what must be installed before the engine can be used, or nothing."""
     missing = []
-    if "bwrap" in name and shutil.which("bwrap") is None:
+    if shutil.which("bwrap") is None:
         missing.append("bubblewrap (Debian: apt install bubblewrap)")
     if "sandlock" in name and importlib.util.find_spec("sandlock") is None:
         missing.append("sandlock (pip install 'antiphon[sandbox]')")
@@ -87,8 +89,6 @@ class LocalEngine:
         folder = Path(os.path.realpath(folder))
         if self._name == "bwrap":
             return self._bwrap(folder, limits, readable)
-        if self._name == "sandlock":
-            raise SandboxFailed("sandlock alone is not supported yet")
         return self._both(folder, limits, readable)
 
     def _bwrap(self, folder: Path, limits: SandboxLimits, readable: Mapping[str, Path]) -> Command:
@@ -135,8 +135,8 @@ class LocalEngine:
 
     def _kernel(self, limits: SandboxLimits, path: str) -> tuple[str, ...]:
         names = ("memory_bytes", "file_bytes", "open_files", "processes", "image_bytes")
-        chosen = json.dumps({name: getattr(limits, name) for name in names})
-        return (self._python.program, *self._python.options, path, chosen)
+        chosen = [f"{name}={getattr(limits, name)}" for name in names]
+        return (self._python.program, *self._python.options, path, *chosen)
 
 
 def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> dict[str, Any]:

@@ -6,30 +6,26 @@ of cells and displayed images go out. Standard output and error are pipes that t
 Programs of models run in this very process and may change everything in it: the gateway trusts
 nothing that it sends. What is done here for safety is to set the limits of the process.
 
-    python kernel.py '{"memory_bytes": ..., "file_bytes": ..., ...}'
+    python kernel.py memory_bytes=1073741824 file_bytes=268435456 ...
 """
 
 from __future__ import annotations
 
-import ast
-import asyncio
+import _ast
 import builtins
-import contextlib
-import importlib.abc
-import importlib.machinery
-import inspect
+import fcntl
 import io
-import json
-import linecache
 import os
 import resource
 import signal
 import struct
-import subprocess
 import sys
-import traceback
 import types
-from typing import Any
+
+# The rest of the standard library is imported where it is used: it must be ready in milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Kernel", "main"]
 
@@ -37,24 +33,31 @@ HOME = "/mnt/data"
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_TRACEBACK = 32 * 1024
 BACKEND = "antiphon_figures"
+_CO_COROUTINE = 0x80
+_ALLOW_AWAIT = 0x2000
 _HEADER = struct.Struct(">cI")
-_LENGTH = struct.Struct(">I")
 
 
 class Control:
-    """The socket to the gateway: frames with their length in front."""
+    """The socket to the gateway: frames of a kind, a length and so many bytes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def receive(self) -> dict[str, Any]:
-        """Return the next request. Raise EOFError when the gateway has closed the socket."""
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        request: dict[str, Any] = json.loads(self._read(length))
-        return request
+    def receive(self) -> tuple[bytes, str]:
+        """Return the next request: C and a cell, or S and a shell command.
+
+        Raise EOFError when the gateway has closed the socket.
+        """
+        kind, length = _HEADER.unpack(self._read(_HEADER.size))
+        return kind, self._read(length).decode("utf-8", "surrogatepass")
 
     def send(self, kind: bytes, payload: bytes) -> None:
-        """Send a frame: R ready, E end of a cell, S end of a shell command, I an image."""
+        """Send a frame: R ready, I an image, and three ends.
+
+        D is a cell that is done, E one that has failed, with its traceback, and S a shell
+        command that has ended, with its exit code as a byte.
+        """
         rest = memoryview(_HEADER.pack(kind, len(payload)) + payload)
         while rest:
             rest = rest[os.write(self._fd, rest) :]
@@ -79,7 +82,7 @@ class Kernel:
         self._outputs = [_keep(os.dup(fd)) for fd in (1, 2)]
         self._environ = dict(os.environ)
         self._cells = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Any = None
         self._module = types.ModuleType("__main__")
         self._module.__dict__["__builtins__"] = builtins
         sys.modules["__main__"] = self._module
@@ -90,12 +93,13 @@ class Kernel:
         """Answer requests until the gateway goes away."""
         self._control.send(b"R", b"")
         while True:
-            request = self._control.receive()
+            kind, text = self._control.receive()
             self._restore()
-            if request["do"] == "shell":
-                self._control.send(b"S", _dump({"exit_code": self._shell(request["command"])}))
+            if kind == b"S":
+                self._control.send(b"S", bytes([self._shell(text)]))
             else:
-                self._control.send(b"E", _dump(self._cell(request["code"])))
+                words = self._cell(text)
+                self._control.send(b"E" if words else b"D", words.encode("utf-8", "replace"))
 
     def display(self, *values: object) -> None:
         """Show values: PNG bytes and what can draw itself as an image, else its repr."""
@@ -125,31 +129,34 @@ class Kernel:
             self.show(buffer.getvalue())
         pyplot.close("all")
 
-    def _cell(self, source: str) -> dict[str, str]:
+    def _cell(self, source: str) -> str:
+        """Run a cell. Return nothing, or the traceback of its failure."""
+        import linecache
+
         self._cells += 1
         name = f"<cell {self._cells}>"
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
             self._run(source, name)
             self.show_figures()
-            outcome, words = "ok", ""
+            words = ""
         except SystemExit as error:
-            outcome, words = ("ok", "") if not error.code else ("error", _describe(error))
+            words = _describe(error) if error.code else ""
         except BaseException as error:  # noqa: BLE001 - reported to the gateway
-            outcome, words = "error", _describe(error)
+            words = _describe(error)
+        _flush()
         if os.getpid() != self._pid:
             # A fork of the cell came here too: only the first process answers the gateway.
-            _flush()
             os._exit(0)
-        _flush()
-        return {"outcome": outcome, "traceback": words}
+        return words
 
     def _run(self, source: str, name: str) -> None:
         """Run the statements, and show the value of the last one if it is an expression."""
-        tree = ast.parse(source, name)
-        last: ast.Expression | None = None
-        if tree.body and isinstance(tree.body[-1], ast.Expr) and not _is_muted(source):
-            last = ast.Expression(tree.body.pop().value)  # type: ignore[attr-defined]
+        flags = _ast.PyCF_ONLY_AST | _ALLOW_AWAIT
+        tree: Any = compile(source, name, "exec", flags, dont_inherit=True)
+        last: Any = None
+        if tree.body and isinstance(tree.body[-1], _ast.Expr) and not _is_muted(source):
+            last = _ast.Expression(tree.body.pop().value)
         self._execute(tree, name, "exec")
         if last is None:
             return
@@ -158,21 +165,24 @@ class Kernel:
             self._module.__dict__["_"] = value
             self.display(value)
 
-    def _execute(self, tree: ast.Module | ast.Expression, name: str, mode: str) -> object:
-        code = compile(
-            tree, name, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True, optimize=0
-        )
+    def _execute(self, tree: Any, name: str, mode: str) -> object:
+        code = compile(tree, name, mode, _ALLOW_AWAIT, dont_inherit=True)
         result = eval(code, self._module.__dict__)  # noqa: S307 - what this program is for
-        if code.co_flags & inspect.CO_COROUTINE:
+        if code.co_flags & _CO_COROUTINE:
             return self._await(result)
         return result
 
     def _await(self, result: Any) -> object:
+        # Slow to import, and few cells need it.
+        import asyncio
+
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(result)
 
     def _shell(self, command: str) -> int:
+        import subprocess
+
         try:
             process = subprocess.Popen(  # noqa: S603 - what this program is for
                 ["/bin/sh", "-c", command],
@@ -187,7 +197,7 @@ class Kernel:
             print(f"/bin/sh cannot be started: {error}", file=sys.stderr, flush=True)
             return 126
         code = process.wait()
-        return code if code >= 0 else 128 - code
+        return (code if code >= 0 else 128 - code) % 256
 
     def _restore(self) -> None:
         """Undo what the cell before may have done to the streams and signals."""
@@ -203,18 +213,27 @@ class Kernel:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open as long as the process runs
 
 
-class Figures(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes the drawing backend of matplotlib when matplotlib asks for it."""
+class Figures:
+    """Makes the drawing backend of matplotlib when matplotlib imports it."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def find_spec(
-        self, name: str, path: object = None, target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, self) if name == BACKEND else None
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        """Find the backend, and nothing else."""
+        if name != BACKEND:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: object) -> None:
+        """Leave it to the import system to make the module."""
 
     def exec_module(self, module: types.ModuleType) -> None:
+        """Fill the module: matplotlib draws with Agg, and shows figures by sending them."""
+        import importlib
+
         agg: Any = importlib.import_module("matplotlib.backends.backend_agg")
 
         class Canvas(agg.FigureCanvasAgg):  # type: ignore[misc]
@@ -234,7 +253,7 @@ class Figures(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def main() -> None:
     """Set the limits, take the socket, serve."""
-    limits = json.loads(sys.argv[1])
+    limits = {name: int(value) for name, value in (word.split("=") for word in sys.argv[1:])}
     sys.argv = [""]
     control = Control(_keep(os.dup(0)))
     _limit(limits)
@@ -264,9 +283,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 def _keep(fd: int) -> int:
     """Return a copy of the descriptor at a high number that children do not inherit."""
-    import fcntl
-
-    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20)
     os.close(fd)
     return high
 
@@ -278,9 +295,10 @@ def _open_text(fd: int) -> io.TextIOWrapper:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # The cell may have closed or replaced it.
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105 - contextlib is slow to import
             stream.flush()
+        except Exception:  # noqa: BLE001, S110 - the cell may have closed or replaced it
+            pass
 
 
 def _is_muted(source: str) -> bool:
@@ -298,6 +316,8 @@ def _png_of(value: object) -> bytes | None:
 
 def _describe(error: BaseException) -> str:
     """Return the traceback without the frames of this program."""
+    import traceback
+
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -309,10 +329,6 @@ def _describe(error: BaseException) -> str:
         return words
     half = MAX_TRACEBACK // 2
     return f"{words[:half]}\n[{len(words) - 2 * half} characters left out]\n{words[-half:]}"
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value).encode()
 
 
 if __name__ == "__main__":
