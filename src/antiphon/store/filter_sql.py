@@ -70,5 +70,5 @@ def _keys_with(key: str, store: str, condition: str, mark: Mark) -> str:
     name = mark(key.encode(errors="surrogatepass"))
     return (
         "SELECT file FROM vector_attributes"  # noqa: S608 # constants and placeholders
-        f" WHERE store = {store} AND name = {name} AND {condition}"
+        f" WHERE store = {store} AND {condition} AND name = {name}"
     )
