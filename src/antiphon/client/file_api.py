@@ -137,8 +137,10 @@ class AsyncFiles:
     ) -> FileObject:
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         body: dict[str, Any] = {
-            "bytes": source.size, "filename": name,
-            "mime_type": kind, "purpose": purpose,
+            "bytes": source.size,
+            "filename": name,
+            "mime_type": kind,
+            "purpose": purpose,
         }
         if expires_after is not None:
             body["expires_after"] = {"anchor": "created_at", "seconds": expires_after}
