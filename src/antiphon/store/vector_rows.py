@@ -10,6 +10,7 @@ Bodies are JSON in ASCII, because PostgreSQL has no NUL in texts and UTF-8 no ha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -41,6 +42,7 @@ __all__ = [
     "part_of",
     "read_file",
     "read_store",
+    "short_name",
     "split_words",
     "store_body",
     "to_counts",
@@ -55,6 +57,7 @@ MAX_WORDS: Final = 64
 """More words of a question are not looked for."""
 
 KINDS: Final = {"bool": 0, "number": 1, "text": 2}
+_LONG_NAME: Final = 256
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -103,7 +106,13 @@ def comparable(value: Value) -> tuple[int, float, bytes]:
 
 def attribute_rows(attributes: Attributes) -> list[AttributeRow]:
     """Return the rows that filters look at."""
-    return [AttributeRow(_encode(key), *comparable(one)) for key, one in attributes.items()]
+    return [AttributeRow(short_name(key), *comparable(one)) for key, one in attributes.items()]
+
+
+def short_name(key: str) -> bytes:
+    """Return what the key of an attribute is compared by: an index takes no long names."""
+    name = _encode(key)
+    return name if len(name) <= _LONG_NAME else b"\xff" + hashlib.sha256(name).digest()
 
 
 def store_body(store: VectorStore) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.postgres.vector_migrations import VECTOR_TABLES
 from antiphon.store.versions import NewerDatabase, OlderDatabase
 
 __all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
@@ -307,7 +308,7 @@ _FIFTH: Final[Migration] = (
     "CREATE INDEX file_claims_by_time ON file_claims (created_at)",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, VECTOR_TABLES)
 
 
 class TakenNames(StoreUnavailable):

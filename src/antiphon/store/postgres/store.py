@@ -26,10 +26,12 @@ from antiphon.store.postgres.notices import PostgresNotices
 from antiphon.store.postgres.tables import PostgresTables
 from antiphon.store.postgres.tool_calls import PostgresToolCalls
 from antiphon.store.postgres.turns import PostgresTurns
+from antiphon.store.postgres.vector_stores import PostgresVectorStores
 from antiphon.store.postgres.writers import PostgresWriters
 from antiphon.store.sql.containers import SqlContainers
 from antiphon.store.sql.skills import SqlSkills
 from antiphon.store.sql.uploads import SqlUploads
+from antiphon.store.sql.vector_files import detach_from_all, empty_expired
 
 __all__ = ["PostgresStore"]
 
@@ -54,10 +56,13 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         self.tool_calls = PostgresToolCalls(self._database)
         self._tables = PostgresTables(self._database, self._node.ensure)
         self.blobs = PostgresBlobs(self._database)
+        self.vector_stores = PostgresVectorStores(self._tables, self._database, patience)
         self.files = SqlUploads(self._tables)
         self.containers = SqlContainers(self._tables)
         self.skills = SqlSkills(self._tables)
-        self.files.sweeps += [self.containers.sweep_files, self.containers.sweep]
+        self.files.on_removal.append(detach_from_all)
+        self.files.clean_ups.append(self.vector_stores.clean_up)
+        self.files.sweeps += [self.containers.sweep_files, self.containers.sweep, empty_expired]
 
     async def sweep(self, before: int, claims_before: int) -> int:
         removed = await sweep_in_steps(self._sweep_turns, before, _TURNS_AT_ONCE)

@@ -1,7 +1,7 @@
 """Facet `vector_stores` in SQLite and PostgreSQL, without the words and the search.
 
 Removed text is erased before the caller of a removal is answered, where the database can do that
-(see `_clean_up`).
+(see `clean_up`).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class SqlVectorStores:
             return False
         result = await self._tables.change(run)
         if result is True:
-            await self._clean_up()
+            await self.clean_up()
         return result
 
     async def find_file(self, owner: str, store_id: str, file_id: str) -> AttachedFile | None:
@@ -242,7 +242,7 @@ class SqlVectorStores:
             return (yield from vector_files.show_batch(store, batch_id))
 
         found = await self._change_inside(owner, [store_id, batch_id], run)
-        await self._clean_up()
+        await self.clean_up()
         return found
 
     async def chunks(
@@ -300,17 +300,17 @@ class SqlVectorStores:
         if await self._tables.is_unused():
             return 0
         count = await self._tables.change(lambda: vector_files.empty_expired(now, limit))
-        await self._clean_up()
+        await self.clean_up()
         return count
 
-    async def _clean_up(self) -> None:
+    async def clean_up(self) -> None:
         """Erase the chunks that no file has any more, for as long as a caller waits."""
         raise NotImplementedError
 
     async def _remove(self, run: Callable[[], Steps[bool]]) -> bool:
         is_removed = not await self._tables.is_unused() and await self._tables.change(run)
         if is_removed:
-            await self._clean_up()
+            await self.clean_up()
         return is_removed
 
     async def _inside(

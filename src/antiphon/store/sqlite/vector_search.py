@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from antiphon.store.base.vector_stores import FoundChunk, Search
+from antiphon.store.encoding import is_storable
 from antiphon.store.filter_sql import filter_sql
 from antiphon.store.found_chunks import Places, Ranked, join_rankings
 from antiphon.store.sqlite.vector_words import Range, rank_words
@@ -26,6 +27,7 @@ class _Store(NamedTuple):
     chunks: int
     condition: str
     values: Sequence[object]
+    has_filter: bool
 
 
 def search_stores(
@@ -44,7 +46,7 @@ def search_stores(
 
 
 def _find_stores(connection: sqlite3.Connection, owner: str, search: Search) -> Iterator[_Store]:
-    for store_id in dict.fromkeys(search.store_ids):
+    for store_id in filter(is_storable, dict.fromkeys(search.store_ids)):
         row = connection.execute(
             """SELECT key, (SELECT sum(chunks) FROM vector_files WHERE store = vector_stores.key)
             FROM vector_stores WHERE owner = ? AND id = ?""",
@@ -61,7 +63,7 @@ def _find_stores(connection: sqlite3.Connection, owner: str, search: Search) -> 
                 return "?"
 
             condition += f" AND {filter_sql(search.filter, str(row[0]), mark)}"
-        yield _Store(row[0], row[1], condition, values)
+        yield _Store(row[0], row[1], condition, values, search.filter is not None)
 
 
 def _range(connection: sqlite3.Connection, store: _Store) -> Range:
@@ -70,7 +72,7 @@ def _range(connection: sqlite3.Connection, store: _Store) -> Range:
         "SELECT 1 FROM vector_gone WHERE part >= ? AND part < ? LIMIT 1",
         (first_part(store.key), first_part(store.key + 1)),
     ).fetchone()
-    if has_gone is None and len(store.values) == 1:
+    if has_gone is None and not store.has_filter:
         return Range(store.key, store.chunks)
     parts = f"SELECT part FROM vector_files WHERE {store.condition}"  # noqa: S608 # placeholders
     return Range(store.key, store.chunks, parts, store.values)

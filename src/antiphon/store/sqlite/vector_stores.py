@@ -91,9 +91,6 @@ class SqliteVectorStores(SqlVectorStores):
                 return
         await self._database.remove(lambda connection, gone: True)
 
-    async def _clean_up(self) -> None:
-        await self.clean_up()
-
 
 class _SqliteChunks:
     """See `ChunkTables`."""
