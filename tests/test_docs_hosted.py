@@ -15,6 +15,7 @@ from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.tools import open_tools
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, ChatBackend, Script, ScriptedUpstream, serve_gateway
+from antiphon.tools.index.file_index import FileIndex
 from tests.faults.house import PATIENCE
 from tests.images_upstream import IMAGE, images_upstream
 from tests.images_upstream import KEY as IMAGE_KEY
@@ -87,6 +88,56 @@ async def test_the_example_on_images_works(tmp_path: Path) -> None:
     assert images.asked[0][1]["model"] == "gpt-image-1"
 
 
+async def test_the_example_on_file_search_works() -> None:
+    (program,) = _examples("docs/howto/file-search.md")
+
+    def play(body: dict[str, Any]) -> Script:
+        if not any(message["role"] == "tool" for message in body["messages"]):
+            return Script(calls=[Call("file_search", '{"queries": ["tidal range"]}')])
+        return Script(text="About fifteen metres【1】.")
+
+    store = MemoryStore()
+    async with (
+        asyncio.timeout(PATIENCE),
+        ScriptedUpstream(play, models=["smollm2-135m"]) as upstream,
+        serve_gateway(
+            ChatBackend(upstream.base_url), store=store, index=FileIndex(store)
+        ) as gateway,
+    ):
+        printed: list[tuple[object, ...]] = []
+        local = program.replace("http://127.0.0.1:4680/v1", gateway.base_url)
+        scope = {"print": lambda *words: printed.append(words)}
+        await asyncio.to_thread(exec, f"{local}\nclient.close()", scope)
+    await store.close()
+    text = "# Tides\n\nThe tidal range of the Severn is about fifteen metres."
+    assert printed == [("tides.md", 1.0, text), ("tides.md", "About fifteen metres")]
+
+
+def test_the_settings_of_file_search_can_be_read(tmp_path: Path) -> None:
+    assert _settings("docs/howto/file-search.md", tmp_path).file_search.embedding == "local"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('embedding = "upstream"', "needs base_url and model"),
+        ('embedding = "upstream"\nbase_url = "http://x/v1"', "needs base_url and model"),
+        ('base_url = "http://x/v1"', "base_url needs embedding = 'upstream'"),
+        ('embedding = "local"\nmodel = "m"', "model needs embedding = 'upstream'"),
+        (
+            'embedding = "upstream"\nbase_url = "http://x/v1"\nmodel = "m"\nkey_env = "K"',
+            "the environment variable K is not set",
+        ),
+    ],
+)
+async def test_embeddings_that_cannot_work_are_refused(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(f"[file_search]\n{text}\n")
+    settings = load({"config": str(path)}, {}, tmp_path).settings
+    with pytest.raises(BadSettings, match=why):
+        await open_tools(settings, {}, MemoryStore())
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -108,4 +159,5 @@ async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_pa
 
 
 async def test_nothing_is_run_that_is_not_set() -> None:
-    assert (await open_tools(Settings(), {}, MemoryStore())).kinds == {"tool_search"}
+    kinds = (await open_tools(Settings(), {}, MemoryStore())).kinds
+    assert kinds == {"tool_search", "file_search"}

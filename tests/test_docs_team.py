@@ -287,15 +287,16 @@ async def test_the_metrics_and_the_log_of_the_page_are_there(tmp_path: Path) -> 
 async def test_a_backup_of_the_running_service_can_be_restored(tmp_path: Path) -> None:
     (backup,), (restore,) = _blocks("Back up", "sh"), _blocks("Restore", "sh")
     async with _machine(tmp_path) as (machine, _):
-        old = machine.place("/var/backups/antiphon/2020-01-01.db")
-        old.touch()
+        old = machine.place("/var/backups/antiphon/2020-01-01")
+        (old / "antiphon.db-blobs").mkdir(parents=True)
+        (old / "antiphon.db").touch()
         os.utime(old, (0, 0))
         key = await asyncio.to_thread(machine.create_key, "ann")
         before = await asyncio.to_thread(machine.ask, key, "before")
         await asyncio.to_thread(machine.run, backup)
         after = await asyncio.to_thread(machine.ask, key, "after")
-        (copy,) = old.parent.glob("*.db")  # the old one is gone
-        await asyncio.to_thread(machine.run, restore.replace("2026-11-17", copy.stem))
+        (copy,) = old.parent.iterdir()  # the old one is gone
+        await asyncio.to_thread(machine.run, restore.replace("2026-11-17", copy.name))
         kept = await asyncio.to_thread(machine.get, f"/v1/responses/{before}", key)
         lost = await asyncio.to_thread(machine.get, f"/v1/responses/{after}", key)
     assert kept[0] == 200
@@ -309,7 +310,7 @@ async def test_an_upgrade_keeps_what_was_stored(tmp_path: Path) -> None:
         name = await asyncio.to_thread(machine.ask, key, "before")
         printed = await asyncio.to_thread(machine.run, upgrade)
         kept = await asyncio.to_thread(machine.get, f"/v1/responses/{name}", key)
-        assert machine.place("/var/backups/antiphon/before-upgrade.db").is_file()
+        assert machine.place("/var/backups/antiphon/before-upgrade/antiphon.db").is_file()
     assert f'"version":"{__version__}"' in printed
     assert kept[0] == 200
 

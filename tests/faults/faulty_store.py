@@ -19,9 +19,23 @@ from antiphon.store.base import Store
 
 __all__ = ["Fault", "FaultyStore"]
 
-_UPKEEP: Final = frozenset({"claim_orphans", "asked_cancels", "sweep", "native_states.expire"})
+_UPKEEP: Final = frozenset(
+    {"claim_orphans", "asked_cancels", "sweep", "native_states.expire", "files.sweep"}
+)
 _UNCOUNTED: Final = frozenset({"close"})
-_FACETS: Final = frozenset({"conversations", "claims", "notices", "native_states", "tool_calls"})
+_FACETS: Final = frozenset(
+    {
+        "conversations",
+        "claims",
+        "notices",
+        "native_states",
+        "tool_calls",
+        "blobs",
+        "files",
+        "containers",
+        "skills",
+    }
+)
 
 
 class Fault(Enum):

@@ -241,6 +241,7 @@ async def test_expiry_goes_on_in_steps(store: Store) -> None:
 
 
 async def test_a_closed_store_has_no_vector_stores(store: Store) -> None:
+    await add_store(store, file("f1"))
     await store.close()
     with pytest.raises(StoreUnavailable):
         await store.vector_stores.find(OWNER, ["vs_1"])

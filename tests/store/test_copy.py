@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -20,9 +21,23 @@ from antiphon.store.sqlite import migrations
 from antiphon.store.sqlite.copy import SqlitePlace
 from antiphon.store.versions import OlderDatabase
 from tests.postgres import fresh_database
+from tests.store.file_samples import (
+    NOW,
+    add_file,
+    container,
+    container_file,
+    content,
+    once,
+    part,
+    skill,
+    skill_version,
+    upload,
+    write,
+)
 from tests.store.samples import OWNER, ids, key, message, opened, run_turn
 
 MANY = 450
+PIECES = bytes(range(256)) * 10_000
 
 
 @pytest.fixture
@@ -45,6 +60,7 @@ async def fill(store: Store) -> None:
     await store.native_states.keep(OWNER, "r3", {"call": b"\x00\xff"}, 9)
     await store.tool_calls.intend(OWNER, "r3", [Intent("c", "mcp", b"\x00\xff")], 9)
     assert await store.tool_calls.claim_approval(OWNER, "mcpr_1", "r3", 9)
+    await fill_files(store)
     for name in ("z", "a"):
         await store.secret(name, name.encode())
         await store.add_key(key(name, name="Zoë", expires_at=2**40))
@@ -57,6 +73,20 @@ async def fill(store: Store) -> None:
     await store.conversations.lock(OWNER, "c1", "r4")
 
 
+async def fill_files(store: Store) -> None:
+    """Put something into every table of files."""
+    await add_file(store, "f1", PIECES, filename="\x00 ü")
+    await add_file(store, "f2", b"", expires_at=2**40)
+    gone = await add_file(store, "f0", b"gone")
+    await store.files.remove(OWNER, gone.id)
+    await write(store, b"a blob without a row")
+    assert await store.files.begin_upload(OWNER, upload("u1"), once()) is None
+    assert await store.files.add_part(OWNER, "u1", part("p1", await write(store, b"part")), NOW)
+    inside = container_file("cf1", "/mnt/data/\udcff", await write(store, b"inside"))
+    await store.containers.add(OWNER, container("c1"), [inside])
+    await store.skills.add(OWNER, skill("s1"), skill_version("v1", await write(store, b"zip")))
+
+
 async def copy(source: str, target: str, *, while_running: bool = False) -> dict[str, int]:
     return await copy_store(source, target, lambda *_: None, while_running=while_running)
 
@@ -64,6 +94,18 @@ async def copy(source: str, target: str, *, while_running: bool = False) -> dict
 def dump(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())
+
+
+def dump_files(path: Path) -> tuple[list[str], dict[str, bytes]]:
+    """Return the rows of the second database, and the contents that they name."""
+    database = path.with_name(f"{path.name}-files")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DELETE FROM blobs WHERE state <> 1")
+        connection.execute("DELETE FROM erasure")
+        names = [name for (name,) in connection.execute("SELECT id FROM blobs ORDER BY key")]
+        rows = [row for row in connection.iterdump() if "sqlite_sequence" not in row]
+    folder = path.with_name(f"{path.name}-blobs")
+    return rows, {name: (folder / name).read_bytes() for name in names}
 
 
 async def filled(path: Path) -> str:
@@ -79,19 +121,26 @@ async def test_there_and_back_again_is_the_same_to_the_byte(tmp_path: Path, post
     back = await copy(postgres, f"sqlite:{tmp_path / 'b.db'}")
     assert there == back
     assert dump(tmp_path / "a.db") == dump(tmp_path / "b.db")
+    assert dump_files(tmp_path / "a.db") == dump_files(tmp_path / "b.db")
     assert all(there.values())
     assert there["responses"] == MANY + 4
 
 
-async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> None:
-    copied = {table.name: set(table.columns) for table in TABLES}
-    await SqlitePlace(tmp_path / "a.db", is_target=True).close()
-    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+def columns_of(path: Path) -> dict[str, set[str]]:
+    with closing(sqlite3.connect(path)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        found = {
+        return {
             name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
             for (name,) in tables.fetchall()
         }
+
+
+async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> None:
+    copied = {table.name: set(table.columns) for table in TABLES}
+    await filled(tmp_path / "a.db")
+    found = columns_of(tmp_path / "a.db") | columns_of(tmp_path / "a.db-files")
+    # SQLite has the contents of files in a folder.
+    found["blob_pieces"] = {"blob", "position", "body"}
     for about_the_file in ("erasure", "sqlite_sequence"):
         del found[about_the_file]
     assert copied == found
@@ -137,6 +186,18 @@ async def test_a_copy_is_served_like_its_source(
     assert not await store.tool_calls.claim_approval(OWNER, "mcpr_1", "r9", 9)
     assert await store.secret("z", b"other") == b"z"
     assert [record.id for record in await store.list_keys()] == ["z", "a"]
+    found = await store.files.find(OWNER, ["f0", "f1", "f2"], NOW)
+    assert {name: await content(store, one.blob) for name, one in found.items()} == {
+        "f1": PIECES,
+        "f2": b"",
+    }
+    assert found["f1"].filename == "\x00 ü"
+    assert await store.files.claimed(OWNER, once()) is not None
+    [inside] = await store.containers.files(OWNER, "c1", limit=9, is_descending=False)
+    assert inside.path == "/mnt/data/\udcff"
+    assert await content(store, inside.blob) == b"inside"
+    assert await store.skills.find(OWNER, "s1") == skill("s1")
+    await add_file(store, "f9")
     orphans = await store.claim_orphans(MANY + 10)
     assert len(orphans) == MANY + 1
     [left] = [orphan for orphan in orphans if orphan.response.id == "r4"]
@@ -254,6 +315,44 @@ async def test_a_copy_that_differs_is_not_kept(
     with pytest.raises(BadCopy, match="table items differs from its source"):
         await copy(source, target)
     assert not any((await read_info(target)).counts.values())
+
+
+async def test_no_content_is_left_of_a_copy_that_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await filled(tmp_path / "a.db"), f"sqlite:{tmp_path / 'b.db'}"
+    write_rows = SqlitePlace.write
+
+    async def forgetful(self: SqlitePlace, table: Table, rows: list[Row]) -> None:
+        await write_rows(self, table, rows[1:] if table.name == "skills" else rows)
+
+    monkeypatch.setattr(SqlitePlace, "write", forgetful)
+    with pytest.raises(BadCopy, match="table skills differs from its source"):
+        await copy(source, target)
+    assert not any((await read_info(target)).counts.values())
+    left = await asyncio.to_thread(lambda: [*(tmp_path / "b.db-blobs").rglob("*")])
+    assert left == [tmp_path / "b.db-blobs" / "new"]
+
+
+async def test_a_store_without_files_gets_none_by_a_copy(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db")
+    await run_turn(store, "r1")
+    await store.close()
+    await copy(f"sqlite:{tmp_path / 'a.db'}", f"sqlite:{tmp_path / 'b.db'}")
+    found = await asyncio.to_thread(lambda: sorted(one.name for one in tmp_path.iterdir()))
+    assert found == ["a.db", "b.db"]
+
+
+async def test_a_copy_without_its_contents_is_refused(tmp_path: Path) -> None:
+    source = await filled(tmp_path / "a.db")
+    await asyncio.to_thread(shutil.rmtree, tmp_path / "a.db-blobs")
+    with pytest.raises(StoreUnavailable, match="content of a file is missing in the folder"):
+        await copy(source, f"sqlite:{tmp_path / 'b.db'}")
+    store = open_store(source)
+    [one] = (await store.files.find(OWNER, ["f1"], NOW)).values()
+    with pytest.raises(StoreUnavailable, match="restore the folder"):
+        await content(store, one.blob)
+    await store.close()
 
 
 @pytest.mark.parametrize(

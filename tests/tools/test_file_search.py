@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from antiphon.plans.toolbox import DeclaredTool
+from antiphon.protocol.citations import CitationFilter, Marks, ShownSources
 from antiphon.protocol.errors import InvalidRequest, NotFound, StoreUnavailable
 from antiphon.store.memory import MemoryStore
 from antiphon.tools.base import (
@@ -54,7 +55,11 @@ def runner(store: MemoryStore) -> FileSearch:
 
 
 async def begin(
-    runner: FileSearch, owner: str = OWNER, limits: ToolLimits | None = None, **tool: Any
+    runner: FileSearch,
+    owner: str = OWNER,
+    limits: ToolLimits | None = None,
+    sources: ShownSources | None = None,
+    **tool: Any,
 ) -> ToolSession:
     declared = {"type": "file_search", "vector_store_ids": [STORE], **tool}
     request = ToolRequest(
@@ -65,6 +70,7 @@ async def begin(
         own=[],
         approvals=NoApprovals(),
         limits=limits or ToolLimits(),
+        sources=ShownSources() if sources is None else sources,
     )
     return await runner.begin(request)
 
@@ -120,10 +126,11 @@ async def test_the_model_gets_texts_with_the_marks_of_their_files(runner: FileSe
 
 
 async def test_marks_of_shown_files_become_citations_at_a_point(runner: FileSearch) -> None:
-    session = await begin(runner)
+    sources = ShownSources()
+    session = await begin(runner, sources=sources)
+    assert session.cites
     await call(session, queries=["severn"])
-    looks = session.text_filter
-    assert looks is not None
+    looks = CitationFilter(Marks(sources))
     deltas = [*looks.feed("Fifteen metres【1】. 【7】"), *looks.finish()]
     texts = [getattr(delta, "text", None) for delta in deltas]
     assert "".join(filter(None, texts)) == "Fifteen metres. 【7】"

@@ -2,9 +2,9 @@
 
 Once a second: store the ends of turns that the store could not take before, take over turns that
 dead processes left unfinished, and cancel turns of this process whose cancellation another
-process was asked for. Once an hour: remove what is older than the retention. All the time:
-deliver webhooks, and return freed memory to the system. A store that cannot be reached is tried
-again.
+process was asked for. Once an hour: remove what is older than the retention, and files, uploads
+and containers that have expired. All the time: deliver webhooks, and return freed memory to the
+system. A store that cannot be reached is tried again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from antiphon.engine.run.turn import TurnCancelled
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.server.memory import FreedMemory
 from antiphon.store.base.native_states import STATE_SECONDS
+from antiphon.store.base.store import sweep_in_steps
 
 __all__ = ["upkeep"]
 
@@ -30,6 +31,8 @@ _LOOK_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 3600.0
 _MEMORY_SECONDS: Final = 5.0
 _DAY: Final = 86_400
+# Files, uploads and containers that are removed in one transaction.
+_FILES_AT_ONCE: Final = 200
 _log = logging.getLogger(__name__)
 
 
@@ -84,6 +87,7 @@ async def _sweep(engine: Engine, retention_days: float) -> None:
     now = engine.now()
     count = await engine.store.sweep(now - int(retention_days * _DAY), now - _DAY)
     await engine.store.native_states.expire(now - STATE_SECONDS)
+    await sweep_in_steps(engine.store.files.sweep, now, _FILES_AT_ONCE)
     if count:
         _log.info("%d responses were older than the retention and were removed", count)
 

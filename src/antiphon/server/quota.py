@@ -6,8 +6,8 @@ exceed the quota together by what they receive at once, and no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from antiphon.protocol.errors import BodyTooLarge
 from antiphon.server.limits import FileLimits
@@ -34,22 +34,29 @@ class StorageQuota:
         self.limits = limits
         self._arriving: dict[str, int] = {}
 
-    @contextmanager
-    def room(self, owner: str, used: int, size: int | None) -> Iterator[int]:
+    @asynccontextmanager
+    async def room(
+        self, owner: str, size: int | None, count_used: Callable[[], Awaitable[int]]
+    ) -> AsyncIterator[int]:
         """Hold room for a file and yield how large it may be. Raise QuotaExceeded.
 
-        `used` is what the owner has stored; `size` is None if it is not known.
+        `size` is None if it is not known; `count_used` returns what the owner has stored. It is
+        called when the room is held, so nothing that is stored meanwhile is missed.
         """
-        limits, arriving = self.limits, self._arriving.get(owner, 0)
-        left = limits.owner_bytes - used - arriving
-        if left <= 0 or (size or 0) > left:
-            raise QuotaExceeded(limits.owner_bytes, left)
-        largest = min(limits.max_bytes, left)
-        held = largest if size is None else size
-        self._arriving[owner] = arriving + held
+        held = self.limits.max_bytes if size is None else size
+        self._arriving[owner] = self._arriving.get(owner, 0) + held
         try:
-            yield largest
+            used = await count_used()
+            left = self.limits.owner_bytes - used - self._arriving.get(owner, 0) + held
+            if left <= 0 or (size or 0) > left:
+                raise QuotaExceeded(self.limits.owner_bytes, left)
+            yield min(self.limits.max_bytes, left)
         finally:
-            self._arriving[owner] -= held
-            if not self._arriving[owner]:
-                del self._arriving[owner]
+            self._release(owner, held)
+
+    def _release(self, owner: str, held: int) -> None:
+        rest = self._arriving.get(owner, 0) - held
+        if rest:
+            self._arriving[owner] = rest
+        else:
+            self._arriving.pop(owner, None)

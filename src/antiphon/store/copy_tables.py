@@ -19,11 +19,26 @@ Row = tuple[Any, ...]  # Any: text, numbers, bytes and None
 
 
 class Table(NamedTuple):
-    """A table by its columns. Rows are read in the order of `key`, which is unique."""
+    """A table by its columns. Rows are read in the order of `key`, which is unique.
+
+    `where` leaves out what is about to be removed. `is_of_files` are those that SQLite has in its
+    second database. `at_once` is how many rows are read together.
+    """
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    where: str = ""
+    is_of_files: bool = False
+    at_once: int = 200
+
+    @property
+    def source(self) -> str:
+        """What its rows are selected from."""
+        return f"{self.name} WHERE {self.where}" if self.where else self.name
+
+
+_NAMED: Final = "state = 1"
 
 
 TABLES: Final = (
@@ -83,6 +98,80 @@ TABLES: Final = (
         "keys",
         ("id", "owner", "digest", "created_at", "expires_at", "revoked_at", "name"),
         ("number",),
+    ),
+    Table(
+        "blobs",
+        ("key", "owner", "id", "size", "sha256", "created_at", "state"),
+        ("key",),
+        _NAMED,
+        is_of_files=True,
+    ),
+    # In SQLite these are files in a folder.
+    Table(
+        "blob_pieces",
+        ("blob", "position", "body"),
+        ("blob", "position"),
+        f"blob IN (SELECT key FROM blobs WHERE {_NAMED})",  # noqa: S608 # constants
+        is_of_files=True,
+        at_once=4,
+    ),
+    Table(
+        "files",
+        ("key", "owner", "id", "purpose", "created_at", "expires_at", "blob", "body"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "uploads",
+        ("key", "owner", "id", "expires_at", "status", "file", "body"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "upload_parts",
+        ("key", "upload", "owner", "id", "created_at", "blob"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "containers",
+        (
+            "key",
+            "owner",
+            "id",
+            "created_at",
+            "last_active_at",
+            "idle_seconds",
+            "generation",
+            "holder",
+            "body",
+        ),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "container_files",
+        ("key", "container", "owner", "id", "path", "source", "created_at", "blob"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "skills",
+        ("key", "owner", "id", "created_at", "default_version", "last_version"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "skill_versions",
+        ("key", "skill", "version", "owner", "id", "created_at", "blob", "body"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "file_claims",
+        ("owner", "token", "digest", "response", "created_at", "writer"),
+        ("owner", "token"),
+        is_of_files=True,
     ),
 )
 

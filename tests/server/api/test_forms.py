@@ -13,6 +13,7 @@ from antiphon.server.limits import ServerLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import request
+from tests.faults.house import until
 from tests.server.api.filing import FORM, form, head_of, key_of, part, post_form, raw
 
 HUGE = "X-Junk: " + "a" * 9000 + "\r\n"
@@ -110,9 +111,7 @@ async def test_a_client_that_hangs_up_leaves_nothing(shelf: Gateway, key: str) -
     head = head_of(shelf, key, FORM | {"Content-Length": "2000000"})
     for size in (0, 10, 200, 600_000):
         await raw(shelf, head, form(b"x" * 2_000_000)[:size], hang_up=True)
-    async with asyncio.timeout(60):
-        while shelf.app.quota._arriving:  # the handlers have not noticed it yet
-            await asyncio.sleep(0.01)
+    await until(lambda: not shelf.app.quota._arriving)  # the handlers have noticed it
     assert await shelf.store.files.used_bytes("alice") == 0
     assert (await post_form(shelf, key, form())).status == 200
 

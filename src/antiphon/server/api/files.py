@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -62,7 +63,7 @@ async def create(call: Call) -> web.StreamResponse:
     store, engine = call.app.engine.store, call.app.engine
     length = call.request.content_length
     size = None if length is None else max(0, length - _FORM_BYTES)
-    with call.app.quota.room(call.owner, await _used(call, key), size) as largest:
+    async with call.app.quota.room(call.owner, size, partial(_used, call, key)) as largest:
         form = await receive_file(
             call, "file", lambda: store.blobs.create(call.owner), largest, _FIELDS, _read_fields
         )

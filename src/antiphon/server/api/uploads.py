@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -78,8 +79,9 @@ async def add_part(call: Call) -> web.StreamResponse:
     key = read_key(call.request.headers)
     _check_pending(await _find(call, call.path_id))
     engine, files = call.app.engine, _files(call)
-    used = await files.used_bytes(call.owner)
-    with call.app.quota.room(call.owner, used, None) as room:
+    size = call.request.content_length
+    count = partial(files.used_bytes, call.owner)
+    async with call.app.quota.room(call.owner, size, count) as room:
         form = await receive_file(
             call, "data", lambda: engine.store.blobs.create(call.owner), min(room, MAX_PART)
         )

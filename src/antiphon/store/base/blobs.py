@@ -52,7 +52,10 @@ class BlobWriter(Protocol):
         ...
 
     async def abort(self) -> None:
-        """Remove what was written. After `finish` this does nothing."""
+        """Remove what was written. After `finish` this does nothing.
+
+        Never raises: what cannot be removed now is swept later.
+        """
         ...
 
 

@@ -175,6 +175,11 @@ class FoundChunk(msgspec.Struct, frozen=True, kw_only=True):
 class VectorStores(Protocol):
     """The vector stores of all owners. An expired one is found: callers see its status."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why files cannot be searched here; None if they can. Changes raise it, too."""
+        ...
+
     async def add(
         self,
         owner: str,

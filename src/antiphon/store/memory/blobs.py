@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base.blobs import PIECE_BYTES, UNNAMED_SECONDS, Blob, BlobGone, BlobWriter
+from antiphon.transport.aside import aside_if
 
 __all__ = ["MemoryBlobs"]
 
@@ -128,6 +129,7 @@ class _Writer:
         self._blobs.take(len(data))
         self._size += len(data)
         self._rest += data
+        await aside_if(len(data) > PIECE_BYTES, self._hash.update, data)
         while len(self._rest) >= PIECE_BYTES:
             self._cut(PIECE_BYTES)
 
@@ -150,5 +152,4 @@ class _Writer:
     def _cut(self, size: int) -> None:
         piece = bytes(self._rest[:size])
         del self._rest[:size]
-        self._hash.update(piece)
         self._pieces.append(piece)

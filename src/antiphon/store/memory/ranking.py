@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-import sys
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from antiphon.store.memory.stemming import stem
+from antiphon.store.vectors import cosine, to_numbers
 
-__all__ = ["Indexed", "cosine", "count_terms", "rank_by_vector", "rank_by_words", "terms_of"]
+__all__ = ["Indexed", "count_terms", "rank_by_vector", "rank_by_words", "terms_of"]
 
 # The values that FTS5 uses.
 _SATURATION: Final = 1.2
@@ -76,27 +74,10 @@ def _score(weights: dict[str, float], chunk: Indexed, mean: float) -> float:
 
 def rank_by_vector(vector: bytes, chunks: Sequence[Indexed], limit: int) -> list[tuple[int, float]]:
     """Return the places of the nearest chunks, each with its cosine, the nearest first."""
-    wanted = _numbers(vector)
+    wanted = to_numbers(vector)
     scores = [
-        (place, cosine(wanted, _numbers(chunk.vector)))
+        (place, cosine(wanted, to_numbers(chunk.vector)))
         for place, chunk in enumerate(chunks)
         if chunk.vector is not None and len(chunk.vector) == len(vector)
     ]
     return sorted(scores, key=lambda found: -found[1])[:limit]
-
-
-def cosine(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the cosine of the angle between two vectors; 0 if one of them has no length."""
-    length = math.sqrt(_product(first, first) * _product(second, second))
-    return _product(first, second) / length if length else 0.0
-
-
-def _product(first: Sequence[float], second: Sequence[float]) -> float:
-    return math.fsum(map(operator.mul, first, second))
-
-
-def _numbers(vector: bytes) -> array[float]:
-    numbers = array("f", vector)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers

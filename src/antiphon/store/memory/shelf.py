@@ -20,6 +20,7 @@ from antiphon.store.base.vector_stores import (
 )
 from antiphon.store.made import Made
 from antiphon.store.memory.ranking import Indexed, count_terms
+from antiphon.store.vector_rows import clean_text
 
 __all__ = ["Kept", "KeptFile", "Shelf"]
 
@@ -46,9 +47,10 @@ class KeptFile:
     def add_chunks(self, chunks: Iterable[Chunk]) -> None:
         """Add chunks at the end."""
         for chunk in chunks:
-            self.texts.append(chunk.text)
-            self.indexed.append(count_terms(chunk.text, chunk.vector))
-            self._grow(len(chunk.text.encode(errors="surrogatepass")) + len(chunk.vector or b""))
+            text = clean_text(chunk.text)
+            self.texts.append(text)
+            self.indexed.append(count_terms(text, chunk.vector))
+            self._grow(len(text.encode()) + len(chunk.vector or b""))
 
     def add_vectors(self, first: int, vectors: Sequence[bytes]) -> None:
         """Set the vectors of chunks that are there."""

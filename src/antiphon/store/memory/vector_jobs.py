@@ -22,7 +22,7 @@ class MemoryVectorJobs:
     async def take_job(self, holder: str, now: float, seconds: float) -> Job | None:
         self._check_open()
         jobs = list(self._shelf.jobs())
-        running = Counter(one.owner for one in jobs if one.leased_until > now)
+        running = Counter(one.owner for one in jobs if one.lease and one.leased_until > now)
         free = [one for one in jobs if one.leased_until <= now]
         free.sort(key=lambda one: running[one.owner])  # stable: the oldest of them comes first
         for one in free:

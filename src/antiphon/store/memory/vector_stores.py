@@ -41,6 +41,7 @@ class MemoryVectorStores(MemoryVectorJobs):
         super().__init__(check_open, Shelf())
         self._claims = claims
         self._room = room
+        self.fault: str | None = None
 
     async def add(
         self,

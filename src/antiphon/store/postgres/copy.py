@@ -16,7 +16,6 @@ from antiphon.store.postgres.migrations import check_version, migrate
 __all__ = ["PostgresPlace"]
 
 _CONNECT_SECONDS: Final = 5.0
-_ROWS_AT_ONCE: Final = 200
 
 _BUSY: Final = """
     SELECT count(*) FROM responses JOIN nodes ON nodes.name = responses.writer
@@ -60,7 +59,7 @@ class PostgresPlace:
             await self._connection.execute(f"LOCK TABLE {tables} IN EXCLUSIVE MODE")
 
     async def count(self, table: Table) -> int:
-        return await self.number(f"SELECT count(*) FROM {table.name}")  # noqa: S608 # a constant
+        return await self.number(f"SELECT count(*) FROM {table.source}")  # noqa: S608 # a constant
 
     async def count_busy(self) -> int:
         return await self.number(_BUSY)
@@ -79,10 +78,10 @@ class PostgresPlace:
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
         columns, key = ", ".join(table.columns), ", ".join(table.key)
         cursor = await self._connection.cursor(
-            f"SELECT {columns} FROM {table.name} ORDER BY {key}"  # noqa: S608 # constants
+            f"SELECT {columns} FROM {table.source} ORDER BY {key}"  # noqa: S608 # constants
         )
         convert = _converter(table, is_back=True)
-        while found := await cursor.fetch(_ROWS_AT_ONCE):
+        while found := await cursor.fetch(table.at_once):
             yield [convert(row) for row in found]
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.base import Blobs, Containers, Files, Skills
 from antiphon.store.base.store import sweep_in_steps
+from antiphon.store.postgres.blobs import PostgresBlobs
 from antiphon.store.postgres.claims import PostgresClaims
 from antiphon.store.postgres.conversations import PostgresConversations
 from antiphon.store.postgres.history import PostgresHistories
@@ -24,9 +23,15 @@ from antiphon.store.postgres.log import PostgresLogs
 from antiphon.store.postgres.native_states import PostgresNativeStates
 from antiphon.store.postgres.node import sweep_nodes
 from antiphon.store.postgres.notices import PostgresNotices
+from antiphon.store.postgres.tables import PostgresTables
 from antiphon.store.postgres.tool_calls import PostgresToolCalls
 from antiphon.store.postgres.turns import PostgresTurns
+from antiphon.store.postgres.vector_stores import PostgresVectorStores
 from antiphon.store.postgres.writers import PostgresWriters
+from antiphon.store.sql.containers import SqlContainers
+from antiphon.store.sql.skills import SqlSkills
+from antiphon.store.sql.uploads import SqlUploads
+from antiphon.store.sql.vector_files import detach_from_all, empty_expired
 
 __all__ = ["PostgresStore"]
 
@@ -49,28 +54,22 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         self.notices = PostgresNotices(self._database)
         self.native_states = PostgresNativeStates(self._database)
         self.tool_calls = PostgresToolCalls(self._database)
-
-    @property
-    def blobs(self) -> Blobs:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
-
-    @property
-    def files(self) -> Files:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
-
-    @property
-    def containers(self) -> Containers:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
-
-    @property
-    def skills(self) -> Skills:
-        raise StoreUnavailable("files are not kept in this kind of store yet")
+        self._tables = PostgresTables(self._database, self._node.ensure)
+        self.blobs = PostgresBlobs(self._database)
+        self.vector_stores = PostgresVectorStores(self._tables, self._database, patience)
+        self.files = SqlUploads(self._tables)
+        self.containers = SqlContainers(self._tables)
+        self.skills = SqlSkills(self._tables)
+        self.files.on_removal.append(detach_from_all)
+        self.files.clean_ups.append(self.vector_stores.clean_up)
+        self.files.sweeps += [self.containers.sweep_files, self.containers.sweep, empty_expired]
 
     async def sweep(self, before: int, claims_before: int) -> int:
         removed = await sweep_in_steps(self._sweep_turns, before, _TURNS_AT_ONCE)
         await sweep_in_steps(self.notices.sweep, before, _ROWS_AT_ONCE)
         await sweep_in_steps(self.claims.sweep, claims_before, _ROWS_AT_ONCE)
         await sweep_in_steps(self.tool_calls.sweep, before, _ROWS_AT_ONCE)
+        await sweep_in_steps(self.files.sweep_claims, claims_before, _ROWS_AT_ONCE)
         await self._database.change(sweep_nodes)
         return removed
 

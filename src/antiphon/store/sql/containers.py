@@ -83,7 +83,7 @@ class SqlContainers:
         files: Sequence[ContainerFile] = (),
         once: ClaimRequest | None = None,
     ) -> Claim | None:
-        writer = await self._tables.sign()
+        writer = await self._tables.sign() if once is not None else ""
 
         def run() -> Steps[Claim | None]:
             earlier = yield from _earlier(owner, once)

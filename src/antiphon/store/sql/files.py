@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -44,17 +44,19 @@ _SWEEP: Final = """
 class SqlFiles:
     """See `Files` for what the methods do.
 
-    `on_removal` has the steps that remove from elsewhere what belongs to a file.
+    `on_removal` has the steps that remove from elsewhere what belongs to a file, and `clean_ups`
+    what is to be done after the transaction of a removal or a sweep.
     """
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.on_removal: list[OnRemoval] = []
+        self.clean_ups: list[Callable[[], Awaitable[None]]] = []
 
     async def add(
         self, owner: str, file: StoredFile, once: ClaimRequest | None = None
     ) -> Claim | None:
-        writer = await self._tables.sign()
+        writer = await self._tables.sign() if once is not None else ""
 
         def run() -> Steps[Claim | None]:
             earlier = yield from self._earlier(owner, once)
@@ -105,7 +107,10 @@ class SqlFiles:
 
         if not self._tables.is_text(file_id) or await self._tables.is_unused():
             return False
-        return await self._tables.remove(run)
+        is_removed = await self._tables.remove(run)
+        if is_removed:
+            await self._clean_up()
+        return is_removed
 
     async def used_bytes(self, owner: str) -> int:
         if await self._tables.is_unused():
@@ -119,6 +124,10 @@ class SqlFiles:
             own = [row for row in rows if row[0] == owner]
             yield from self._removed(owner, [row[1] for row in own], [row[2] for row in own])
         return len(rows)
+
+    async def _clean_up(self) -> None:
+        for clean_up in self.clean_ups:
+            await clean_up()
 
     def _removed(self, owner: str, ids: Sequence[str], blobs: Sequence[str]) -> Steps[None]:
         yield from remove_blobs(owner, blobs)

@@ -17,7 +17,7 @@ __all__ = ["SqlSkills"]
 
 _COLUMNS: Final = (
     "skills.id, skills.created_at, skills.default_version,"
-    " (SELECT max(version) FROM skill_versions AS every WHERE every.skill = skills.key),"
+    " (SELECT max(version) FROM skill_versions AS one WHERE one.skill = skills.key),"
     " skill_versions.body"
 )
 _SOURCE: Final = (
@@ -85,7 +85,7 @@ class SqlSkills:
     async def add(
         self, owner: str, skill: Skill, version: SkillVersion, once: ClaimRequest | None = None
     ) -> Claim | None:
-        writer = await self._tables.sign()
+        writer = await self._tables.sign() if once is not None else ""
 
         def run() -> Steps[Claim | None]:
             earlier = yield from _earlier(owner, once)

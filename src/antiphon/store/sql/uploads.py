@@ -65,7 +65,7 @@ class SqlUploads(SqlFiles):
     async def begin_upload(
         self, owner: str, upload: Upload, once: ClaimRequest | None = None
     ) -> Claim | None:
-        writer = await self._tables.sign()
+        writer = await self._tables.sign() if once is not None else ""
 
         def run() -> Steps[Claim | None]:
             earlier = yield from self._earlier(owner, once)
@@ -136,7 +136,9 @@ class SqlUploads(SqlFiles):
     async def sweep(self, now: int, limit: int) -> int:
         if await self._tables.is_unused():
             return 0
-        return max([await self._sweep(sweep, now, limit) for sweep in self.sweeps])
+        count = max([await self._sweep(sweep, now, limit) for sweep in self.sweeps])
+        await self._clean_up()
+        return count
 
     async def sweep_claims(self, before: int, limit: int) -> int:
         """Remove the oldest claims made before this time, `limit` at most; return how many."""

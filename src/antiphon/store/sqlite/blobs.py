@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import sqlite3
 import time
+from contextlib import suppress
 from typing import Final
 
 from antiphon.protocol.errors import StoreUnavailable
@@ -98,9 +99,10 @@ class _Writer:
         if self._is_ended:
             return
         self._is_ended = True
-        await asyncio.to_thread(self._draft.discard)  # also when the store is closed
-        if self._is_stored:
-            await self._database.change(self._remove)
+        with suppress(OSError, StoreUnavailable):  # then it is swept
+            await asyncio.to_thread(self._draft.discard)  # also when the store is closed
+            if self._is_stored:
+                await self._database.change(self._remove)
 
     async def _flush(self) -> None:
         data, self._rest = bytes(self._rest), bytearray()

@@ -1,23 +1,22 @@
-"""A SQLite file as a place to copy from and to."""
+"""A store in SQLite as a place to copy from and to."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from antiphon.store.copy_tables import Row, Table
-from antiphon.store.sqlite.connection import connect, refuse_read_only
+from antiphon.store.sqlite.connection import connect
+from antiphon.store.sqlite.copy_files import FilesPlace
+from antiphon.store.sqlite.copy_rows import DatabaseRows, connect_reader, size_of
 from antiphon.store.sqlite.log import CLOSED
-from antiphon.store.sqlite.migrations import check_version
 from antiphon.store.sqlite.presence import count_alive, is_alive
 from antiphon.store.sqlite.queue import WriteQueue
 
 __all__ = ["SqlitePlace"]
 
 _PATIENCE: Final = 5.0
-_ROWS_AT_ONCE: Final = 200
 
 
 class SqlitePlace:
@@ -28,16 +27,19 @@ class SqlitePlace:
         self._is_target = is_target
         self._queue = WriteQueue(self._path)
         self._connection = (
-            connect(self._path, patience=_PATIENCE) if is_target else _connect_reader(self._path)
+            connect(self._path, patience=_PATIENCE) if is_target else connect_reader(self._path)
         )
+        self._rows = DatabaseRows(self._connection)
+        self._files = FilesPlace(self._path, is_target=is_target)
 
     async def begin(self) -> None:
         if self._is_target:
             self._queue.enter(_PATIENCE)
         self._connection.execute("BEGIN IMMEDIATE" if self._is_target else "BEGIN")
+        self._files.begin()
 
     async def count(self, table: Table) -> int:
-        return await self.number(f"SELECT count(*) FROM {_current(table)}")  # noqa: S608
+        return self._files.count(table) if table.is_of_files else self._rows.count(_current(table))
 
     async def count_busy(self) -> int:
         writers = self._connection.execute(
@@ -52,53 +54,30 @@ class SqlitePlace:
         return int(self._connection.execute(question).fetchone()[0])
 
     async def size(self) -> int:
-        """Return how many bytes the file and its journal take."""
-        journal = self._path.with_name(f"{self._path.name}-wal")
-        files = (path for path in (self._path, journal) if path.is_file())
-        return sum(path.stat().st_size for path in files)
+        """Return how many bytes the files of the store take, with their journals."""
+        return size_of(self._path) + self._files.size()
 
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
-        key = ", ".join(table.key).replace("number", "rowid")
-        columns = ", ".join(table.columns)
-        cursor = self._connection.execute(
-            f"SELECT {columns} FROM {_current(table)} ORDER BY {key}"  # noqa: S608 # constants
-        )
-        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+        source = self._files if table.is_of_files else self._rows
+        for rows in source.rows(table if table.is_of_files else _current(table)):
             yield rows
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
-        marks = ", ".join("?" for _ in table.columns)
-        columns = ", ".join(table.columns)
-        self._connection.executemany(
-            f"INSERT INTO {table.name} ({columns}) VALUES ({marks})",  # noqa: S608 # constants
-            rows,
-        )
+        (self._files if table.is_of_files else self._rows).write(table, rows)
 
     async def commit(self) -> None:
+        """Make durable what was written, the files first: they are found by nobody until then."""
+        self._files.commit()
         self._connection.execute("COMMIT")
 
     async def close(self) -> None:
+        self._files.close()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self._connection.close()
         self._queue.close()
 
 
-def _current(table: Table) -> str:
+def _current(table: Table) -> Table:
     """Return the table without what is about to be purged from it."""
-    return f"log WHERE NOT {CLOSED}" if table.name == "log" else table.name
-
-
-def _connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a file that is there, for reading. What is in its journal is read too."""
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
-    )
-    try:
-        connection.execute("PRAGMA query_only = ON")
-        check_version(connection)
-    except BaseException as error:
-        connection.close()
-        refuse_read_only(error, path)
-        raise
-    return connection
+    return table._replace(where=f"NOT {CLOSED}") if table.name == "log" else table

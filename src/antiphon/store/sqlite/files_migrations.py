@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.store.sqlite.migrations import Migration, Schema
+from antiphon.store.sqlite.vector_migrations import VECTOR_TABLES
 
 __all__ = ["FILES"]
 
@@ -126,4 +127,4 @@ _FIRST: Final[Migration] = (
     "INSERT INTO erasure VALUES (0, 0)",
 )
 
-FILES: Final = Schema(int.from_bytes(b"antf"), (_FIRST,))
+FILES: Final = Schema(int.from_bytes(b"antf"), (_FIRST, VECTOR_TABLES))

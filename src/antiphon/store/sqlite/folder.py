@@ -53,35 +53,35 @@ class BlobFolder:
 
     async def begin(self, blob: str) -> Draft:
         """Begin to write a blob."""
-        return await self.run(self._begin, blob)
+        return await self.run(self.draft, blob)
 
     async def read(self, blob: str, offset: int, size: int) -> bytes | None:
         """Return at most so many bytes from there on; None if there is no such blob."""
-        return await self.run(self._read, blob, offset, size)
+        return await self.run(self.load, blob, offset, size)
 
     async def remove(self, blobs: Sequence[str]) -> None:
         """Delete the contents of these blobs, those of them that are there."""
         if blobs:
-            await self.run(self._remove, blobs)
+            await self.run(self.delete, blobs)
 
     async def sweep(self, before: float, limit: int) -> int:
         """Delete what was begun before this time and is not complete; return how much."""
         return await self.run(self._sweep, before, limit)
 
-    def has(self, blob: str) -> bool:
-        """Return whether there is such a blob. For any thread but that of the event loop."""
-        return (self.path / blob).is_file()
-
     def close(self) -> None:
         """Start no further work; what has begun is completed."""
         self._threads.shutdown(wait=False)
 
-    def _begin(self, blob: str) -> Draft:
+    # For any thread but that of an event loop.
+
+    def draft(self, blob: str) -> Draft:
+        """Begin to write a blob."""
         for folder in (self.path, self._new):
             folder.mkdir(mode=0o700, exist_ok=True)
         return Draft(self._new / blob, self.path / blob)
 
-    def _read(self, blob: str, offset: int, size: int) -> bytes | None:
+    def load(self, blob: str, offset: int, size: int) -> bytes | None:
+        """Return at most so many bytes from there on; None if there is no such blob."""
         try:
             file = os.open(self.path / blob, os.O_RDONLY | _NO_LINK | _BINARY)
         except FileNotFoundError:
@@ -90,12 +90,19 @@ class BlobFolder:
             opened.seek(offset)
             return opened.read(size)
 
-    def _remove(self, blobs: Sequence[str]) -> None:
+    def delete(self, blobs: Sequence[str]) -> None:
+        """Delete the contents of these blobs, those of them that are there."""
         for blob in blobs:
             for folder in (self.path, self._new):
                 with suppress(FileNotFoundError):
                     (folder / blob).unlink()
         _sync_folder(self.path)
+
+    def size(self) -> int:
+        """Return how many bytes all contents take."""
+        if not self.path.is_dir():
+            return 0
+        return sum(one.stat().st_size for one in self.path.rglob("*") if one.is_file())
 
     def _sweep(self, before: float, limit: int) -> int:
         removed = 0

@@ -16,6 +16,7 @@ from typing import Final
 from antiphon.store.base.store import sweep_in_steps
 from antiphon.store.sql.containers import SqlContainers
 from antiphon.store.sql.skills import SqlSkills
+from antiphon.store.sql.vector_files import detach_from_all, empty_expired
 from antiphon.store.sqlite.blobs import SqliteBlobs
 from antiphon.store.sqlite.claims import SqliteClaims
 from antiphon.store.sqlite.conversations import SqliteConversations
@@ -28,6 +29,7 @@ from antiphon.store.sqlite.notices import SqliteNotices
 from antiphon.store.sqlite.tables import SqliteTables
 from antiphon.store.sqlite.tool_calls import SqliteToolCalls
 from antiphon.store.sqlite.turns import SqliteTurns
+from antiphon.store.sqlite.vector_stores import SqliteVectorStores
 from antiphon.store.sqlite.writers import SqliteWriters
 
 __all__ = ["SqliteStore"]
@@ -55,10 +57,13 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         self.tool_calls = SqliteToolCalls(self._writer, self._reader)
         self._tables = SqliteTables(self._files)
         self.blobs = SqliteBlobs(self._files)
+        self.vector_stores = SqliteVectorStores(self._tables, self._files, patience)
         self.files = SqliteFiles(self._tables, self.blobs)
         self.containers = SqlContainers(self._tables)
         self.skills = SqlSkills(self._tables)
-        self.files.sweeps += [self.containers.sweep_files, self.containers.sweep]
+        self.files.on_removal.append(detach_from_all)
+        self.files.clean_ups.append(self.vector_stores.clean_up)
+        self.files.sweeps += [self.containers.sweep_files, self.containers.sweep, empty_expired]
 
     async def sweep(self, before: int, claims_before: int) -> int:
         """Remove old responses, notices and claims, in steps between which others write."""

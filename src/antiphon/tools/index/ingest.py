@@ -36,7 +36,7 @@ from antiphon.transport.aside import aside_if
 
 __all__ = ["FileStore", "Ingest", "IngestSettings"]
 
-_CHUNKS: Final = 256  # stored at once
+_CHUNKS: Final = 512  # stored at once
 _LARGE: Final = 64 * 1024  # characters; larger pieces are cut beside the event loop
 _log = logging.getLogger(__name__)
 
