@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -44,7 +45,7 @@ class Clock:
     """A clock that is set by hand."""
 
     def __init__(self) -> None:
-        self.now = 1_700_000_000
+        self.now = int(time.time())
 
     def __call__(self) -> int:
         return self.now

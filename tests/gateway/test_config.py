@@ -214,6 +214,8 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
     assert listed["`[web_search]`"] == list(TABLES["web_search"].__struct_fields__)
     assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
+    for name in ("code_interpreter", "shell", "containers"):
+        assert listed[f"`[{name}]`"] == list(TABLES[name].__struct_fields__)
     assert listed["`[sandbox]`"] == list(TABLES["sandbox"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
@@ -276,6 +278,9 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "tools": set(table["tools"]),
         "web_search": set(table["web_search"]),
         "images": set(table["images"]),
+        "code_interpreter": set(table["code_interpreter"]),
+        "shell": set(table["shell"]),
+        "containers": set(table["containers"]),
         "sandbox": set(table["sandbox"]),
         "webhooks": set(table["webhooks"][0]),
     }

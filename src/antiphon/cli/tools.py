@@ -38,7 +38,7 @@ _MIB = 1024 * 1024
 
 @click.command("tools", epilog="Example:  antiphon tools --check")
 @options.config
-@click.option("--check", is_flag=True, help="Connect to every server and list its tools.")
+@click.option("--check", is_flag=True, help="Connect to every server, attack the sandbox.")
 @click.option("--call", metavar="LABEL.TOOL", help="Call this tool once, and print its result.")
 @click.option(
     "--arguments", metavar="JSON", default="{}", show_default=True, help="Arguments for --call."

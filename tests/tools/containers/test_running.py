@@ -102,7 +102,7 @@ async def test_files_of_callers_come_and_go_while_the_interpreter_lives() -> Non
 
 
 async def test_what_is_over_the_limits_is_not_kept_and_reported() -> None:
-    service = make_service(files=2, file_bytes=10, total_bytes=15)
+    service = make_service(file_count=2, file_bytes=10, total_bytes=15)
     name = await make(service)
     async with service.use("local", name) as workspace:
         code = (

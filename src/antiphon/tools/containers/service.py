@@ -190,9 +190,9 @@ class ContainerService:
         files = [found[file_id] for file_id in dict.fromkeys(ids)]
         settings = self.settings
         is_large = any(file.size > settings.file_bytes for file in files)
-        if len(files) > settings.files or is_large or _sum(files) > settings.total_bytes:
+        if len(files) > settings.file_count or is_large or _sum(files) > settings.total_bytes:
             raise InvalidRequest(
-                f"{param}: a container keeps at most {settings.files} files of"
+                f"{param}: a container keeps at most {settings.file_count} files of"
                 f" {settings.file_bytes} bytes, {settings.total_bytes} bytes in all",
                 code="container_full",
                 param=param,

@@ -24,7 +24,7 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The same for one owner."""
     wait_seconds: _Positive = 60.0
     """How long a call waits for a container that another call uses, or for room to run."""
-    files: _Count = 500
+    file_count: _Count = 500
     """How many files a container keeps."""
     file_bytes: _Count = 64 * _MIB
     """How large a file is that a container keeps."""

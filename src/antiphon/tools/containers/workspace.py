@@ -193,8 +193,8 @@ class Workspace:
             is_new = entry.path not in self._known
             if entry.size > settings.file_bytes:
                 return f"larger than {settings.file_bytes} bytes, not kept"
-            if used[0] + is_new > settings.files:
-                return f"more than {settings.files} files, not kept"
+            if used[0] + is_new > settings.file_count:
+                return f"more than {settings.file_count} files, not kept"
             if used[1] + is_new * entry.size > settings.total_bytes:
                 return f"more than {settings.total_bytes} bytes in all files, not kept"
             used[0] += is_new
