@@ -7,6 +7,7 @@ another one takes its place and keeps its id, so that sending it again changes n
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import msgspec
@@ -54,8 +55,7 @@ async def create(call: Call) -> web.StreamResponse:
     wish = await read_wish(service, call.owner, given, "body")
     minutes = body.expires_after.minutes * 60 if body.expires_after else None
     wish = msgspec.structs.replace(wish, name=body.name, idle_seconds=minutes)
-    used = await store.files.used_bytes(call.owner)
-    with call.app.quota.room(call.owner, used, sum(file.size for file in wish.files)):
+    async with _room(call, sum(file.size for file in wish.files)):
         made = await service.create(call.owner, wish, once)
     if isinstance(made, Claim):
         return await _made_before(call, same_request(once, made))
@@ -102,19 +102,24 @@ async def add_file(call: Call) -> web.StreamResponse:
     """Store a file: one that is sent, or a copy of an uploaded one."""
     service, store = call.app.containers, call.app.engine.store
     await service.require(call.owner, call.path_id)
-    used = await store.files.used_bytes(call.owner)
     if call.request.content_type == "multipart/form-data":
         length = call.request.content_length
         size = None if length is None else max(0, length - _FORM_BYTES)
-        with call.app.quota.room(call.owner, used, size) as room:
+        async with _room(call, size) as room:
             most = min(room, service.settings.file_bytes)
             form = await receive_file(call, "file", lambda: store.blobs.create(call.owner), most)
             return await _stored(call, form.filename, form.blob)
     body = await read_object(call, AddContainerFile)
     (file,) = await service.find_files(call.owner, [body.file_id], "file_id")
-    with call.app.quota.room(call.owner, used, file.size):
+    async with _room(call, file.size):
         blob = await service.copy_blob(call.owner, file.blob)
         return await _stored(call, file.filename, blob)
+
+
+def _room(call: Call, size: int | None) -> AbstractAsyncContextManager[int]:
+    """Hold room for a file of the caller's."""
+    used = call.app.engine.store.files.used_bytes
+    return call.app.quota.room(call.owner, size, lambda: used(call.owner))
 
 
 async def _stored(call: Call, name: str, blob: Blob) -> web.StreamResponse:

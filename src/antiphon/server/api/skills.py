@@ -224,8 +224,8 @@ async def _version(call: Call, sent: _Sent) -> SkillVersion:
 
 async def _write(call: Call, data: bytes) -> Blob:
     store = call.app.engine.store
-    used = await store.files.used_bytes(call.owner)
-    with call.app.quota.room(call.owner, used, len(data)):
+    used = store.files.used_bytes
+    async with call.app.quota.room(call.owner, len(data), lambda: used(call.owner)):
         writer = await store.blobs.create(call.owner)
         try:
             await writer.write(data)
