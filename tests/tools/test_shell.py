@@ -13,6 +13,7 @@ from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
 from antiphon.protocol.events import event_type
 from antiphon.store.base import Skill, SkillVersion
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.tools.base import ToolRunner
 from antiphon.tools.code_interpreter import CodeInterpreter
 from antiphon.tools.containers.archives import pack
 from antiphon.tools.containers.service import ContainerService, ContainerWish
@@ -39,7 +40,10 @@ def saying(*texts: str) -> list[Step]:
 
 def serving(backend: ScriptedBackend, service: ContainerService, **settings: Any) -> Any:
     """Run a gateway with a shell, and a code interpreter beside it."""
-    tools = [HostedShell(service, ShellSettings(**settings)), CodeInterpreter(service)]
+    tools: list[ToolRunner] = [
+        HostedShell(service, ShellSettings(**settings)),
+        CodeInterpreter(service),
+    ]
     return serve_gateway(backend, store=service.store, tools=tools, containers=service)
 
 
