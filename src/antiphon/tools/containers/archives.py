@@ -45,7 +45,7 @@ class SkillArchive(NamedTuple):
     files: dict[str, bytes]
 
     def unpack(self, folder: Path) -> None:
-        """Write the files into a new folder, which nobody else writes to."""
+        """Write the files into a new folder, which nothing else writes to."""
         for path, data in self.files.items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which containers run in this process, and who uses each of them now?
+"""Which containers run in this process, and which calls use them now?
 
 A container has at most one sandbox here, which starts when it is first used and is used by one
 call at a time; others wait, for a limited time. It is closed when the container has expired, was
@@ -141,7 +141,7 @@ class Running:
         self._all.clear()
         self._freed.set()
 
-    # Looking after those that nobody uses.
+    # Looking after those that are not in use.
 
     def _begin_to_look(self) -> None:
         if self._look is None and len(self) and not self._is_closed:
