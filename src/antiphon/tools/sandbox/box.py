@@ -36,7 +36,7 @@ class RunningSandbox:
         self._folder = folder
         self._limits = limits
         self._disk = folder_bytes(folder)
-        self._is_closed = False
+        self.is_closed = False
         self._is_busy = False
 
     @property
@@ -79,7 +79,7 @@ class RunningSandbox:
 
     async def close(self) -> None:
         """Kill everything in it. The folder stays."""
-        self._is_closed = True
+        self.is_closed = True
         await self._process.end()
 
     async def _take(self) -> Request:
@@ -99,7 +99,7 @@ class RunningSandbox:
         self._disk = request.disk
 
     async def _revive(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise SandboxFailed("the sandbox is closed")
         if self._disk > _HOPELESS * self._limits.disk_bytes:
             self._disk = await asyncio.to_thread(folder_bytes, self._folder)

@@ -14,7 +14,7 @@ from typing import Final
 
 from antiphon.tools.sandbox.base import SandboxLimits
 
-__all__ = ["ENVIRONMENT", "HOME", "INSIDE", "wrap"]
+__all__ = ["ENVIRONMENT", "HOME", "INSIDE", "SYSTEM_LINKS", "wrap"]
 
 HOME: Final = "/mnt/data"
 INSIDE: Final = "/run/antiphon"
@@ -48,7 +48,8 @@ _ISOLATION: Final = (
     _NOBODY,
     "--clearenv",
 )
-_SYSTEM_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Parts of /usr where it is merged, folders of their own elsewhere, or not there at all."""
 _SYSTEM_FILES: Final = ("/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache", "/etc/localtime")
 _MEMORY_SHARE: Final = 4
 """The files in memory may take a quarter of the memory limit, at each of two places."""
@@ -73,9 +74,9 @@ def wrap(
         program,
         *_ISOLATION,
         *(word for item in ENVIRONMENT.items() for word in ("--setenv", *item)),
+        *_own_file_systems(limits),
         *_system(folders),
         *(word for path in hidden for word in ("--tmpfs", path, "--remount-ro", path)),
-        *_own_file_systems(limits),
         *(word for name, path in files.items() for word in _bound(path, f"{INSIDE}/{name}")),
         *("--bind", str(folder), HOME),
         *(word for inside, path in readable.items() for word in _bound(path, inside)),
@@ -92,11 +93,12 @@ def _system(folders: Iterable[str]) -> list[str]:
     words = ["--ro-bind", "/usr", "/usr"]
     if Path("/usr/local").is_dir():
         words += ["--tmpfs", "/usr/local"]
-    for link in _SYSTEM_LINKS:
+    for link in SYSTEM_LINKS:
         if Path(link).is_symlink():
             words += ["--symlink", str(Path(link).readlink()), link]
         elif Path(link).is_dir():
             words += _bound(link, link)
+    words += ["--dir", "/etc"]
     for path in _SYSTEM_FILES:
         words += ["--ro-bind-try", path, path]
     for path in wanted:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from antiphon.tools.sandbox.base import SandboxFailed, SandboxLimits
 from antiphon.tools.sandbox.box import RunningSandbox
-from antiphon.tools.sandbox.bwrap import ENVIRONMENT, HOME, INSIDE, wrap
+from antiphon.tools.sandbox.bwrap import ENVIRONMENT, HOME, INSIDE, SYSTEM_LINKS, wrap
 from antiphon.tools.sandbox.process import Command, SandboxProcess, start_process
 from antiphon.tools.sandbox.pythons import Interpreter, own_interpreter
 from antiphon.tools.sandbox.seccomp import deny_filter
@@ -29,8 +29,6 @@ EngineName = Literal["bwrap+sandlock", "bwrap"]
 ENGINES: Final[tuple[EngineName, ...]] = ("bwrap+sandlock", "bwrap")
 """All there are, the strongest first."""
 _HERE: Final = Path(__file__).parent
-_MORE_MEMORY: Final = 4
-"""sandlock limits the address space of all processes together: a coarse limit."""
 
 
 def missing_parts(name: EngineName) -> str:
@@ -75,7 +73,7 @@ class LocalEngine:
             return await start_process(command, limits.image_bytes)
 
         sandbox = RunningSandbox(begin, await begin(), folder, limits)
-        self._running = {other for other in self._running if other.is_alive} | {sandbox}
+        self._running = {other for other in self._running if not other.is_closed} | {sandbox}
         return sandbox
 
     async def close(self) -> None:
@@ -124,7 +122,8 @@ class LocalEngine:
             options=("--info-fd", "{info}"),
         )
         kernel = self._kernel(limits, f"{INSIDE}/kernel.py")
-        paths = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", *folders, INSIDE, *readable]
+        system = ["/usr", "/etc", *(path for path in SYSTEM_LINKS if Path(path).exists())]
+        paths = [*system, *folders, INSIDE, *readable]
         plan = {
             "sandlock": INSIDE,
             "sandbox": _policy(limits, paths, [HOME, "/tmp", "/dev/shm"]),  # noqa: S108 - inside
@@ -140,7 +139,10 @@ class LocalEngine:
 
 
 def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> dict[str, Any]:
-    """Return the arguments of sandlock's sandbox."""
+    """Return the arguments of sandlock's sandbox.
+
+    Its limit of memory is not used: it kills where the limit of the process raises MemoryError.
+    """
     devices = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/proc"]
     return {
         "fs_readable": [*dict.fromkeys(readable), *devices],
@@ -148,7 +150,6 @@ def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> 
         "extra_deny_syscalls": ["memfd_create"],
         "clean_env": True,
         "env": ENVIRONMENT,
-        "max_memory": limits.memory_bytes * _MORE_MEMORY,
         "max_processes": limits.processes,
         "max_open_files": limits.open_files,
         "no_coredump": True,

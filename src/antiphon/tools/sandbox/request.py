@@ -20,7 +20,6 @@ __all__ = ["Request"]
 
 _KINDS: Final = {"cell": b"C", "shell": b"S"}
 _TIMEOUT: Final = "timeout"
-_MEMORY_KILL: Final = 137
 
 
 class Request:
@@ -91,14 +90,8 @@ class Request:
         """Wait for the processes if they ended; look at the limits once more."""
         if self._channel.report is None:
             await self._process.end()
-            self._why = self._why or self._reason()
+            self._why = self._why or self._channel.fault
         self.disk = await self._watch.look()
-
-    def _reason(self) -> str:
-        """Why did the processes end by themselves?"""
-        if self._channel.fault == "exit" and self._process.exit_code == _MEMORY_KILL:
-            return "memory"
-        return self._channel.fault
 
     def _kill(self, why: str) -> None:
         self._why = self._why or why

@@ -28,11 +28,13 @@ _FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOF
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of all files in a folder, or TOO_MUCH."""
+    """Return the size of all files in a folder, or TOO_MUCH. A folder that is gone has none."""
     walk = _Walk()
     try:
         walk.enter(os.open(folder, _FLAGS), 0)
-    except _Endless:
+    except FileNotFoundError:
+        return 0
+    except (_Endless, OSError):
         return TOO_MUCH
     return walk.bytes
 
@@ -64,17 +66,7 @@ class _Walk:
             facts = os.stat(entry.name, dir_fd=parent, follow_symlinks=False)
             self.bytes += max(facts.st_size, facts.st_blocks * _BLOCK) + _ENTRY_BYTES
             if stat.S_ISDIR(facts.st_mode):
-                self.enter(_open_folder(entry.name, parent), depth + 1)
-
-
-def _open_folder(name: str, parent: int) -> int:
-    """Open a folder in a folder. Raise _Endless if it cannot be looked into."""
-    try:
-        return os.open(name, _FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        raise _Endless from None
+                self.enter(os.open(entry.name, _FLAGS, dir_fd=parent), depth + 1)
 
 
 def descendants(pid: int) -> list[int]:
