@@ -73,7 +73,8 @@ class _Cut:
 
 CUT = _Cut()
 
-Step = Json | list[Json] | asyncio.Event | Raw | Refuse | _Cut
+Step = Json | list[Json] | asyncio.Event | Raw | Refuse | _Cut | int
+"""A number is that of the passes of the loop to wait for."""
 Play = list[Step]
 
 
@@ -278,6 +279,9 @@ class EditorDouble:
             match step:
                 case asyncio.Event():
                     await step.wait()
+                case int():
+                    for _pass in range(step):
+                        await asyncio.sleep(0)
                 case Raw():
                     await client.write(step.data)
                 case Refuse():

@@ -52,6 +52,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Performance:
     return perform("hosted_python.py", scripts, folder, tools=hosting)
 
 
+@pytest.mark.turn("ai-sdk", "web search and image by the gateway, cited", transport="http")
 @pytest.mark.parametrize("turn", ["stored", "not-stored"])
 def test_the_ai_sdk_reads_a_search_an_image_and_a_citation(turn: str, node: Performance) -> None:
     seen = node.seen(turn)
@@ -71,8 +72,17 @@ def test_the_next_turn_of_the_ai_sdk_has_what_it_sends(turn: str, node: Performa
     assert "tool" in roles(third)
 
 
-@pytest.mark.parametrize("turn", ["agents", "pydantic"])
-def test_python_clients_read_hosted_items_and_go_on(turn: str, python: Performance) -> None:
+@pytest.mark.turn("agents", "web search and image by the gateway, cited", transport="http")
+def test_agents_read_hosted_items_and_go_on(python: Performance) -> None:
+    _check_python_client("agents", python)
+
+
+@pytest.mark.turn("pydantic-ai", "web search and image by the gateway, cited", transport="http")
+def test_pydantic_ai_reads_hosted_items_and_goes_on(python: Performance) -> None:
+    _check_python_client("pydantic", python)
+
+
+def _check_python_client(turn: str, python: Performance) -> None:
     seen = python.seen(turn)
     assert "About fifteen metres ([127.0.0.1](http://127.0.0.1:" in str(seen["text"])
     assert "Fifteen." in str(seen["again"])

@@ -47,6 +47,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory, url: str) -> Performance:
     return perform("mcp_agents.py", AGENTS, tmp_path_factory.mktemp("agents"), mcp=url)
 
 
+@pytest.mark.turn("agents", "MCP server run by the gateway, sent back", transport="http")
 def test_agents_stream_a_hosted_call_and_send_it_back(agents: Performance) -> None:
     seen = agents.seen("never")
     assert (seen["text"], seen["again"]) == ("Five.", "Five again.")
@@ -57,6 +58,7 @@ def test_agents_stream_a_hosted_call_and_send_it_back(agents: Performance) -> No
     assert any("5" in str(message["content"]) for message in told)
 
 
+@pytest.mark.turn("agents", "approval of an MCP call", transport="http")
 def test_agents_approve_a_call_and_it_runs_once(agents: Performance, log: Path) -> None:
     seen = agents.seen("approved")
     assert (seen["text"], seen["after"]) == ("Five.", "You are welcome.")
@@ -64,6 +66,7 @@ def test_agents_approve_a_call_and_it_runs_once(agents: Performance, log: Path) 
     assert "mcp_approval_request_item" in seen["items"]
 
 
+@pytest.mark.turn("agents", "an MCP call that is denied", transport="http")
 def test_agents_deny_a_call_and_the_model_is_told(agents: Performance) -> None:
     assert agents.seen("denied")["text"] == "I may not."
     assert "denied: as I say" in json.dumps(agents.bodies("denied")[-1])
@@ -86,6 +89,7 @@ def ai_sdk(tmp_path_factory: pytest.TempPathFactory, url: str) -> Performance:
     return perform("mcp_ai_sdk.mjs", AI_SDK, tmp_path_factory.mktemp("ai-sdk"), mcp=url)
 
 
+@pytest.mark.turn("ai-sdk", "MCP server run by the gateway, sent back", transport="http")
 @pytest.mark.parametrize("store", ["true", "false"])
 def test_the_ai_sdk_reads_a_hosted_call_and_sends_it_back(store: str, ai_sdk: Performance) -> None:
     seen = ai_sdk.seen(f"never-{store}")
@@ -93,14 +97,38 @@ def test_the_ai_sdk_reads_a_hosted_call_and_sends_it_back(store: str, ai_sdk: Pe
     assert any(result.get("output") == "5" for result in seen["results"])
 
 
-def test_the_ai_sdk_approves_a_call(ai_sdk: Performance) -> None:
-    seen = ai_sdk.seen("approved-true")
+@pytest.mark.turn("ai-sdk", "approval of an MCP call", transport="http")
+@pytest.mark.parametrize("store", ["true", "false"])
+def test_the_ai_sdk_approves_a_call(store: str, ai_sdk: Performance) -> None:
+    """Without `store` it sends the approval alone."""
+    seen = ai_sdk.seen(f"approved-{store}")
     assert seen == {"asked": 1, "text": "Five."}
+
+
+# pydantic-ai.
+
+PYDANTIC: Final[Scripts] = {"never": [ADD, FIVE, Script(text="Five again.")]}
+
+
+@pytest.fixture(scope="module")
+def pydantic(tmp_path_factory: pytest.TempPathFactory, url: str) -> Performance:
+    return perform("mcp_pydantic.py", PYDANTIC, tmp_path_factory.mktemp("pydantic"), mcp=url)
+
+
+@pytest.mark.turn("pydantic-ai", "MCP server run by the gateway, streamed", transport="http")
+def test_pydantic_ai_streams_a_hosted_call_and_goes_on(pydantic: Performance, log: Path) -> None:
+    seen = pydantic.seen("never")
+    assert (seen["text"], seen["again"]) == ("Five.", "Five again.")
+    assert any(kind.endswith("tool-return") for kind in seen["kinds"]), seen["kinds"]
+    assert '"5"' in json.dumps(seen["returned"])
+    third = pydantic.bodies("never")[2]
+    assert any("Five." in str(message["content"]) for message in third["messages"])
 
 
 # openai-python in this process: its stream helper, and its runner, which checks every item.
 
 
+@pytest.mark.turn("openai-python", "tool runner with MCP and approvals", transport="http")
 @pytest.mark.parametrize("rule", ["never", "always"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_runner_of_openai_accepts_every_item(
@@ -131,6 +159,7 @@ async def test_the_runner_of_openai_accepts_every_item(
     assert len(calls_in(log)) == before + 1
 
 
+@pytest.mark.turn("openai-python", "stream of an MCP call and an approval", transport="http")
 async def test_the_stream_helper_of_openai_reads_every_event(url: str) -> None:
     servers = {"desk": McpServer(url=url)}
     tool: Any = {"type": "mcp", "server_label": "desk", "server_url": url}

@@ -12,9 +12,10 @@ import asyncio
 import inspect
 import json
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -24,17 +25,20 @@ import pytest
 import antiphon
 from antiphon.backends.base import Backend
 from antiphon.backends.chat import ChatBackend
+from antiphon.backends.host import HostBackend
 from antiphon.backends.http import HttpBackend
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.sinks import NO_READER
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.tools import ScriptedTool
+from antiphon.transport.http import Limits
 from antiphon.wires.gemini.profiles import PROFILES as GEMINI
 from antiphon.wires.gemini.wire import GeminiWire
 from antiphon.wires.messages.wire import MessagesWire
 from antiphon.wires.responses.profiles import PROFILES
 from antiphon.wires.responses.wire import ResponsesWire
 from tests.asking import ask, events_of, request, terminal
+from tests.host_upstream import MODELS, part, serve_editor
 from tests.talking import talk
 from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
 
@@ -48,6 +52,10 @@ _FEW, _MANY = 8, 40
 _PASSES: Final = 40
 # One is that of the store in memory, whose log is written by a task of its own.
 _MOST_WAKE_UPS: Final = 1.5
+# The reader of the connection, which all share, its inbox, and the turn that waits for it.
+_MOST_WAKE_UPS_OF_EDITOR: Final = 5.5
+_READER: Final = ("wires/exchange.py", "protocol/sse.py")
+_COROUTINES: Final[set[str]] = set()
 
 TOOL: Final = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 HOSTED: Final = {"type": "mcp", "server_label": "test"}
@@ -111,6 +119,8 @@ class Calls:
             return
         self.by_name[f"{code.co_filename[len(_OURS) + 1 :]}:{code.co_qualname}"] += 1
         caller = frame.f_back
+        if code.co_flags & _COROUTINE:
+            _COROUTINES.add(f"{code.co_filename[len(_OURS) + 1 :]}:{code.co_qualname}")
         if code.co_flags & _COROUTINE and not (
             caller is not None and _is_ours(caller.f_code.co_filename)
         ):
@@ -323,14 +333,30 @@ async def _whole(gateway: Gateway) -> str:
 Turn = Callable[[Gateway], Awaitable[str]]
 
 
-async def _calls(turn: Turn, tokens: int, wire: str) -> Calls:
-    calls, dialect = Calls(), _DIALECTS[wire]
+@asynccontextmanager
+async def _upstream(tokens: int, wire: str) -> AsyncIterator[Backend]:
+    """Run a server of this wire; yield what asks it."""
+    if wire == "host":
+        with tempfile.TemporaryDirectory() as folder:
+            async with serve_editor(Path(folder) / "editor.json") as editor:
+                editor.models = [MODELS[0] | {"id": "m"}]
+                letters = ('"', *("x" * tokens), '"')
+                editor.play([step for one in letters for step in (part(one), _PASSES)])
+                yield HostBackend(editor.path, limits=Limits(connect=60))
+        return
+    dialect = _DIALECTS[wire]
     async with raw_server(Upstream(tokens, dialect)) as server:
-        backend = dialect.backend(server.url + "/v1")
-        tools = [ScriptedTool()]
-        async with serve_gateway({"test": backend}, default_model="test/m", tools=tools) as gateway:
-            with calls.counted():
-                text = await turn(gateway)
+        yield dialect.backend(server.url + "/v1")
+
+
+async def _calls(turn: Turn, tokens: int, wire: str) -> Calls:
+    calls, tools = Calls(), [ScriptedTool()]
+    async with (
+        _upstream(tokens, wire) as backend,
+        serve_gateway({"test": backend}, default_model="test/m", tools=tools) as gateway,
+    ):
+        with calls.counted():
+            text = await turn(gateway)
     assert text == f'"{"x" * tokens}"'
     return calls
 
@@ -393,9 +419,32 @@ async def test_a_token_takes_the_same_functions_over_every_wire(
     assert wake_ups <= _MOST_WAKE_UPS
 
 
+@pytest.mark.parametrize(
+    ("turn", "sink"),
+    [
+        (_sse_with_tool, SSE_SINK),
+        (_messages_door, MESSAGES_SINK),
+        (_websocket, WEBSOCKET_SINK),
+        (_background, NULL_SINK),
+    ],
+)
+async def test_a_token_of_an_editor_takes_the_same_functions(turn: Turn, sink: set[str]) -> None:
+    """An editor shares its connection, so a turn waits for its inbox: coroutines are resumed."""
+    chat, _ = await per_token(_sse)
+    other, wake_ups = await per_token(turn, "host")
+
+    chat_reader = (*_READER, "wires/chat/", "transport/", "backends/http.py")
+    host_reader = ("wires/host/", "backends/host", "protocol/halves.py")
+    resumed = {name for name in other if name in _COROUTINES}
+    ours = {name for name in other - sink - resumed if not name.startswith(host_reader)}
+    theirs = {name for name in chat - SSE_SINK - _COROUTINES if not name.startswith(chat_reader)}
+    assert ours == theirs
+    assert wake_ups <= _MOST_WAKE_UPS_OF_EDITOR
+
+
 def _reader_in(names: set[str], wire: str) -> set[str]:
     """Return the functions of the wire, and of the decoder of events, which chat needs less of."""
-    reader = (f"wires/{wire}/", "wires/exchange.py", "protocol/sse.py")
+    reader = (f"wires/{wire}/", *_READER)
     sinks = SSE_SINK | CHAT_SINK | MESSAGES_SINK
     return {name for name in names if name.startswith(reader) and name not in sinks}
 

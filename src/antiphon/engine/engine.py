@@ -23,6 +23,7 @@ from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.pending_writes import PendingWrites
 from antiphon.engine.keep.recovery import Recovery
 from antiphon.engine.keep.turn_log import StoragePolicy, TurnLog
+from antiphon.engine.prepare.carried_items import open_items
 from antiphon.engine.prepare.checks import Checks, make_checks
 from antiphon.engine.prepare.context_size import ContextLimits, ContextSize
 from antiphon.engine.prepare.format import FormatCheck
@@ -49,7 +50,7 @@ from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.resume import Resume
 from antiphon.engine.run.rounds import Policy
-from antiphon.engine.run.turn import Turn, TurnInputs
+from antiphon.engine.run.turn import Carry, Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
@@ -98,6 +99,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """Whether native state is kept by call id, because the caller cannot send it back."""
     returns_items: bool = True
     """Whether the caller gets the items of hosted tools, and can send them back."""
+    carries_items: bool = False
+    """Whether they may be kept here, by call id, if it cannot."""
     is_queued: bool = False
     """Whether it is in the store already, and keeps its lock there if the turn cannot be made."""
 
@@ -171,6 +174,7 @@ class Engine:
         session: str | None = None,
         carries_state: bool = False,
         returns_items: bool = True,
+        carries_items: bool = False,
         hold: Hold,
         body_bytes: int = 0,
     ) -> Turn:
@@ -180,7 +184,8 @@ class Engine:
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
         `session` is what the caller calls its session: its requests go to the same deployment.
         With `carries_state`, native state is kept by call id: the caller cannot send it back.
-        Without `returns_items`, the caller never sees what hosted tools did.
+        Without `returns_items`, the caller never sees what hosted tools did. With `carries_items`
+        it may be kept in the same way, and so may requests for approval of a response that is not.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
@@ -203,6 +208,7 @@ class Engine:
                 has_error_event=not over_socket,
                 carries_state=carries_state,
                 returns_items=returns_items,
+                carries_items=carries_items,
             )
         )
 
@@ -314,8 +320,9 @@ class Engine:
         """Return what the turn is made of; note in the response what cannot be honoured."""
         request, size, route = admitted.request, admitted.size, admitted.route
         able = route.capabilities
-        own = context.own if admitted.carries_state else ()
-        carried, unread = await self._carried.find(admitted.owner, own)
+        keeper = self._keeper_of_items(admitted)
+        own = context.own if admitted.carries_state or keeper is not None else ()
+        carried, unread = await self._carried.find(admitted.owner, own, of_all=keeper is not None)
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able, carried
         )
@@ -341,8 +348,22 @@ class Engine:
             tells_limits=not admitted.has_error_event,
             size=size,
             remember=self._memory(admitted, context, whole),
-            carry=partial(self._carried.keep, admitted.owner) if admitted.carries_state else None,
+            carry=self._carry(admitted, keeper),
         )
+
+    def _keeper_of_items(self, admitted: _Admitted) -> Sealer | None:
+        """Return what seals the items of hosted tools; None if the request has none to keep."""
+        kinds = self.tools.registry.kinds
+        has_tools = any(tool.get("type") in kinds for tool in admitted.request.tools or ())
+        comes_back = admitted.returns_items and (
+            admitted.is_stored or conversation_of(admitted.request) is not None
+        )
+        return self.sealer if admitted.carries_items and has_tools and not comes_back else None
+
+    def _carry(self, admitted: _Admitted, keeper: Sealer | None) -> Carry | None:
+        if not admitted.carries_state and keeper is None:
+            return None
+        return partial(self._carried.keep, admitted.owner, keeper, admitted.returns_items)
 
     async def _begin_tools(
         self,
@@ -362,7 +383,8 @@ class Engine:
         name = admitted.response.id
         hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
         if not admitted.returns_items:
-            hosted = msgspec.structs.replace(hosted, returns_items=False)
+            is_kept = self._keeper_of_items(admitted) is not None
+            hosted = msgspec.structs.replace(hosted, returns_items=is_kept, names_calls=is_kept)
         notes += hosted.degraded
         return hosted
 
@@ -379,7 +401,7 @@ class Engine:
         Runs in another thread if the context is large.
         """
         whole = context.join()
-        known = put_back(whole, carried) if carried else whole
+        known = self._put_back(whole, owner, carried) if carried else whole
         items, unopened = open_context(known, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
@@ -394,6 +416,14 @@ class Engine:
             how_to_seal=HOW_TO,
         )
         return whole, items, unopened, assessment
+
+    def _put_back(
+        self, items: Sequence[Item], owner: str, carried: Mapping[str, bytes]
+    ) -> list[Item]:
+        sealer = self.sealer
+        if sealer is None:
+            return put_back(items, carried)
+        return put_back(items, carried, lambda sealed: open_items(sealed, owner, sealer))
 
     def _memory(self, admitted: _Admitted, context: Context, whole: Sequence[Item]) -> Observer:
         """Return what remembers the response of this turn for the turn that continues it."""

@@ -47,9 +47,10 @@ async def open_tools(
     """
     index = index or open_index(settings, environ, store)
     files = FileSearch(index.searcher, seconds=settings.file_search.seconds)
-    runners: list[ToolRunner] = [ToolSearch(), files, *_web_runners(settings, environ)]
+    pool = McpPool(settings.mcp)
+    runners: list[ToolRunner] = [ToolSearch(), files, *_web_runners(settings, environ, pool)]
     runners += container_runners(settings, containers or open_containers(settings, store))
-    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
+    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)
     return ToolRegistry(runners, settings.tools)
@@ -59,14 +60,14 @@ async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
     """Raise BadSettings if searches, images or MCP servers cannot be used as set."""
     await check_files(settings, environ)
     read_directory(settings.mcp, environ)
-    for runner in _web_runners(settings, environ):
+    for runner in _web_runners(settings, environ, McpPool(settings.mcp)):
         await runner.close()
 
 
-def _web_runners(settings: Settings, environ: Mapping[str, str]) -> list[ToolRunner]:
+def _web_runners(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> list[ToolRunner]:
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ)))
+        runners.append(_web_search(settings, _search_provider(settings, environ, pool)))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
     return runners
@@ -88,11 +89,13 @@ def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
     )
 
 
-def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+def _search_provider(
+    settings: Settings, environ: Mapping[str, str], pool: McpPool
+) -> SearchProvider:
     chosen = settings.web_search
     assert chosen.provider is not None
     if chosen.provider == "mcp":
-        return _mcp_provider(settings, environ)
+        return _mcp_provider(settings, environ, pool)
     form = FORMATS[chosen.provider]
     base_url = chosen.base_url or form.base_url
     if base_url is None:
@@ -105,8 +108,8 @@ def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchPr
     return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
 
 
-def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
-    """Return a search by an MCP tool. Its connections are apart from those of the tools."""
+def _mcp_provider(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> SearchProvider:
+    """Return a search by an MCP tool. Its connections are those of the tools of the server."""
     from antiphon.tools.web.mcp_provider import McpProvider
 
     chosen = settings.web_search
@@ -115,7 +118,6 @@ def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvi
     endpoint = read_directory(settings.mcp, environ).endpoints.get(chosen.server)
     if endpoint is None:
         raise BadSettings(f"[web_search] server: there is no [mcp.servers.{chosen.server}]")
-    pool = McpPool(settings.mcp)
     return McpProvider(pool, endpoint, chosen.tool, chosen.query_argument, chosen.seconds)
 
 

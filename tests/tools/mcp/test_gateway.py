@@ -588,3 +588,23 @@ async def test_an_approval_whose_call_still_runs_is_a_conflict(desks: Any, log: 
     assert (racing.status, racing.error["code"]) == (409, "approval_used")
     assert (late.status, late.error["code"]) == (400, "invalid_approval")
     assert len(calls_in(log, "wait")) == 1
+
+
+async def test_an_approval_comes_back_alone_where_nothing_is_stored(desks: Any, log: Path) -> None:
+    """Some clients send the answer without the request, which they cannot refer to."""
+    async with mcp_gateway(model(ADD), desks) as gateway:
+        first = await _asked(gateway, tool(), store=False)
+        asked = answer_of(first, "mcp_approval_request")
+        user = {"role": "user", "content": "add"}
+        body = {"tools": [tool()], "store": False, "input": [user, approve(asked)]}
+        answers = [await ask(gateway, **body) for _ in range(2)]
+        invented = {**asked, "id": asked["id"][:-1] + ("0" if asked["id"][-1] != "0" else "1")}
+        unknown = await ask(gateway, **body | {"input": [user, approve(invented)]})
+    done, again = answers
+    assert done.status == 200, done.json
+    assert kinds(done.json)[:2] == ["mcp_list_tools", "mcp_call"]
+    call = answer_of(done.json, "mcp_call")
+    assert (call["approval_request_id"], call["output"]) == (asked["id"], "5")
+    assert again.status in (400, 409)
+    assert unknown.status == 400
+    assert len(calls_in(log, "add")) == 1
