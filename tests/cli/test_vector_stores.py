@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -97,3 +100,23 @@ def test_mistakes_are_named(runner: CliRunner, words: list[str], code: int, comp
     result = run(runner, *words)
     assert result.exit_code == code
     assert complaint in result.stderr
+
+
+def test_the_commands_of_the_page_on_files_work(runner: CliRunner) -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/files.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = [line for line in lines if not line.startswith("antiphon serve")]
+    assert len(commands) == 10
+    Path("notes.md").write_text("Some notes.")
+    store, printed = "", list[str]()
+    for line in commands:
+        if not line.startswith("antiphon "):
+            subprocess.run(line, shell=True, check=True)
+            continue
+        result = runner.invoke(main, shlex.split(line.replace("vs_…", store))[1:])
+        assert result.exit_code == 0, (line, result.stderr)
+        store = result.stdout.split()[0] if " create " in line else store
+        printed.append(result.stdout)
+    assert "Refunds are paid within 14 days." in printed[-3]
+    assert "notes.md" in printed[-1]
