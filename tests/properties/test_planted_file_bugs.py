@@ -22,7 +22,7 @@ from antiphon.protocol.errors import CallerError
 from antiphon.store.memory import MemoryStore
 from antiphon.tools import file_request, file_search
 from antiphon.tools.base import HostedCall, Outcome, Start, ToolFailed, ToolLimits, ToolRequest
-from antiphon.tools.index import chunk, embed_api, file_index, ingest, rank, search, words
+from antiphon.tools.index import chunk, embed_api, file_index, ingest, rank, search
 from antiphon.transport.secret import Secret
 from tests.properties.planting import plant
 from tests.tools.index.embeddings_upstream import KEY, EmbeddingsServer, embeddings_server
@@ -32,7 +32,6 @@ from tests.tools.web.sessions import NoApprovals
 MODULES: Final = (
     citations,
     chunk,
-    words,
     rank,
     embed_api,
     search,

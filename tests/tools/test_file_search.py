@@ -171,6 +171,14 @@ async def test_a_call_without_a_query_is_declined(
     assert "needs a JSON object" in outcome.result
 
 
+async def test_a_query_is_no_language(runner: FileSearch) -> None:
+    for query in ('"', "severn AND", "NEAR(", "-*", "(severn OR"):
+        _, outcome = await call(await begin(runner), queries=[query])
+        assert isinstance(outcome, Outcome)
+        found = [one["file_id"] for one in outcome.item["results"]]
+        assert found == (["file-tides"] if "severn" in query else [])
+
+
 async def test_nothing_found_is_completed_with_no_results(runner: FileSearch) -> None:
     _, outcome = await call(await begin(runner), queries=["zeppelin"])
     assert isinstance(outcome, Outcome)

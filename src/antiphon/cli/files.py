@@ -90,14 +90,13 @@ def list_(purpose: str | None, as_json: bool, base_url: str) -> None:
     if not files:
         click.echo("There are no files; `antiphon files upload FILE` stores one.", err=True)
         return
-    rows = [("ID", "SIZE", "CREATED", "EXPIRES", "PURPOSE", "NAME")]
+    rows = [("ID", "SIZE", "CREATED", "EXPIRES", "NAME")]
     rows += [
         (
             file.id,
             size_words(file.bytes),
             date_words(file.created_at),
             date_words(file.expires_at),
-            file.purpose,
             harmless(file.filename, sys.stdout),
         )
         for file in files

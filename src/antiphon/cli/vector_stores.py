@@ -31,6 +31,7 @@ __all__ = ["command"]
 
 _MAX_BATCH: Final = 500
 _MAX_TEXT: Final = 240
+_MAX_ABOUT: Final = 100
 
 
 @click.group(
@@ -358,7 +359,8 @@ def _count_words(counts: Any) -> str:
 
 
 def _about(file: AttachedFileObject) -> str:
+    """Return the attributes of a file, and why it was not indexed if it was not."""
+    facts = [f"{key}={value}" for key, value in (file.attributes or {}).items()]
     if file.last_error is not None:
-        return shorten(harmless(file.last_error.message, sys.stdout), 80)
-    shown = (f"{key}={value}" for key, value in (file.attributes or {}).items())
-    return shorten(harmless(", ".join(shown), sys.stdout), 80)
+        facts.append(file.last_error.message)
+    return shorten(harmless(", ".join(facts), sys.stdout), _MAX_ABOUT)

@@ -23,6 +23,7 @@ from antiphon.store.base.vector_stores import (
     FileCounts,
     VectorStore,
 )
+from antiphon.store.stop_words import STOP_WORDS
 
 __all__ = [
     "KINDS",
@@ -91,9 +92,13 @@ def clean_text(text: str) -> str:
 
 
 def split_words(words: Iterable[str]) -> list[str]:
-    """Return what is searched for, each once. Only letters and digits are left."""
+    """Return what is searched for, each once: letters and digits, without stop words.
+
+    If there are only stop words, these are searched for.
+    """
     parts = (part.lower() for word in words for part in _WORD.findall(clean_text(word)))
-    return list(dict.fromkeys(parts))[:MAX_WORDS]
+    every = list(dict.fromkeys(parts))
+    return ([part for part in every if part not in STOP_WORDS] or every)[:MAX_WORDS]
 
 
 def comparable(value: Value) -> tuple[int, float, bytes]:

@@ -162,7 +162,7 @@ def _result(one: Ranked) -> dict[str, Any]:
     return {
         "file_id": chunk.file_id,
         "filename": chunk.filename,
-        "score": round(one.score, 4),
+        "score": one.score,
         "text": chunk.text,
         "attributes": dict(chunk.attributes),
     }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from antiphon.store.memory.stemming import stem
+from antiphon.store.vector_rows import split_words
 from antiphon.store.vectors import cosine, to_numbers
 
 __all__ = ["Indexed", "count_terms", "rank_by_vector", "rank_by_words", "terms_of"]
@@ -45,7 +46,7 @@ def count_terms(text: str, vector: bytes | None) -> Indexed:
 
 def rank_by_words(words: Iterable[str], chunks: Sequence[Indexed], limit: int) -> list[int]:
     """Return the places of the best chunks that have any of the words, the best first."""
-    terms = {term for word in words for term in terms_of(word)}
+    terms = {term for word in split_words(words) for term in terms_of(word)}
     found = {term: sum(term in chunk.terms for chunk in chunks) for term in terms}
     weights = {term: _rarity(n, len(chunks)) for term, n in found.items() if n}
     if not weights:

@@ -19,7 +19,7 @@ from antiphon.store.vector_rows import PLACE_BITS, first_part, part_of, split_wo
 
 __all__ = ["PostgresChunks", "rank_words"]
 
-RANKED: Final = 20_000
+RANKED: Final = 10_000
 # A longer text makes no `tsvector`: its lexemes and their places take a megabyte at most.
 _MAX_INDEXED: Final = 200_000
 _SATURATION: Final = 1.2
@@ -56,7 +56,8 @@ _LENGTHS: Final = """
     SELECT CAST(sum(terms) AS bigint) FROM vector_lengths WHERE part >= $1 AND part < $2
 """
 _RANK: Final = """
-    SELECT part, place, CAST(-sum(weight * times / (times + $5 + $6 * length)) AS float8) AS score
+    SELECT part, place,
+        CAST(-sum(weight * times / (times + $5::float8 + $6::float8 * length)) AS float8) AS score
     FROM unnest($2::text[], $3::float8[]) AS wanted (term, weight)
     JOIN vector_terms AS terms ON terms.store = $1 AND terms.term = wanted.term,
         unnest(places, counts, lengths) AS found (place, times, length)

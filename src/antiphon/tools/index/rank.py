@@ -24,13 +24,14 @@ from antiphon.store.base.vector_stores import Attributes, FoundChunk
 
 __all__ = ["FoundFile", "Ranked", "Ranking", "group_files", "rank", "read_ranking"]
 
-K: Final = 60
-"""How slowly the worth of a place falls: the usual constant of reciprocal rank fusion."""
+K: Final = 20
+"""How slowly the worth of a place falls. Smaller than the usual 60: it finds more on Cranfield."""
 # All of them are the ranking that is described above.
 _RANKERS: Final = ("auto", "default-2024-11-15", "none")
 _FIELDS: Final = frozenset({"ranker", "score_threshold", "hybrid_search"})
 _WEIGHTS: Final = ("embedding_weight", "text_weight")
 _MAX_CHUNKS: Final = 4
+_DIGITS: Final = 6
 
 _Key = tuple[str, str, int]
 
@@ -118,7 +119,9 @@ def rank(
     best: dict[_Key, Ranked] = {}
     for found in searches:
         for chunk in found:
-            ranked = Ranked(_score(chunk, ranking, has_vectors=has_vectors), chunk)
+            # Rounded: a score that a caller has seen is a threshold that keeps it.
+            score = round(_score(chunk, ranking, has_vectors=has_vectors), _DIGITS)
+            ranked = Ranked(score, chunk)
             key = (chunk.store_id, chunk.file_id, chunk.place)
             if key not in best or best[key].score < ranked.score:
                 best[key] = ranked

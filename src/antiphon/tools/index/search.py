@@ -18,7 +18,6 @@ from antiphon.protocol.errors import InvalidRequest, NotFound
 from antiphon.store.base.vector_stores import Filter, FoundChunk, Search, VectorStore, VectorStores
 from antiphon.tools.index.embed import Embedder
 from antiphon.tools.index.rank import Ranked, Ranking, rank
-from antiphon.tools.index.words import words_of
 
 __all__ = ["MAX_RESULTS", "FileQuery", "Searcher"]
 
@@ -94,9 +93,7 @@ class Searcher:
         if embedder is not None and ranking.vector_weight > 0:
             vector = await embedder.embed_query(text)
         # Words that do not count are not searched, unless there is nothing else.
-        words = words_of(text) if vector is None or ranking.words_weight > 0 else []
-        if vector is None and not words:
-            return []
+        words = [text] if vector is None or ranking.words_weight > 0 else []
         search = Search(
             store_ids=query.store_ids,
             words=words,
