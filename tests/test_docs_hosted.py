@@ -15,7 +15,11 @@ from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.tools import open_tools
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, ChatBackend, Script, ScriptedUpstream, serve_gateway
+from antiphon.testing.gateway import Gateway
+from antiphon.tools.code_interpreter import CodeInterpreter
 from antiphon.tools.index.file_index import FileIndex
+from antiphon.tools.shell import HostedShell
+from tests.containers import make_service
 from tests.faults.house import PATIENCE
 from tests.images_upstream import IMAGE, images_upstream
 from tests.images_upstream import KEY as IMAGE_KEY
@@ -184,3 +188,71 @@ async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_pa
 async def test_nothing_is_run_that_is_not_set() -> None:
     kinds = (await open_tools(Settings(), {}, MemoryStore())).kinds
     assert kinds == {"tool_search", "file_search"}
+
+
+def _here(program: str, gateway: Gateway) -> tuple[str, list[tuple[Any, ...]], dict[str, Any]]:
+    """Return a program of a page for this gateway, what it will print, and its scope."""
+    printed: list[tuple[Any, ...]] = []
+    local = program.replace("http://127.0.0.1:4680/v1", gateway.base_url)
+    return f"{local}\nclient.close()", printed, {"print": lambda *words: printed.append(words)}
+
+
+async def test_the_examples_on_code_work(tmp_path: Path) -> None:
+    page = "docs/howto/code-interpreter.md"
+    assert _settings(page, tmp_path).sandbox.python == "/srv/venv/bin/python"
+    (command,) = _commands((ROOT / page).read_text())
+    (program,) = _examples(page)
+    scripts = [
+        Script(calls=[Call("code_interpreter", '{"code": "print(2**100)"}')]),
+        Script(text="Large."),
+        Script(calls=[Call("code_interpreter", "{\"code\": \"here('n.txt').write_text('1')\"}")]),
+        Script(text="[n](sandbox:/mnt/data/n.txt)"),
+    ]
+    service = make_service()
+    async with (
+        asyncio.timeout(PATIENCE),
+        ScriptedUpstream(scripts, models=["smollm2-135m"]) as upstream,
+        serve_gateway(
+            ChatBackend(upstream.base_url),
+            store=service.store,
+            tools=[CodeInterpreter(service)],
+            containers=service,
+        ) as gateway,
+    ):
+        answer = await _send(gateway, command)
+        text, printed, scope = _here(program, gateway)
+        await asyncio.to_thread(exec, text, scope)
+    call, _ = answer.json["output"]
+    assert call["outputs"] == [{"type": "logs", "logs": f"{2**100}\n"}]
+    assert printed == [("n.txt", b"1")]
+
+
+async def test_the_examples_on_the_shell_work() -> None:
+    page = "docs/howto/shell.md"
+    (command,) = _commands((ROOT / page).read_text())
+    (program,) = _examples(page)
+    scripts = [
+        Script(calls=[Call("shell", '{"commands": ["ls"]}')]),
+        Script(text="None."),
+        Script(calls=[Call("shell", '{"commands": ["cat /mnt/skills/greet/SKILL.md"]}')]),
+        Script(text="Hello!"),
+    ]
+    service = make_service()
+    async with (
+        asyncio.timeout(PATIENCE),
+        ScriptedUpstream(scripts, models=["smollm2-135m"]) as upstream,
+        serve_gateway(
+            ChatBackend(upstream.base_url),
+            store=service.store,
+            tools=[HostedShell(service)],
+            containers=service,
+        ) as gateway,
+    ):
+        answer = await _send(gateway, command)
+        text, printed, scope = _here(program, gateway)
+        await asyncio.to_thread(exec, text, scope)
+        last = upstream.requests[-1].body["messages"][-1]["content"]
+    kinds = [item["type"] for item in answer.json["output"]]
+    assert kinds == ["shell_call", "shell_call_output", "message"]
+    assert printed == [("Hello!",)]
+    assert "Say hello." in last

@@ -35,9 +35,16 @@ def test_the_settings_are_shown_without_connecting(
     result = runner.invoke(main, ["tools", "--config", str(config)])
     assert result.exit_code == 0, result.output
     first, desk, web, urls, *others = result.stdout.splitlines()
-    assert [line.partition(":")[0] for line in others] == [
+    assert [line.partition(":")[0] for line in others[:2]] == [
         "web_search  not configured",
         "image_generation  not configured",
+    ]
+    assert others[2:] == [
+        "code_interpreter  60 s for a call",
+        "shell  120 s for a call, 32 commands",
+        "  sandbox  engine auto, Python of the gateway, standard library only, "
+        "1024 MiB of memory, 1024 MiB of files, 32 processes",
+        "  containers  8 run at once, 4 for one owner; they expire after 20 minutes",
     ]
     assert first.startswith("mcp  2 servers, library installed")
     assert "process" in desk and "tools add, peek" in desk
@@ -62,7 +69,8 @@ def test_search_and_images_are_shown_without_their_keys(
     monkeypatch.setenv("SEARCH_KEY", "sk-search-secret")
     monkeypatch.setenv("IMAGE_KEY", "sk-image-secret")
     result = runner.invoke(main, ["tools", "--config", str(path)])
-    assert result.stdout.splitlines()[-2:] == [
+    shown = [line for line in result.stdout.splitlines() if line.startswith(("web", "image"))]
+    assert shown == [
         "web_search  brave, key from SEARCH_KEY, pages: off",
         "image_generation  https://images.example/v1, m, key from IMAGE_KEY",
     ]
@@ -79,6 +87,18 @@ def test_a_check_lists_the_tools_and_calls_none(
     assert "  peek (read-only)  Looks into the drawer." in result.stdout
     assert "  fail (not allowed)  Fails." in result.stdout
     assert calls_in(tmp_path / "calls") == []
+
+
+def test_tools_that_are_off_are_shown_so(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(
+        '[code_interpreter]\nenabled = false\n[shell]\nenabled = false\n[sandbox]\nengine = "off"\n'
+    )
+    result = runner.invoke(main, ["tools", "--check", "--config", str(path)])
+    assert result.exit_code == 0, result.output
+    assert "code_interpreter  off: [code_interpreter] enabled = false" in result.stdout
+    assert "shell  off: [shell] enabled = false" in result.stdout
+    assert "sandbox in use: none: no program is run" in result.stdout
 
 
 def test_a_check_fails_if_a_server_cannot_be_used(runner: CliRunner, tmp_path: Path) -> None:

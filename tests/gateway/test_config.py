@@ -216,6 +216,8 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[input_files]`"] == list(TABLES["input_files"].__struct_fields__)
     assert listed["`[documents]`"] == list(TABLES["documents"].__struct_fields__)
     assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
+    for name in ("code_interpreter", "shell", "containers"):
+        assert listed[f"`[{name}]`"] == list(TABLES[name].__struct_fields__)
     assert listed["`[sandbox]`"] == list(TABLES["sandbox"].__struct_fields__)
     assert listed["`[[webhooks]]`"] == list(TABLES["webhooks"].__struct_fields__)
 
@@ -277,9 +279,14 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "prompts": _keys_in(table["prompts"]),
         "tools": set(table["tools"]),
         "web_search": set(table["web_search"]),
+        "file_search": set(table["file_search"]),
+        "files": set(table["files"]),
         "images": set(table["images"]),
         "input_files": set(table["input_files"]),
         "documents": set(table["documents"]),
+        "code_interpreter": set(table["code_interpreter"]),
+        "shell": set(table["shell"]),
+        "containers": set(table["containers"]),
         "sandbox": set(table["sandbox"]),
         "webhooks": set(table["webhooks"][0]),
     }

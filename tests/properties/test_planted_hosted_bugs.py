@@ -32,6 +32,7 @@ from antiphon.protocol.machines import (
     accumulator,
     grammar,
     item_index,
+    judged_shell,
     log,
     partial_items,
     rebuild,
@@ -127,6 +128,24 @@ BUILDER_BUGS: Final[dict[str, tuple[str, str]]] = {
     "a key stands for calls of two rounds": ("key = -self._made", "pass"),
     "the prose of two rounds is joined": ("self._held.append(None)", "pass"),
     "an item gets another id at its end": ('"id": self.id}', '"id": "other"}'),
+    "a shell opens with its commands": (
+        'opening["action"] = _with_commands(opening, [])',
+        "pass",
+    ),
+    "the commands of a shell are not shown": ("enumerate(self._commands)", "enumerate(())"),
+    "all commands of a shell are the first": (
+        'place = {"command_index": index}\n            steps.append((f"{_COMMAND}.added"',
+        'place = {"command_index": 0}\n            steps.append((f"{_COMMAND}.added"',
+    ),
+    "what a shell printed is not shown": ("steps += _printed(final)", "pass"),
+    "errors of a shell are not shown": (
+        'for stream in ("stdout", "stderr"):',
+        'for stream in ("stdout",):',
+    ),
+    "a shell that was cut has no commands": (
+        'item["action"] = _with_commands(item, self._commands)',
+        "pass",
+    ),
     "state does not end its thought": (
         "self.close(state=state)\n",
         "pass\n",
@@ -193,6 +212,27 @@ REFEREE_BUGS: Final[dict[str, tuple[str, str]]] = {
     "an item may open with its output": ('"output": None, "error": None}', "}"),
     "reasoning may open sealed": (', "encrypted_content": None}', "}"),
     "code may change at the end": ('("arguments", "input", "code")', '("arguments", "input")'),
+    "a shell may end as anything": ("why = item.shell.judge_end(told)", 'why = ""'),
+    "a shell may open with commands": (
+        "self._require(not commands_of(item),",
+        "self._require(True,",
+    ),
+    "a shell may end with other commands": (
+        "is_equal = commands == self._commands",
+        "is_equal = True",
+    ),
+    "a shell may end with another output": (
+        'is_equal = told.get("output") == self._outputs',
+        "is_equal = True",
+    ),
+    "commands may have any index": ("if index != len(done):", "if False:"),
+    "a command may differ from its deltas": ("if told == grown else", "if True else"),
+    "an output may differ from its deltas": ("if told == printed else", "if True else"),
+    "commands may come in any order": ('if is_open == (step == "added"):', "if False:"),
+    "events of a shell may be in any item": (
+        "if (kind, family) not in",
+        "if False and (kind, family) not in",
+    ),
     "unknown events may name any item": ("UnknownEvent: Referee._check_stranger,", ""),
     "arguments of a call are those of an MCP call": (
         'Voice("arguments", "mcp_call"',
@@ -222,6 +262,8 @@ RECALL_BUGS: Final[dict[str, tuple[str, str]]] = {
     "the text is final too early": ('self._is_text_done = stage == "done"', "pass"),
     "the text starts again": ('self._growing.add(fields.get("delta", ""))', "pass"),
     "a failure is forgotten": ("self._has_failed = True", "pass"),
+    "what a shell printed is forgotten": ('self._outputs += fields.get("output") or ()', "pass"),
+    "commands are forgotten": ('self._commands.append(str(fields.get("command")))', "pass"),
     "the stages start again": ("self._reached = form.stages.index(stage) + 1", "pass"),
 }
 
@@ -383,7 +425,7 @@ _CASES: Final[dict[str, _Case]] = {
         _objections_to_accumulator,
         ACCUMULATOR_BUGS,
     ),
-    "referee": ((grammar, referee), _objections_to_referee, REFEREE_BUGS),
+    "referee": ((grammar, judged_shell, referee), _objections_to_referee, REFEREE_BUGS),
     "log": ((log,), _objections_to_log, LOG_BUGS),
     "rebuild": ((rebuild,), _objections_to_rebuild, REBUILD_BUGS),
     "recalled items": ((*BUILDER, rebuild), _objections_to_rebuild, RECALL_BUGS),

@@ -17,12 +17,15 @@ from antiphon.gateway.config import Settings, load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.tools import check_tools
+from antiphon.tools.containers.settings import ContainerSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.mcp.definitions import Definition
 from antiphon.tools.mcp.endpoints import Endpoint
 from antiphon.tools.mcp.faults import McpFault
 from antiphon.tools.mcp.loading import has_library
 from antiphon.tools.mcp.pool import McpPool
+from antiphon.tools.sandbox.probe import find_engine
+from antiphon.tools.sandbox.settings import SandboxSettings
 from antiphon.tools.web.pages import can_read_html
 from antiphon.tools.web.settings import WebSearchSettings
 
@@ -30,11 +33,12 @@ __all__ = ["command"]
 
 _OWNER = "antiphon tools"
 _MAX_ABOUT = 80
+_MIB = 1024 * 1024
 
 
 @click.command("tools", epilog="Example:  antiphon tools --check")
 @options.config
-@click.option("--check", is_flag=True, help="Connect to every server and list its tools.")
+@click.option("--check", is_flag=True, help="Connect to every server, attack the sandbox.")
 @click.option("--call", metavar="LABEL.TOOL", help="Call this tool once, and print its result.")
 @click.option(
     "--arguments", metavar="JSON", default="{}", show_default=True, help="Arguments for --call."
@@ -42,8 +46,8 @@ _MAX_ABOUT = 80
 def command(config: str | None, check: bool, call: str | None, arguments: str) -> None:
     """Show which hosted tools the settings configure, and on which terms.
 
-    Nothing is connected unless --check or --call is given, and no tool is called without --call.
-    Both are about MCP servers.
+    Nothing is connected or started unless --check or --call is given, and no tool is called
+    without --call. --check connects to MCP servers and attacks the sandbox; --call is about MCP.
     """
     settings = load({"config": config}, os.environ, Path.cwd()).settings
     asyncio.run(check_tools(settings, os.environ))
@@ -53,6 +57,8 @@ def command(config: str | None, check: bool, call: str | None, arguments: str) -
         return
     for line in _overview(settings, endpoints):
         click.echo(line)
+    if check:
+        click.echo("\n".join(asyncio.run(_attack(settings))))
     if check and not asyncio.run(_check(settings, list(endpoints.values()))):
         raise CliError("not every server could be used")
 
@@ -67,6 +73,10 @@ def _overview(settings: Settings, endpoints: Mapping[str, Endpoint]) -> Iterator
     yield f"  URLs that requests may name: {allowed}"
     yield f"web_search  {_search_terms(settings.web_search)}"
     yield f"image_generation  {_image_terms(settings.images)}"
+    yield f"code_interpreter  {_code_terms(settings)}"
+    yield f"shell  {_shell_terms(settings)}"
+    yield f"  sandbox  {_sandbox_terms(settings.sandbox)}"
+    yield f"  containers  {_container_terms(settings.containers)}"
 
 
 def _search_terms(search: WebSearchSettings) -> str:
@@ -87,6 +97,46 @@ def _image_terms(images: ImageSettings) -> str:
         return "not configured: [images] has no base_url"
     facts = [_place(images.base_url), images.model, _key_fact(images.key_env)]
     return ", ".join(fact for fact in facts if fact)
+
+
+def _code_terms(settings: Settings) -> str:
+    if not settings.code_interpreter.enabled:
+        return "off: [code_interpreter] enabled = false"
+    return f"{settings.sandbox.cell_seconds:g} s for a call"
+
+
+def _shell_terms(settings: Settings) -> str:
+    if not settings.shell.enabled:
+        return "off: [shell] enabled = false"
+    return f"{settings.shell.seconds:g} s for a call, {settings.shell.commands} commands"
+
+
+def _sandbox_terms(sandbox: SandboxSettings) -> str:
+    """Return which sandbox is used and what it allows; whether it holds is found by --check."""
+    facts = [
+        f"engine {sandbox.engine}",
+        f"Python {sandbox.python or 'of the gateway, standard library only'}",
+        f"{sandbox.memory_bytes // _MIB} MiB of memory",
+        f"{sandbox.disk_bytes // _MIB} MiB of files",
+        f"{sandbox.processes} processes",
+    ]
+    return ", ".join(facts)
+
+
+def _container_terms(containers: ContainerSettings) -> str:
+    return (
+        f"{containers.running} run at once, {containers.running_per_owner} for one owner; "
+        f"they expire after {containers.idle_minutes} minutes"
+    )
+
+
+async def _attack(settings: Settings) -> list[str]:
+    """Return how the sandboxes of this machine do against attacks."""
+    report = await find_engine(settings.sandbox)
+    if report.engine is not None:
+        await report.engine.close()
+    used = report.engine.name if report.engine is not None else "none: no program is run"
+    return [*(f"sandbox {line}" for line in report.lines), f"sandbox in use: {used}"]
 
 
 def _place(url: str | None) -> str:

@@ -33,9 +33,13 @@ from antiphon.server.api import (
     models,
     relay,
     responses,
+    skills,
     uploads,
     vector_store_files,
     vector_stores,
+)
+from antiphon.server.api import (
+    containers as containers_api,
 )
 from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
@@ -49,6 +53,7 @@ from antiphon.server.metrics_board import MetricsBoard
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.documents.reader import Documents
 from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.index.file_index import FileIndex
@@ -58,7 +63,7 @@ __all__ = ["ServerSettings", "make_app", "routes_of"]
 
 _RESOURCES: Final = (
     *(responses, compact, conversations, websocket, models, health),
-    *(files, uploads, vector_stores, vector_store_files),
+    *(files, uploads, vector_stores, vector_store_files, containers_api, skills),
 )
 _ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
 
@@ -97,10 +102,12 @@ async def make_app(
     settings: ServerSettings,
     tools: ToolRegistry = NO_TOOLS,
     index: FileIndex | None = None,
+    containers: ContainerService | None = None,
 ) -> App:
     """Put the parts together. Raise StoreUnavailable if the store cannot be used.
 
-    `index` makes files searchable; without one they are searched by their words.
+    `index` makes files searchable; without one they are searched by their words. Without
+    `containers`, files of containers are served, and no program runs.
     """
     metrics = Metrics(settings.board, catalog.board)
     mint = IdMint(settings.id_mark)
@@ -136,6 +143,8 @@ async def make_app(
         ),
         note_call=metrics.note_call,
     )
+    containers = containers or ContainerService(store, mint, _now)
+    metrics.sandboxes = containers.running.__len__
     return App(
         engine,
         index or FileIndex(store),
@@ -149,6 +158,7 @@ async def make_app(
         strict=settings.strict,
         reruns_background=settings.rerun_background,
         doors=settings.doors,
+        containers=containers,
         files=settings.files,
     )
 

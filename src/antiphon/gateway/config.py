@@ -31,6 +31,7 @@ from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.tools.base import ToolLimits
+from antiphon.tools.containers.settings import CodeSettings, ContainerSettings, ShellSettings
 from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.index.settings import FileSearchSettings
@@ -170,6 +171,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     images: ImageSettings = ImageSettings()
     input_files: InputFileSettings = InputFileSettings()
     documents: DocumentSettings = DocumentSettings()
+    code_interpreter: CodeSettings = CodeSettings()
+    shell: ShellSettings = ShellSettings()
+    containers: ContainerSettings = ContainerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
 
@@ -190,6 +194,9 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "images": ImageSettings,
     "input_files": InputFileSettings,
     "documents": DocumentSettings,
+    "code_interpreter": CodeSettings,
+    "shell": ShellSettings,
+    "containers": ContainerSettings,
     "sandbox": SandboxSettings,
     "webhooks": Webhook,
 }

@@ -23,6 +23,7 @@ from antiphon.gateway.assemble import ServerSettings, make_app
 from antiphon.gateway.banner import banner
 from antiphon.gateway.checks import check_keyless, check_origins, check_workers, has_valid_key
 from antiphon.gateway.config import Settings, load
+from antiphon.gateway.containers import open_containers
 from antiphon.gateway.discover import model_names
 from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.files import open_index
@@ -131,12 +132,14 @@ class _Process(msgspec.Struct, frozen=True):
         store = open_named_store(self.store)
         documents = Documents(self.settings.documents)
         index = open_index(self.settings, os.environ, store, documents)
+        containers = open_containers(self.settings, store)
         app = await make_app(
             build_catalog(self.settings, self.sources),
             store,
             _server_settings(self.settings, board),
-            await open_tools(self.settings, os.environ, store, index, documents),
+            await open_tools(self.settings, os.environ, store, index, documents, containers),
             index,
+            containers,
         )
         await serve(app, self.sock, self.metrics_sock)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from antiphon.gateway.config import Settings
+from antiphon.gateway.containers import container_runners, open_containers
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.files import check_files, open_index
 from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.documents.reader import Documents
 from antiphon.tools.file_search import FileSearch
 from antiphon.tools.image_api import ImagesUpstream
@@ -38,11 +40,12 @@ async def open_tools(
     store: Store,
     index: FileIndex | None = None,
     documents: Documents | None = None,
+    containers: ContainerService | None = None,
 ) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used.
 
-    `index` is the one that the process indexes with, `documents` what reads documents there;
-    they are made if they are not given.
+    `index` is the one that the process indexes with, `documents` what reads documents there, and
+    `containers` are where its programs run; they are made if they are not given.
     """
     _check_places("input_files", settings.input_files.open_places)
     documents = documents or Documents(settings.documents)
@@ -51,6 +54,7 @@ async def open_tools(
     pool = McpPool(settings.mcp)
     web = _web_runners(settings, environ, pool, documents)
     runners: list[ToolRunner] = [ToolSearch(), files, *web]
+    runners += container_runners(settings, containers or open_containers(settings, store))
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)

@@ -64,7 +64,7 @@ def _web_search(item: Item, alias: Alias) -> Item:
     if not asked:  # an action of a kind that is not known here
         asked = {name: value for name, value in action.items() if name != "sources" and value}
     found = _encode({"sources": sources}) if sources else None
-    name = kind if kind in _PAGE_ACTIONS else "web_search"
+    name = kind if isinstance(kind, str) and kind in _PAGE_ACTIONS else "web_search"
     return _whole(item, alias(None, name), asked, found)
 
 

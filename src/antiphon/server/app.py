@@ -48,6 +48,7 @@ from antiphon.server.quota import StorageQuota
 from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
 from antiphon.server.revocation import KeyWatch
 from antiphon.store.base import Admit
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
@@ -214,6 +215,7 @@ class App:
         metrics: Metrics,
         webhooks: Webhooks,
         origins: OriginPolicy,
+        containers: ContainerService,
         dialect: Dialect = "openai",
         strict: bool = False,
         reruns_background: bool = False,
@@ -226,6 +228,7 @@ class App:
         self.limits = limits
         self.metrics = metrics
         self.webhooks = webhooks
+        self.containers = containers
         self.dialect = dialect
         self.strict = strict
         self.doors = doors or DoorSettings()

@@ -53,6 +53,8 @@ class Metrics:
         self.turns = 0
         """Turns that run right now, and background ones that run or wait."""
         self.background = 0
+        self.sandboxes = _none
+        """Returns how many sandboxes run right now."""
 
     def note_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -140,6 +142,9 @@ class Metrics:
             "Background turns that run or wait now.",
             value=total.background,
         )
+        yield GaugeMetricFamily(
+            "antiphon_sandboxes", "Sandboxes that run now.", value=total.sandboxes
+        )
         yield HistogramMetricFamily(
             "antiphon_request_seconds",
             "Time from request to the end of the answer.",
@@ -203,6 +208,7 @@ class Metrics:
             seconds=self._seconds,
             turns=self.turns,
             background=self.background,
+            sandboxes=self.sandboxes(),
             **self._routing_counts(),
         )
 
@@ -229,6 +235,10 @@ def _collect_calls(total: Counts) -> Iterator[Metric]:
     for kind, sum_of in total.call_seconds.items():
         seconds.add_metric([kind], sum_of)
     yield from (calls, seconds)
+
+
+def _none() -> int:
+    return 0
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

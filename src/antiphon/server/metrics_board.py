@@ -70,6 +70,7 @@ class Counts(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     turns: int = 0
     background: int = 0
+    sandboxes: int = 0
     choices: dict[str, int] = {}
     fallbacks: dict[str, int] = {}
     breaker_opens: dict[str, int] = {}
@@ -130,4 +131,5 @@ def add_up(parts: list[Counts]) -> Counts:
         total.seconds += part.seconds
         total.turns += part.turns
         total.background += part.background
+        total.sandboxes += part.sandboxes
     return total

@@ -23,6 +23,7 @@ from antiphon.server.app import App
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.tools.base import ToolLimits, ToolRunner
+from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.file_search import FileSearch
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import ToolRegistry
@@ -57,11 +58,13 @@ async def serve_gateway(
     tools: Sequence[ToolRunner] = (),
     tool_limits: ToolLimits | None = None,
     index: FileIndex | None = None,
+    containers: ContainerService | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway in this event loop. It closes its backends; a store it was given stays.
 
     `routes`, `max_inflight` (by provider) and `tool_limits` are as in the settings, `tools` run
-    hosted tools. With `index`, which must have the same store, files are searched with it.
+    hosted tools, `containers` are where their programs run. With `index`, which must have the same
+    store, files are searched with it.
     """
     providers = backend if isinstance(backend, Mapping) else {"test": backend}
     own_store = store is None
@@ -78,7 +81,8 @@ async def serve_gateway(
     )
     runners = tools if index is None else [*tools, FileSearch(index.searcher)]
     registry = ToolRegistry(runners, tool_limits)
-    app = await make_app(catalog, store, settings or ServerSettings(), registry, index)
+    served = settings or ServerSettings()
+    app = await make_app(catalog, store, served, registry, index, containers)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         try:
             async with running(app, sock):

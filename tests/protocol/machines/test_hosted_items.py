@@ -84,6 +84,24 @@ REQUEST: Item = {
     "name": "n",
     "arguments": "{}",
 }
+SHELL: Item = {
+    "type": "shell_call",
+    "status": "completed",
+    "call_id": "c",
+    "action": {"commands": ["ls", "pwd"], "timeout_ms": None, "max_output_length": 9},
+    "environment": {"type": "container_reference", "container_id": "cntr_1"},
+}
+PRINTED: Item = {
+    "type": "shell_call_output",
+    "status": "completed",
+    "call_id": "c",
+    "max_output_length": 9,
+    "output": [
+        {"stdout": "a", "stderr": "b", "outcome": {"type": "exit", "exit_code": 0}},
+        {"stdout": "", "stderr": "", "outcome": {"type": "timeout"}},
+    ],
+}
+_COMMANDS: Final = [f"shell_call_command.{step}" for step in ("added", "delta", "done")]
 ERROR: Final = {"type": "http_error", "code": 500, "message": "no answer"}
 SEQUENCES: Final[dict[str, tuple[Item, list[str]]]] = {
     "web search": (
@@ -144,6 +162,16 @@ SEQUENCES: Final[dict[str, tuple[Item, list[str]]]] = {
         ["mcp_list_tools.in_progress", "mcp_list_tools.failed"],
     ),
     "approval": (REQUEST, []),
+    "shell": (SHELL, [*_COMMANDS, *_COMMANDS]),
+    "shell output": (
+        PRINTED,
+        [
+            "shell_call_output_content.delta",
+            "shell_call_output_content.delta",
+            "shell_call_output_content.done",
+            "shell_call_output_content.done",
+        ],
+    ),
     "foreign": ({"type": "acme:search", "status": "completed", "hits": [1]}, []),
 }
 EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(ResponseStreamEvent)

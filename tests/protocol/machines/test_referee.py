@@ -284,6 +284,52 @@ def listed(*names: str, **done: Any) -> list[Event]:
     return item_events(opened, body, opened | done)
 
 
+def shell(*steps: tuple[str, int, str], commands: tuple[str, ...] = ("ls",)) -> list[Event]:
+    """A shell call in a container, with these events of its commands."""
+    opened: Item = {
+        "id": "m",
+        "type": "shell_call",
+        "status": "in_progress",
+        "call_id": "c",
+        "action": {"commands": []},
+        "environment": {"type": "container_reference", "container_id": "x"},
+    }
+    body: list[Event] = [
+        UnknownEvent(
+            f"response.shell_call_command.{step}",
+            {"output_index": 0, "command_index": index, _SAID.get(step, "command"): text},
+        )
+        for step, index, text in steps
+    ]
+    done = {"status": "completed", "action": {"commands": list(commands)}}
+    return item_events(opened, body, opened | done)
+
+
+def shell_with_commands() -> list[Event]:
+    """A shell call that opens with its commands."""
+    opened, *rest = shell(*LS)
+    assert isinstance(opened, OutputItemAdded)
+    return [change(opened, item=opened.item | {"action": {"commands": ["ls"]}}), *rest]
+
+
+def printed(*steps: Item, output: list[Item]) -> list[Event]:
+    """The output of a shell call, with these events inside: deltas, and outputs that are done."""
+    opened: Item = {"id": "m", "type": "shell_call_output", "status": "in_progress", "output": []}
+    name = "response.shell_call_output_content"
+    body: list[Event] = [
+        UnknownEvent(f"{name}.{'done' if 'output' in step else 'delta'}", {**PLACE, **step})
+        for step in steps
+    ]
+    return item_events(opened, body, opened | {"status": "completed", "output": output})
+
+
+_SAID = {"delta": "delta"}
+LS = (("added", 0, ""), ("delta", 0, "l"), ("delta", 0, "s"), ("done", 0, "ls"))
+RAN: Item = {"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+SAID: Item = {"command_index": 0, "delta": {"stdout": "a"}}
+DONE: Item = {"command_index": 0, "output": [RAN]}
+
+
 def previewed(*indexes: int) -> list[Event]:
     """An image with previews of these indexes."""
     opened, first, second, *rest = image(*IMAGE_STEPS)
@@ -333,6 +379,9 @@ def side_by_side() -> list[Event]:
 
 
 GOOD: dict[str, list[Event]] = {
+    "a shell": whole(shell(*LS)),
+    "a shell without commands": whole(shell(commands=())),
+    "what a shell printed": whole(printed(SAID, DONE, output=[RAN])),
     "nothing said": whole(),
     "a message": whole(message()),
     "two text parts": whole(
@@ -535,6 +584,20 @@ BROKEN: list[tuple[str, list[Event]]] = [
     ("hosted_order", whole(listed("in_progress"))),
     ("hosted_order", whole(listed("in_progress", error="no"))),
     ("hosted_order", whole([passed()[0], *at(image(*IMAGE_STEPS)[1:2], "x"), passed()[1]])),
+    ("item_begin", whole(shell_with_commands())),
+    ("shell_equal", whole(shell())),
+    ("shell_equal", whole(shell(*LS, commands=("pwd",)))),
+    ("shell_equal", whole(shell(*LS, commands=()))),
+    ("shell_equal", whole(shell(*LS[:2], ("done", 0, "ls")))),
+    ("shell_equal", whole(shell(*LS[1:]))),
+    ("shell_equal", whole(shell(LS[0], *LS))),
+    ("shell_equal", whole(shell(*[(step, 1, text) for step, _, text in LS]))),
+    ("shell_equal", whole(printed(DONE, output=[RAN]))),
+    ("shell_equal", whole(printed(SAID, SAID, DONE, output=[RAN]))),
+    ("shell_equal", whole(printed(SAID, DONE, output=[RAN, RAN]))),
+    ("shell_equal", whole(printed(SAID, DONE | {"command_index": 1}, output=[RAN]))),
+    ("shell_equal", whole(printed(output=[RAN]))),
+    ("shell_equal", whole([shell()[0], *printed(SAID, output=[])[1:2], shell(commands=())[1]])),
     ("preview_index", whole(previewed(0, 0))),
     ("preview_index", whole(previewed(1))),
     ("text_equal", whole(hosted("mcp_call", "in_progress", "done", "completed"))),

@@ -497,6 +497,7 @@ class ResponseBuilder:
         item = OpenItem(self._with_id(delta.item), self._out.next_index())
         self._open[delta.key] = item
         self._out.add_item(item.index, item.opening())
+        self._out.emit_steps(item.id, item.index, item.first_steps())
 
     def _progress_item(self, delta: ItemProgressed) -> None:
         item = self._item_at(delta.key)

@@ -7,7 +7,7 @@ grows or closes is decided by the builder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,13 +22,15 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.families import is_call
 from antiphon.protocol.items import Item, item_type
-from antiphon.protocol.machines.hosted_items import Step
+from antiphon.protocol.machines.hosted_items import Step, runs_shell
 from antiphon.protocol.machines.open_items import copy_json
 from antiphon.protocol.response import Failure, Response
 
 __all__ = ["EventWriter", "ItemStatus"]
 
 ItemStatus = Literal["completed", "incomplete"]
+# Events inside an item that do not name it but by its index.
+_NAMELESS: Final = "response.shell_call_command."
 
 
 class EventWriter:
@@ -90,6 +92,8 @@ class EventWriter:
         for name, fields in steps:
             place = self.place(item_id, index)
             make: Callable[..., Event] | None = EVENT_CLASSES.get(name)
+            if name.startswith(_NAMELESS):
+                del place["item_id"]
             if make is None:
                 self.emit(UnknownEvent(name, {"type": name, **fields, **place}))
             else:
@@ -118,4 +122,5 @@ class EventWriter:
 
 def _is_written(item: Item) -> bool:
     """Return whether the model itself writes such items: prose, and calls for the caller."""
-    return item_type(item) in ("message", "reasoning") or is_call(item)
+    is_prose = item_type(item) in ("message", "reasoning")
+    return is_prose or (is_call(item) and not runs_shell(item))

@@ -62,6 +62,7 @@ RULES: Final[dict[str, str]] = {
     "text_equal": "A done text is the concatenation of its deltas.",
     "hosted_order": "A hosted item has the stages of its type, and completes with the last.",
     "preview_index": "partial_image_index counts 0, 1, 2, … in each image.",
+    "shell_equal": "A hosted shell streams its commands, then what each printed, as they are done.",
     "annotation_index": "annotation_index counts 0, 1, 2, … in each part.",
     "items_done": "Every item is done before the terminal event.",
     "incomplete_item": "Only the last items of an incomplete response, or any of a failed one.",
@@ -91,6 +92,7 @@ OPENS_WITH: Final[dict[str, Item]] = {
     "code_interpreter_call": {"status": "in_progress", "code": "", "outputs": None},
     "mcp_call": {"status": "in_progress", "arguments": "", "output": None, "error": None},
     "mcp_list_tools": {"tools": [], "error": None},
+    "shell_call_output": {"status": "in_progress", "output": []},
 }
 _SEARCHING: Final = {"in_progress": "added", "searching": "in_progress", "completed": "searching"}
 _CALLING: Final = {"in_progress": "added", "completed": "in_progress", "failed": "in_progress"}

@@ -13,6 +13,8 @@ that its source left out, so that every stream of a type looks alike:
     | mcp_call              | arguments, output,     | in_progress, arguments, completed or       |
     |                       | error                  | failed                                     |
     | mcp_list_tools        | tools, error           | in_progress, completed or failed           |
+    | shell_call (here)     | its commands           | the commands, each added, grown, done      |
+    | shell_call_output     | output                 | what each command printed, then done       |
     | any other             | nothing                | none                                       |
 
 The last stage is emitted when the item is closed, together with the done event, so that nothing
@@ -32,7 +34,7 @@ from antiphon.protocol.events import EVENT_CLASSES, PartialImage
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.machines.open_items import TextPieces, copy_json
 
-__all__ = ["OpenItem", "Step", "is_hosted"]
+__all__ = ["OpenItem", "Step", "is_hosted", "runs_shell"]
 
 Step = tuple[str, dict[str, Any]]
 """The name of an event inside an item, and its fields but for its place."""
@@ -90,14 +92,30 @@ _FORMS: Final[dict[str, _HostedForm]] = {
         failed="failed",
         has_status=False,
     ),
+    "shell_call_output": _HostedForm(opening={"output": []}, ends=("completed", "incomplete")),
 }
+# A shell call that a server runs, in a container: one that the caller runs is a call.
+_SHELL: Final = _HostedForm(ends=("completed", "incomplete"))
+_COMMAND: Final = "response.shell_call_command"
+_PRINTED: Final = "response.shell_call_output_content"
 _UNCHANGED: Final = frozenset({"mcp_approval_request"})
 _PREVIEW: Final = "response.image_generation_call.partial_image"
 
 
 def is_hosted(item: Item) -> bool:
     """Return whether the item is of a type that has stages."""
-    return item_type(item) in _FORMS
+    return item_type(item) in _FORMS or runs_shell(item)
+
+
+def runs_shell(item: Item) -> bool:
+    """Return whether the item is a call of a shell that a server runs in a container."""
+    place = item.get("environment")
+    is_remote = isinstance(place, dict) and place.get("type") == "container_reference"
+    return is_remote and item_type(item) == "shell_call"
+
+
+def _form_of(item: Item) -> _HostedForm:
+    return _SHELL if runs_shell(item) else _FORMS.get(item_type(item), _OPAQUE)
 
 
 class OpenItem:
@@ -113,11 +131,14 @@ class OpenItem:
         self._growing = TextPieces()
         self.final: Item | None = None
         self._given = item
-        self._form = _FORMS.get(self.kind, _OPAQUE)
+        self._form = _form_of(item)
         self._reached = 0  # how many stages were emitted
         self._is_text_done = not self._form.text
         self._has_failed = False
         self._previews = 0
+        self._commands = _commands_of(item) if self._form is _SHELL else []
+        self._has_printed = False  # what the commands printed was emitted
+        self._outputs: list[Any] = []  # of another builder
 
     def opening(self) -> Item:
         """Return the item as it opens, a new object."""
@@ -125,7 +146,19 @@ class OpenItem:
         status = {"status": _RUNNING} if form.has_status else {}
         given = {name: value for name, value in self._given.items() if name not in form.late}
         opening: Item = copy_json({**given, **form.opening, **status})
+        if form is _SHELL:
+            opening["action"] = _with_commands(opening, [])
         return opening
+
+    def first_steps(self) -> list[Step]:
+        """Return the steps that follow the opening at once: the commands of a shell."""
+        steps: list[Step] = []
+        for index, command in enumerate(self._commands):
+            place = {"command_index": index}
+            steps.append((f"{_COMMAND}.added", {**place, "command": ""}))
+            steps.append((f"{_COMMAND}.delta", {**place, "delta": command}))
+            steps.append((f"{_COMMAND}.done", {**place, "command": command}))
+        return steps
 
     @property
     def is_whole(self) -> bool:
@@ -155,6 +188,7 @@ class OpenItem:
             return [*steps[:-1], (event, _with_extra(fields))] if steps else []
         if event in EVENT_CLASSES:
             raise self._invalid(f"{event} is no event of this type")
+        self._has_printed = self._has_printed or family == _PRINTED
         return [(event, copy_json(fields))]
 
     def close(self, item: Item) -> None:
@@ -190,6 +224,10 @@ class OpenItem:
                 item["status"] = "failed" if self._has_failed else "incomplete"
         if self._form.text:
             item[self._form.text] = self._growing.text()
+        if self._form is _SHELL:
+            item["action"] = _with_commands(item, self._commands)
+        if self._outputs:
+            item["output"] = copy_json(self._outputs)
         self.final = item
         return item
 
@@ -209,6 +247,8 @@ class OpenItem:
         if form.text:
             steps += self._grow_by(self._rest_of(final[form.text]))
             steps += self._finish_text()
+        if self.kind == "shell_call_output" and not self._has_printed:
+            steps += _printed(final)
         status = final.get("status") if form.has_status else "failed" * bool(final.get("error"))
         if status in ("completed", ""):
             return steps + self._reach(len(form.stages))
@@ -222,6 +262,11 @@ class OpenItem:
         if form.text and family == form.text_event:
             self._is_text_done = stage == "done"
             self._growing.add(fields.get("delta", ""))
+        elif event == f"{_COMMAND}.done":
+            self._commands.append(str(fields.get("command")))
+        elif event == f"{_PRINTED}.done":
+            self._has_printed = True
+            self._outputs += fields.get("output") or ()
         elif event == _PREVIEW:
             self._previews += 1
         elif stage == form.failed and stage:
@@ -283,6 +328,29 @@ class OpenItem:
         return BackendError(
             f"the item {self.kind} is invalid: {why}", code="upstream_invalid_response"
         )
+
+
+def _commands_of(item: Item) -> list[str]:
+    action = item.get("action")
+    commands = action.get("commands") if isinstance(action, dict) else None
+    return list(map(str, commands)) if isinstance(commands, list) else []
+
+
+def _with_commands(item: Item, commands: list[str]) -> dict[str, Any]:
+    action = item.get("action")
+    return {**(action if isinstance(action, dict) else {}), "commands": list(commands)}
+
+
+def _printed(item: Item) -> list[Step]:
+    """Return the steps of what commands have printed, one command after the other."""
+    steps: list[Step] = []
+    for index, output in enumerate(item.get("output") or ()):
+        place = {"command_index": index}
+        for stream in ("stdout", "stderr"):
+            if output.get(stream):
+                steps.append((f"{_PRINTED}.delta", {**place, "delta": {stream: output[stream]}}))
+        steps.append((f"{_PRINTED}.done", {**place, "output": [copy_json(output)]}))
+    return steps
 
 
 def _with_extra(fields: dict[str, Any], known: tuple[str, ...] = ()) -> dict[str, Any]:

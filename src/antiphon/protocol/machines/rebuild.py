@@ -48,7 +48,7 @@ from antiphon.protocol.events import (
 from antiphon.protocol.families import WHOLE, Family, Kind, call_family
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
-from antiphon.protocol.machines.hosted_items import OpenItem
+from antiphon.protocol.machines.hosted_items import OpenItem, runs_shell
 from antiphon.protocol.machines.open_items import (
     PART_FORMS,
     OpenCall,
@@ -156,13 +156,15 @@ class _Rebuilt(ResponseBuilder):
         kind, item_id = item.get("type"), str(item.get("id"))
         is_running = item.get("status") == "in_progress"
         family = call_family(item)
-        if is_running and family is not None:
+        if is_running and family is not None and not runs_shell(item):
             self._recall_call(index, item, family)
         elif is_running and (kind == "message" or kind == "reasoning"):
             self._prose.open = OpenProse(kind, item_id, index, item.get("phase"))
             _compare(item, self._prose.open.item("in_progress"))
         else:
             self._open[str(index)] = OpenItem(copy_json(item), index)
+            if family is not None:
+                self._calls.ids.add(str(item.get("call_id")))
 
     def _recall_call(self, index: int, item: Item, family: Family) -> None:
         item_id, call_id = str(item.get("id")), str(item.get("call_id"))

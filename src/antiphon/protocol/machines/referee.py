@@ -55,6 +55,7 @@ from antiphon.protocol.machines.grammar import (
     VOICES,
     WRITTEN,
 )
+from antiphon.protocol.machines.judged_shell import JudgedShell, commands_of
 
 __all__ = ["RULES", "Referee", "Violation", "judge_stream"]
 
@@ -96,6 +97,7 @@ class _JudgedItem:
         self.stage = "added"
         """How far a hosted item has come."""
         self.previews = 0
+        self.shell = JudgedShell()
         self.lists: dict[str, list[_JudgedPart]] = {"content": [], "summary": []}
         if self.kind == "function_call":
             self.lists["arguments"] = [_JudgedPart("arguments")]
@@ -221,6 +223,7 @@ class Referee:
         if kind in CALLS:
             is_named = _is_name(item.get("name")) and _is_name(item.get("call_id"))
             self._require(is_named, "item_begin", "the call lacks its name or call_id")
+        self._require(not commands_of(item), "item_begin", "a shell opens with commands")
         if kind == "reasoning":
             self._require(not item.get("content"), "item_begin", "content is not empty")
 
@@ -279,6 +282,9 @@ class Referee:
 
         One whose end was lost after that stage may be incomplete, or have an error.
         """
+        if item.kind in ("shell_call", "shell_call_output"):
+            why = item.shell.judge_end(told)
+            self._require(not why, "shell_equal", why)
         if item.kind == "mcp_approval_request":
             self._require(told == item.added, "item_equal", "the request is not what was streamed")
         if item.kind not in STAGES:
@@ -299,11 +305,17 @@ class Referee:
     def _check_stranger(self, event: UnknownEvent) -> None:
         """Check the place of an event that is not in the grammar, if it names an item."""
         item_id, index = event.fields.get("item_id"), event.fields.get("output_index")
+        if event.type.startswith("response.shell_call_command.") and isinstance(index, int):
+            item = self._open_at(index, item_id)
+            item_id = item.id if item is not None else "nothing"
         if item_id is None or index is None:
             return
         item = self._open.get(str(item_id))
         is_open = item is not None and item.index == index
         self._require(is_open, "item_open", f"{item_id} is not open at {index}")
+        if item is not None and event.type.startswith("response.shell_call_"):
+            why = item.shell.judge(str(item.kind), event.type, event.fields)
+            self._require(not why, "shell_equal", why)
 
     def _check_whole(self, item: _JudgedItem, told: Item) -> None:
         for name, parts in item.lists.items():
@@ -435,7 +447,7 @@ class Referee:
             self._require(does_fit, "terminal_state", f"{field} does not fit")
 
     def _check_incomplete(self, status: str) -> None:
-        written = sorted(n for n, item in self._done.items() if item.get("type") in WRITTEN)
+        written = sorted(n for n, item in self._done.items() if _is_written(item))
         cut = [n for n in written if self._done[n].get("status") == "incomplete"]
         if not cut or status == "failed":
             return
@@ -467,6 +479,13 @@ def judge_stream(events: Iterable[Event]) -> list[Violation]:
     referee = Referee()
     found = [violation for event in events for violation in referee.judge(event)]
     return found + referee.end()
+
+
+def _is_written(item: Item) -> bool:
+    """Return whether the model writes such items. A shell in a container is run by the server."""
+    place = item.get("environment")
+    is_remote = isinstance(place, dict) and place.get("type") == "container_reference"
+    return item.get("type") in WRITTEN and not is_remote
 
 
 def _is_name(value: object) -> bool:

@@ -33,7 +33,7 @@ def unfold(item: Item, index: int) -> tuple[Item, list[Step], Item]:
         opening = hosted.opening()
         hosted.close(item)
         assert hosted.final is not None
-        return opening, hosted.ending(), hosted.final
+        return opening, [*hosted.first_steps(), *hosted.ending()], hosted.final
     if not _has_known_shape(item):
         return copy_json(item), [], item
     steps = _call_steps(item)
