@@ -16,7 +16,7 @@ from typing import Final
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base.blobs import PIECE_BYTES, UNNAMED_SECONDS, Blob, BlobWriter
 from antiphon.store.encoding import is_storable
-from antiphon.store.sqlite.files_database import FilesDatabase, Gone, drop_blobs
+from antiphon.store.sqlite.files_database import FilesDatabase, Gone
 from antiphon.store.sqlite.folder import Draft
 
 __all__ = ["SqliteBlobs"]
@@ -26,6 +26,7 @@ _INSERT: Final = """
     SELECT :owner, :id, :size, :sha256, :now, 0
     WHERE :most IS NULL OR (SELECT coalesce(sum(size), 0) FROM blobs) + :size <= :most
 """
+_DROP: Final = "UPDATE blobs SET state = 2 WHERE id = ? AND state = 0"
 _FIND: Final = "SELECT 1 FROM blobs WHERE id = ? AND owner = ? AND state < 2"
 
 
@@ -84,14 +85,13 @@ class _Writer:
 
     async def finish(self) -> Blob:
         await self._flush()
-        run = self._database.folder.run
-        digest = await run(self._draft.sync)
+        digest = await self._database.folder.run(self._draft.sync)
         if self._is_ended or self._draft.size != self._size:
             raise StoreUnavailable("a piece of the content was not stored; send it again")
         blob = Blob(self._blob, self._size, digest)
         self._is_stored = True
         await self._database.write(lambda connection: self._insert(connection, blob))
-        await run(self._draft.publish)
+        await self._database.folder.publish(self._draft)
         self._is_ended = True
         return blob
 
@@ -118,5 +118,6 @@ class _Writer:
         )
 
     def _remove(self, connection: sqlite3.Connection, gone: Gone) -> bool:
-        drop_blobs(connection, self._owner, [self._blob], gone)
+        if connection.execute(_DROP, (self._blob,)).rowcount:
+            gone.append(self._blob)
         return True
