@@ -25,21 +25,31 @@ from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.client import (
     AsyncClient,
     AsyncConversations,
+    AsyncFiles,
     AsyncStream,
+    AsyncVectorStores,
+    AttachedFileObject,
+    BatchObject,
     Client,
     Compaction,
     Conversation,
     ConversationCache,
     Conversations,
     Deleted,
+    FileObject,
+    Files,
+    FoundText,
     FunctionTool,
     InputTokens,
     ItemPage,
     Model,
+    Page,
     Stream,
     Thread,
     Timeouts,
     ToolLimits,
+    VectorStoreObject,
+    VectorStores,
     tool_loop,
 )
 from antiphon.client import errors as client_errors
@@ -88,7 +98,7 @@ from antiphon.transport.retry import WAIT_BUDGET, retry_delay
 DOCS = Path(__file__).parent.parent / "docs"
 HOWTOS = (
     *("client", "conversations", "tools", "migrate", "host"),
-    *("background", "conversations-api", "compact", "websocket"),
+    *("background", "conversations-api", "files", "compact", "websocket"),
 )
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 GATEWAY = "http://127.0.0.1:4680/v1"
@@ -369,6 +379,8 @@ def test_the_reference_has_every_option_of_a_client() -> None:
         ("client", [AsyncClient, Client]),
         ("client", [AsyncStream, Stream]),
         ("client", [AsyncConversations, Conversations]),
+        ("client", [AsyncFiles, Files]),
+        ("client", [AsyncVectorStores, VectorStores]),
         ("client", [FunctionTool]),
         ("client", [ConversationCache]),
         ("host", [Provider]),
@@ -416,7 +428,11 @@ def _default(text: str) -> str:
         (
             "client",
             "Other values",
-            [Model, ItemPage, Deleted, Conversation, InputTokens, Compaction],
+            [
+                *(Model, ItemPage, Page, Deleted, FileObject, VectorStoreObject),
+                *(AttachedFileObject, BatchObject, FoundText),
+                *(Conversation, InputTokens, Compaction),
+            ],
         ),
         (
             "host",

@@ -12,7 +12,7 @@ import pytest
 from antiphon.cli import main
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-_GROUPS = ("keys", "models", "config", "store")
+_GROUPS = ("keys", "models", "files", "vector-stores", "config", "store")
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
@@ -47,7 +47,7 @@ def _flags(command: click.Command) -> set[str]:
 
 
 def test_every_command_has_a_section() -> None:
-    assert re.findall(r"^## `antiphon (\w+)`", _PAGE, re.MULTILINE) == list(_COMMANDS)
+    assert re.findall(r"^## `antiphon ([\w-]+)`", _PAGE, re.MULTILINE) == list(_COMMANDS)
 
 
 @pytest.mark.parametrize("name", [name for name in _COMMANDS if name not in _GROUPS])

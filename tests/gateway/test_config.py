@@ -274,6 +274,8 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "prompts": _keys_in(table["prompts"]),
         "tools": set(table["tools"]),
         "web_search": set(table["web_search"]),
+        "file_search": set(table["file_search"]),
+        "files": set(table["files"]),
         "images": set(table["images"]),
         "webhooks": set(table["webhooks"][0]),
     }

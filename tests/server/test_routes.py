@@ -56,6 +56,31 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/conversations/{id}/items"): {"items": []},
     ("GET", "/v1/conversations/{id}/items/{item}"): None,
     ("DELETE", "/v1/conversations/{id}/items/{item}"): None,
+    ("POST", "/v1/files"): {},
+    ("GET", "/v1/files"): None,
+    ("GET", "/v1/files/{id}"): None,
+    ("DELETE", "/v1/files/{id}"): None,
+    ("GET", "/v1/files/{id}/content"): None,
+    ("POST", "/v1/uploads"): {},
+    ("POST", "/v1/uploads/{id}/parts"): {},
+    ("POST", "/v1/uploads/{id}/complete"): {"part_ids": []},
+    ("POST", "/v1/uploads/{id}/cancel"): {},
+    ("POST", "/v1/vector_stores"): {},
+    ("GET", "/v1/vector_stores"): None,
+    ("GET", "/v1/vector_stores/{id}"): None,
+    ("POST", "/v1/vector_stores/{id}"): {},
+    ("DELETE", "/v1/vector_stores/{id}"): None,
+    ("POST", "/v1/vector_stores/{id}/search"): {"query": "hi"},
+    ("POST", "/v1/vector_stores/{id}/files"): {"file_id": _ID},
+    ("GET", "/v1/vector_stores/{id}/files"): None,
+    ("GET", "/v1/vector_stores/{id}/files/{item}"): None,
+    ("POST", "/v1/vector_stores/{id}/files/{item}"): {"attributes": {}},
+    ("DELETE", "/v1/vector_stores/{id}/files/{item}"): None,
+    ("GET", "/v1/vector_stores/{id}/files/{item}/content"): None,
+    ("POST", "/v1/vector_stores/{id}/file_batches"): {"file_ids": [_ID]},
+    ("GET", "/v1/vector_stores/{id}/file_batches/{item}"): None,
+    ("POST", "/v1/vector_stores/{id}/file_batches/{item}/cancel"): {},
+    ("GET", "/v1/vector_stores/{id}/file_batches/{item}/files"): None,
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{id}"): None,
     ("GET", "/"): None,
@@ -76,6 +101,16 @@ CREATING: Final = {
     ("POST", "/v1/conversations"),
     ("POST", "/v1/conversations/{id}/items"),
 }
+# Forms, and what needs a file first: their keys are tested in `api`.
+CREATING_WITH_FILES: Final = {
+    ("POST", "/v1/files"),
+    ("POST", "/v1/uploads"),
+    ("POST", "/v1/uploads/{id}/parts"),
+    ("POST", "/v1/uploads/{id}/complete"),
+    ("POST", "/v1/vector_stores"),
+    ("POST", "/v1/vector_stores/{id}/files"),
+    ("POST", "/v1/vector_stores/{id}/file_batches"),
+}
 # A question, or a change that is the same when it is made twice.
 NOT_CREATING: Final = {
     ("POST", "/v1/embeddings"),
@@ -85,6 +120,11 @@ NOT_CREATING: Final = {
     ("POST", "/v1/responses/input_tokens"),
     ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/conversations/{id}"),
+    ("POST", "/v1/uploads/{id}/cancel"),
+    ("POST", "/v1/vector_stores/{id}"),
+    ("POST", "/v1/vector_stores/{id}/search"),
+    ("POST", "/v1/vector_stores/{id}/files/{item}"),
+    ("POST", "/v1/vector_stores/{id}/file_batches/{item}/cancel"),
 }
 
 Name = tuple[str, str]
@@ -231,7 +271,7 @@ async def test_what_reaches_a_model_is_logged_and_counted(
 def test_every_post_is_known_to_create_something_or_not() -> None:
     posts = {name for name in ROUTES if name[0] == "POST"}
 
-    assert posts == CREATING | NOT_CREATING
+    assert posts == CREATING | CREATING_WITH_FILES | NOT_CREATING
     assert not CREATING & NOT_CREATING
 
 

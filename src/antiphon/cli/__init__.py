@@ -33,6 +33,8 @@ _COMMANDS: Final = {
     "models": ("antiphon.cli.models", "List models; download one to serve."),
     "route": ("antiphon.cli.route", "Show who would answer for a model name."),
     "tools": ("antiphon.cli.tools", "Show the hosted tools, and check them."),
+    "files": ("antiphon.cli.files", "Upload, list and delete files."),
+    "vector-stores": ("antiphon.cli.vector_stores", "Make files searchable, and search them."),
     "config": ("antiphon.cli.config", "Make a configuration out of another one."),
     "store": ("antiphon.cli.store", "Show what is in a store, or copy it."),
     "bench": ("antiphon.cli.bench.command", "Compare chat, stateless and stateful conversations."),

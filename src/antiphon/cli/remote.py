@@ -7,10 +7,11 @@ words. `Remote` is bare HTTP for commands that check the answers themselves.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Unpack
+from typing import Final, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -60,12 +61,14 @@ __all__ = [
     "open_client",
     "own_server",
     "refusal",
+    "run_with_client",
     "thinking_of",
 ]
 
 _OWN_KEYS: Final = ("ANTIPHON_API_KEY", "OPENAI_API_KEY")
 _EMPTY: Final[Mapping[str, str]] = {}
 _OWN_PORT: Final = urlsplit(DEFAULT_URL).port
+_T = TypeVar("_T")
 _CUT_TWICE: Final = ": its answer is cut off"
 
 
@@ -145,6 +148,20 @@ def open_client(server: Server, **options: Unpack[ClientOptions]) -> AsyncClient
     options["environ"] = server.environ
     options["headers"] = server.sent_headers
     return AsyncClient(**options)
+
+
+def run_with_client(base_url: str, work: Callable[[AsyncClient], Awaitable[_T]]) -> _T:
+    """Return what the work with a client of the user's server returns. Raise CliError."""
+    server = own_server(base_url)
+
+    async def run() -> _T:
+        async with open_client(server) as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(run())
+    except ClientError as error:
+        raise CliError(explain(error, server)) from error
 
 
 async def list_models(server: Server) -> list[str]:

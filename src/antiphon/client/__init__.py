@@ -10,6 +10,7 @@ from antiphon.client.client import AsyncClient
 from antiphon.client.conversation import ConversationCache, Thread
 from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import ClientError
+from antiphon.client.file_api import AsyncFiles
 from antiphon.client.function_tools import FunctionTool, function_tool
 from antiphon.client.items import (
     CallOutputItem,
@@ -30,16 +31,29 @@ from antiphon.client.resources import (
     ItemPage,
     Model,
 )
+from antiphon.client.rest import Page
 from antiphon.client.settings import Timeouts
 from antiphon.client.stream import AsyncStream
-from antiphon.client.sync import Client, Conversations, Stream
+from antiphon.client.sync import Client, Conversations, Files, Stream, VectorStores
 from antiphon.client.tool_limits import ToolLimits
 from antiphon.client.tool_loop import ToolFailed, ToolRun, run_tools, run_tools_sync
+from antiphon.client.vector_store_api import AsyncVectorStores
+from antiphon.protocol.files import FileObject
+from antiphon.protocol.vector_stores import (
+    AttachedFileObject,
+    BatchObject,
+    FoundText,
+    VectorStoreObject,
+)
 
 __all__ = [
     "AsyncClient",
     "AsyncConversations",
+    "AsyncFiles",
     "AsyncStream",
+    "AsyncVectorStores",
+    "AttachedFileObject",
+    "BatchObject",
     "CallOutputItem",
     "Client",
     "ClientError",
@@ -49,6 +63,9 @@ __all__ = [
     "Conversations",
     "CustomCallItem",
     "Deleted",
+    "FileObject",
+    "Files",
+    "FoundText",
     "FunctionCallItem",
     "FunctionTool",
     "InputTokens",
@@ -56,6 +73,7 @@ __all__ = [
     "MessageItem",
     "Model",
     "OtherItem",
+    "Page",
     "ReasoningItem",
     "Stream",
     "Thread",
@@ -64,6 +82,8 @@ __all__ = [
     "ToolLimits",
     "ToolRun",
     "TypedItem",
+    "VectorStoreObject",
+    "VectorStores",
     "function_tool",
     "run_tools",
     "run_tools_sync",

@@ -33,6 +33,7 @@ from antiphon.client.errors import (
     error_from_event,
     unreadable,
 )
+from antiphon.client.file_api import AsyncFiles
 from antiphon.client.follow import MAX_RECONNECTS, Following
 from antiphon.client.parameters import Params
 from antiphon.client.request import build_question, build_request
@@ -61,6 +62,7 @@ from antiphon.client.session_turn import SessionTurn
 from antiphon.client.settings import ApiKey, Timeouts, WireApi, read_settings
 from antiphon.client.stream import AsyncStream
 from antiphon.client.tool_limits import ToolLimits
+from antiphon.client.vector_store_api import AsyncVectorStores
 from antiphon.client.wires import Wire
 from antiphon.protocol.events import ErrorEvent, Event, ResponseInProgress, ResponseQueued
 from antiphon.protocol.items import Item
@@ -129,6 +131,8 @@ class AsyncClient:
         )
         self.http: Final = self._sender.http
         self.conversations: Final = AsyncConversations(self._sender)
+        self.files: Final = AsyncFiles(self._sender)
+        self.vector_stores: Final = AsyncVectorStores(self._sender)
         self._tool_limits = tool_limits or ToolLimits()
         self.wire_api: Final[WireApi] = wire_api
 

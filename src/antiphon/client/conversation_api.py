@@ -7,13 +7,10 @@ Idempotency-Key, so that a retry adds nothing twice on servers that know the key
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
-from antiphon.client.errors import BadCall, ResourceNotFound, ThreadGone
+from antiphon.client.errors import BadCall
 from antiphon.client.messages import items_from_input
 from antiphon.client.request import plain_json
 from antiphon.client.resources import (
@@ -26,6 +23,7 @@ from antiphon.client.resources import (
     read_object,
     read_page,
 )
+from antiphon.client.rest import Rest
 from antiphon.client.sender import Sender, path_to, with_query
 from antiphon.protocol.items import Item
 
@@ -38,7 +36,7 @@ class AsyncConversations:
     """The conversations that a server keeps: `client.conversations`."""
 
     def __init__(self, sender: Sender) -> None:
-        self._sender = sender
+        self._rest = Rest(sender)
 
     async def create(
         self,
@@ -50,20 +48,20 @@ class AsyncConversations:
         body: dict[str, Any] = {} if items is None else {"items": _items(items)}
         if metadata is not None:
             body["metadata"] = plain_json(metadata, "metadata")
-        return read_conversation(await self._post(_ALL, body))
+        return read_conversation(await self._rest.post(_ALL, body))
 
     async def retrieve(self, conversation_id: str) -> Conversation:
         """Return a conversation, without its items."""
-        return read_conversation(await self._fetch("GET", _path(conversation_id)))
+        return read_conversation(await self._rest.fetch("GET", _path(conversation_id)))
 
     async def update(self, conversation_id: str, *, metadata: Mapping[str, str]) -> Conversation:
         """Replace the metadata of a conversation."""
         body = {"metadata": plain_json(metadata, "metadata")}
-        return read_conversation(await self._post(_path(conversation_id), body))
+        return read_conversation(await self._rest.post(_path(conversation_id), body))
 
     async def delete(self, conversation_id: str) -> Deleted:
         """Delete a conversation with its items."""
-        answer = await self._fetch("DELETE", _path(conversation_id))
+        answer = await self._rest.fetch("DELETE", _path(conversation_id))
         return read_deleted(answer, conversation_id)
 
     async def items(
@@ -76,7 +74,7 @@ class AsyncConversations:
     ) -> ItemPage:
         """Return a page of the items, newest first unless `order` is "asc"."""
         path = with_query(_items_path(conversation_id), after=after, limit=limit, order=order)
-        return read_page(await self._fetch("GET", path))
+        return read_page(await self._rest.fetch("GET", path))
 
     def iterate_items(
         self, conversation_id: str, *, order: str = "asc"
@@ -89,35 +87,16 @@ class AsyncConversations:
     async def add_items(self, conversation_id: str, items: Sequence[Mapping[str, Any]]) -> ItemPage:
         """Add items at the end; return them as they are kept. Servers take up to 20 at a time."""
         body = {"items": _items(items)}
-        return read_page(await self._post(_items_path(conversation_id), body))
+        return read_page(await self._rest.post(_items_path(conversation_id), body))
 
     async def retrieve_item(self, conversation_id: str, item_id: str) -> Item:
         """Return one item."""
-        return read_object(await self._fetch("GET", _item_path(conversation_id, item_id)))
+        return read_object(await self._rest.fetch("GET", _item_path(conversation_id, item_id)))
 
     async def delete_item(self, conversation_id: str, item_id: str) -> Conversation:
         """Delete one item; return the conversation it was in."""
         path = _item_path(conversation_id, item_id)
-        return read_conversation(await self._fetch("DELETE", path))
-
-    async def _post(self, path: str, body: dict[str, Any]) -> bytes:
-        headers = {"Idempotency-Key": secrets.token_urlsafe(24)}
-        return await self._fetch("POST", path, msgspec.json.encode(body), headers)
-
-    async def _fetch(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        try:
-            return await self._sender.fetch(method, path, body=body, headers=headers)
-        except ThreadGone as error:
-            # Nothing is continued here, so there is no thread that could be gone.
-            raise ResourceNotFound(
-                error.message, status=error.status, code=error.code, request_id=error.request_id
-            ) from None
+        return read_conversation(await self._rest.fetch("DELETE", path))
 
 
 def _items(given: Sequence[Mapping[str, Any]]) -> list[Item]:

@@ -183,6 +183,10 @@ class Sender:
             raise
         return body
 
+    async def open_content(self, path: str) -> ByteStream:
+        """Ask once for a content of any type, and return it when its head is here."""
+        return await self._open("GET", path, None, {}, None, None)
+
     async def read(self, body: ByteStream) -> bytes:
         """Return a whole body."""
         try:

@@ -19,15 +19,19 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, U
 from antiphon.client.client import AsyncClient, ClientOptions
 from antiphon.client.conversation_api import AsyncConversations
 from antiphon.client.errors import ClientError
+from antiphon.client.file_api import AsyncFiles
 from antiphon.client.follow import MAX_RECONNECTS
 from antiphon.client.parameters import Params
 from antiphon.client.settings import WireApi
 from antiphon.client.stream import AsyncStream, TextReader, has_more_waiting
+from antiphon.client.vector_store_api import AsyncVectorStores
 from antiphon.protocol.events import Event
+from antiphon.protocol.files import FileObject
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
+from antiphon.protocol.vector_stores import AttachedFileObject, VectorStoreObject
 
-__all__ = ["Blocking", "Client", "Conversations", "Stream", "blocking"]
+__all__ = ["Blocking", "Client", "Conversations", "Files", "Stream", "VectorStores", "blocking"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -235,6 +239,56 @@ class Conversations(Blocking[AsyncConversations]):
         return self._portal.each(items)
 
 
+class Files(Blocking[AsyncFiles]):
+    """The files that a server keeps: `client.files`."""
+
+    upload = blocking(AsyncFiles.upload)
+    retrieve = blocking(AsyncFiles.retrieve)
+    delete = blocking(AsyncFiles.delete)
+    page = blocking(AsyncFiles.page)
+    content = blocking(AsyncFiles.content)
+    download = blocking(AsyncFiles.download)
+
+    def iterate(
+        self, *, order: str | None = None, purpose: str | None = None
+    ) -> Generator[FileObject, None, None]:
+        """Yield all files, page after page."""
+        return self._portal.each(self._asynchronous.iterate(order=order, purpose=purpose))
+
+
+class VectorStores(Blocking[AsyncVectorStores]):
+    """The vector stores that a server keeps: `client.vector_stores`."""
+
+    create = blocking(AsyncVectorStores.create)
+    retrieve = blocking(AsyncVectorStores.retrieve)
+    delete = blocking(AsyncVectorStores.delete)
+    page = blocking(AsyncVectorStores.page)
+    search = blocking(AsyncVectorStores.search)
+    attach = blocking(AsyncVectorStores.attach)
+    batch = blocking(AsyncVectorStores.batch)
+    wait = blocking(AsyncVectorStores.wait)
+    files_page = blocking(AsyncVectorStores.files_page)
+    detach = blocking(AsyncVectorStores.detach)
+
+    def iterate(self, *, order: str | None = None) -> Generator[VectorStoreObject, None, None]:
+        """Yield all vector stores, page after page."""
+        return self._portal.each(self._asynchronous.iterate(order=order))
+
+    def iterate_files(
+        self,
+        vector_store_id: str,
+        *,
+        status: str | None = None,
+        batch_id: str | None = None,
+        order: str | None = None,
+    ) -> Generator[AttachedFileObject, None, None]:
+        """Yield all files, page after page."""
+        files = self._asynchronous.iterate_files(
+            vector_store_id, status=status, batch_id=batch_id, order=order
+        )
+        return self._portal.each(files)
+
+
 class Client(Blocking[AsyncClient]):
     """AsyncClient, synchronous: the same parameters, the same methods."""
 
@@ -247,6 +301,8 @@ class Client(Blocking[AsyncClient]):
         self.wire_api: Final = client.wire_api
         self.cache: Final = client.cache
         self.conversations: Final = Conversations(self._portal, client.conversations)
+        self.files: Final = Files(self._portal, client.files)
+        self.vector_stores: Final = VectorStores(self._portal, client.vector_stores)
         _PORTALS.add(self._portal)
         weakref.finalize(self, self._portal.stop).atexit = False
 

@@ -147,15 +147,15 @@ class VectorStoreObject(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     object: Literal["vector_store"] = "vector_store"
     created_at: int
-    name: str
+    name: str | None = None
     description: str | None = None
     usage_bytes: int
     file_counts: CountsObject
-    status: Literal["expired", "in_progress", "completed"]
+    status: str
     expires_after: ExpiryObject | None = None
     expires_at: int | None = None
-    last_active_at: int
-    metadata: dict[str, str]
+    last_active_at: int | None = None
+    metadata: dict[str, str] | None = None
 
 
 class ErrorOfFile(msgspec.Struct, frozen=True):
@@ -175,8 +175,8 @@ class AttachedFileObject(msgspec.Struct, frozen=True, kw_only=True):
     usage_bytes: int
     status: str
     last_error: ErrorOfFile | None = None
-    chunking_strategy: Chunking
-    attributes: dict[str, Any]
+    chunking_strategy: dict[str, Any] | None = None
+    attributes: dict[str, Any] | None = None
 
 
 class BatchObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class FoundText(msgspec.Struct, frozen=True, kw_only=True):
     file_id: str
     filename: str
     score: float
-    attributes: dict[str, Any]
+    attributes: dict[str, Any] | None = None
     content: list[TextObject]
 
 
@@ -211,7 +211,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a search, best first."""
 
     object: Literal["vector_store.search_results.page"] = "vector_store.search_results.page"
-    search_query: list[str]
+    search_query: str | list[str]
     data: list[FoundText]
     has_more: bool = False
     next_page: str | None = None

@@ -18,8 +18,6 @@ ABSENT: Final = {
     "/v1/rerank": "Reranking is not served here; ask its provider.",
     "/v1/batches": "There are no batches here; send requests with background: true.",
     "/v1/messages/batches": "There are no batches here; send each message by itself.",
-    "/v1/files": "There is no file store here; send files inside of the request.",
-    "/v1/vector_stores": "There are no vector stores here; ask their provider.",
     "/v1/fine_tuning": "Models are not tuned here; ask their provider.",
     "/v1/realtime": "Sessions of speech are not served here; GET /v1/responses is a WebSocket.",
     "/v1/assistants": "The Assistants API is not served here; use POST /v1/responses.",

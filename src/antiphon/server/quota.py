@@ -47,7 +47,7 @@ class StorageQuota:
         self._arriving[owner] = self._arriving.get(owner, 0) + held
         try:
             used = await count_used()
-            left = self.limits.owner_bytes - used - self._arriving[owner] + held
+            left = self.limits.owner_bytes - used - self._arriving.get(owner, 0) + held
             if left <= 0 or (size or 0) > left:
                 raise QuotaExceeded(self.limits.owner_bytes, left)
             yield min(self.limits.max_bytes, left)

@@ -9,6 +9,7 @@ import pytest
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store import MemoryStore
 from antiphon.store.base import Conversation, Notice
+from tests.store.file_samples import add_file
 from tests.store.samples import OWNER, ids, message, opened, run_turn
 
 
@@ -72,3 +73,18 @@ async def test_close_lets_go_of_those_who_wait() -> None:
     await asyncio.sleep(0)
     await store.close()
     await asyncio.wait_for(waiting, 60)
+
+
+async def test_the_contents_of_files_are_bounded() -> None:
+    store = MemoryStore(max_blob_bytes=100_000)
+    kept = await add_file(store, "f1", bytes(60_000))
+    writer = await store.blobs.create(OWNER)
+    with pytest.raises(StoreUnavailable, match="no room left in memory"):
+        await writer.write(bytes(50_000))
+    await writer.abort()
+    assert await store.files.remove(OWNER, kept.id)
+    await add_file(store, "f2", bytes(90_000))
+    with pytest.raises(StoreUnavailable, match="no room left in memory"):
+        for number in range(100):
+            await add_file(store, f"empty{number}", b"")
+    await store.close()

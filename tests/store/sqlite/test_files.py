@@ -29,6 +29,7 @@ from tests.store.file_samples import (
     container_file,
     content,
     file,
+    once,
     part,
     skill,
     skill_version,
@@ -241,6 +242,28 @@ async def test_a_store_without_room_takes_no_content(path: Path) -> None:
         await add_file(store, "f2", bytes(600_000))
 
 
+async def test_a_full_disk_is_logged_once_and_when_it_is_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with open_at(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr("antiphon.store.sqlite.folder.Draft.write", fail)
+            for _ in range(3):
+                writer = await store.blobs.create(OWNER)
+                with pytest.raises(StoreUnavailable, match="no room left on the disk") as caught:
+                    await writer.write(bytes(PIECE_BYTES))
+                assert str(path) not in str(caught.value)
+                await writer.abort()
+        await write(store, b"abc")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert "a.db-blobs: there is no room left" in lines[0]
+    assert lines[1].endswith("a.db-blobs: the store works again")
+
+
 async def test_a_full_database_takes_no_row(path: Path) -> None:
     async with open_at(path, max_bytes=300_000) as store:
         made = 0
@@ -402,6 +425,100 @@ async def test_killed_processes_leave_neither_row_nor_content_alone(path: Path, 
     async with open_at(path) as store:
         left = {name: digest for name, digest in added.items() if name not in removed}
         await check_whole(store, path, left)
+
+
+# Each run ends at another place: before or after a commit, or a change of the folder.
+END_EVERYWHERE = """
+import asyncio, os, sys
+from pathlib import Path
+from antiphon.store import SqliteStore
+from antiphon.store.sqlite.folder import BlobFolder, Draft
+from antiphon.store.sqlite.worker import Writer
+from tests.store.file_samples import NOW, add_file, container, container_file, file, part, upload
+from tests.store.file_samples import write
+from tests.store.samples import OWNER
+
+def end_around(owner, name):
+    inner = getattr(owner, name)
+    def wrapped(*args):
+        count_down()
+        result = inner(*args)
+        count_down()
+        return result
+    setattr(owner, name, wrapped)
+
+def count_down():
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+
+async def main(place):
+    log = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    note = lambda *words: os.write(log, (" ".join(words) + "\\n").encode())
+    store = SqliteStore(place / "a.db")
+    await add_file(store, "f1", b"one" * 500_000)
+    note("added", "f1")
+    await store.containers.add(OWNER, container("c1"))
+    for data in (b"old", b"new"):
+        one = container_file("cf1", "/mnt/data/a", await write(store, data))
+        await store.containers.put_file(OWNER, "c1", one)
+    await store.files.begin_upload(OWNER, upload("u1"))
+    await store.files.add_part(OWNER, "u1", part("p1", await write(store, b"part")), NOW)
+    await store.files.complete_upload(OWNER, "u1", file("f2", await write(store, b"part")), NOW)
+    note("added", "f2")
+    writer = await store.blobs.create(OWNER)
+    await writer.write(b"x" * 2_000_000)
+    await writer.abort()
+    note("removing", "f1")
+    await store.files.remove(OWNER, "f1")
+    note("removed", "f1")
+    await store.containers.remove(OWNER, "c1")
+    await store.close()
+
+for owner, names in ((Draft, ("write", "sync", "publish", "discard")),
+                     (BlobFolder, ("draft", "delete")), (Writer, ("_commit",))):
+    for name in names:
+        end_around(owner, name)
+number, status = 0, 9
+while status:
+    number += 1
+    place = Path(sys.argv[1]) / str(number)
+    place.mkdir()
+    if not (child := os.fork()):
+        left = number
+        asyncio.run(main(place))
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 9), status
+print(number)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+async def test_an_end_at_any_step_leaves_neither_row_nor_content_alone(tmp_path: Path) -> None:
+    def end_everywhere() -> int:
+        with start(END_EVERYWHERE, tmp_path) as process:
+            output, _ = process.communicate()
+        assert process.returncode == 0
+        return int(output)
+
+    count = await asyncio.to_thread(end_everywhere)
+    assert count > 40
+    for number in range(1, count + 1):
+        path = tmp_path / str(number) / "a.db"
+        log = path.with_name("log").read_text().splitlines()
+        async with open_at(path) as store:
+            await store.files.claimed(OWNER, once())
+            await write(store, b"a blob without a row")  # so that there is a folder
+            found = await store.files.find(OWNER, ["f1", "f2"], NOW)
+            if "added f1" in log and "removing f1" not in log:
+                assert await content(store, found["f1"].blob) == b"one" * 500_000
+            if "added f2" in log:
+                assert await content(store, found["f2"].blob) == b"part"
+            if "removed f1" in log:
+                assert "f1" not in found
+            await check_whole(store, path, {})
 
 
 async def test_what_a_crash_left_is_swept(path: Path) -> None:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 import msgspec
 
-from antiphon.protocol.errors import BodyTooLarge, InvalidRequest, SlowRequest, invalid
+from antiphon.protocol.errors import (
+    AntiphonError,
+    BodyTooLarge,
+    InvalidRequest,
+    SlowRequest,
+    invalid,
+)
 from antiphon.server.app import Call
 from antiphon.server.expect import invite_body
 from antiphon.server.multipart import FormEvent, FormReader, PartBegins, PartEnds, boundary_of
@@ -113,6 +119,7 @@ class _Receiver:
         self._file: PartBegins | None = None
         self._filename = ""
         self._writer: BlobWriter | None = None
+        self._opening: asyncio.Future[BlobWriter] | None = None
         self._part = PartBegins("")
         self._waiting = bytearray()
         self._size = 0
@@ -138,8 +145,9 @@ class _Receiver:
         return FileForm(self._fields, self._filename, self._file.content_type, blob)
 
     async def abort(self) -> None:
-        if self._writer is not None:
-            await self._writer.abort()
+        if self._opening is not None:
+            with suppress(AntiphonError):  # it could not be opened: there is nothing to remove
+                await (await self._opening).abort()
 
     @property
     def _is_in_file(self) -> bool:
@@ -158,7 +166,9 @@ class _Receiver:
                 raise invalid(self._name, "must be a file: send it with a filename", "invalid_type")
             self._filename = read_filename(part.filename, self._name)
             self._file = part
-            self._writer = await self._open_blob()
+            # It may be in a thread when the client leaves, and must be removed even then.
+            self._opening = asyncio.ensure_future(self._open_blob())
+            self._writer = await asyncio.shield(self._opening)
 
     async def _add(self, data: bytes) -> None:
         self._waiting += data

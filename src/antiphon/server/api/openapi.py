@@ -10,11 +10,18 @@ import msgspec
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.server.api.openapi_files import FILE_TYPES, file_paths
+from antiphon.server.api.openapi_operations import (
+    PAGE,
+    REF,
+    answer_of,
+    body_of,
+    in_path,
+    operation,
+)
 from antiphon.version import __version__
 
 __all__ = ["describe"]
-
-_REF: Final = "#/components/schemas/"
 
 
 @cache
@@ -22,7 +29,7 @@ def describe() -> dict[str, Any]:
     """Return the OpenAPI document."""
     events = EVENT_CLASSES.values()
     _, schemas = msgspec.json.schema_components(
-        [CreateResponse, Response, *events], ref_template=f"{_REF}{{name}}"
+        [CreateResponse, Response, *FILE_TYPES, *events], ref_template=f"{REF}{{name}}"
     )
     for schema in schemas.values():
         schema.get("properties", {}).pop("$extra", None)
@@ -82,13 +89,13 @@ _CONVERSATION: Final = {
     },
 }
 _ITEM: Final = {"type": "object", "properties": {"id": {"type": "string"}}}
-_ITEMS: Final = {"type": "array", "maxItems": 20, "items": {"$ref": f"{_REF}Item"}}
+_ITEMS: Final = {"type": "array", "maxItems": 20, "items": {"$ref": f"{REF}Item"}}
 _ITEM_LIST: Final = {
     "type": "object",
     "required": ["object", "data", "first_id", "last_id", "has_more"],
     "properties": {
         "object": {"const": "list"},
-        "data": {"type": "array", "items": {"$ref": f"{_REF}Item"}},
+        "data": {"type": "array", "items": {"$ref": f"{REF}Item"}},
         "first_id": {"type": ["string", "null"]},
         "last_id": {"type": ["string", "null"]},
         "has_more": {"type": "boolean"},
@@ -101,8 +108,8 @@ _COMPACTION: Final = {
         "id": {"type": "string"},
         "object": {"const": "response.compaction"},
         "created_at": {"type": "integer"},
-        "output": {"type": "array", "items": {"$ref": f"{_REF}Item"}},
-        "usage": {"$ref": f"{_REF}Usage"},
+        "output": {"type": "array", "items": {"$ref": f"{REF}Item"}},
+        "usage": {"$ref": f"{REF}Usage"},
     },
 }
 _TOKENS: Final = {
@@ -155,54 +162,55 @@ def _paths() -> dict[str, Any]:
     return {
         "/v1/responses": {"post": _create(), "get": _socket()},
         "/v1/responses/{id}": {
-            "parameters": [_in_path("id")],
+            "parameters": [in_path("id")],
             "get": _retrieve(),
-            "delete": _operation("Delete a response", "Deleted"),
+            "delete": operation("Delete a response", "Deleted"),
         },
         "/v1/responses/{id}/cancel": {
-            "parameters": [_in_path("id")],
-            "post": _operation("Cancel a response in the background", "Response"),
+            "parameters": [in_path("id")],
+            "post": operation("Cancel a response in the background", "Response"),
         },
         "/v1/responses/{id}/input_items": {
-            "parameters": [_in_path("id"), *_PAGE],
-            "get": _operation("List the items a response was given", "ItemList"),
+            "parameters": [in_path("id"), *PAGE],
+            "get": operation("List the items a response was given", "ItemList"),
         },
         "/v1/responses/compact": {
-            "post": _operation("Make a context short", "Compaction", takes="CreateResponse")
+            "post": operation("Make a context short", "Compaction", takes="CreateResponse")
         },
         "/v1/responses/input_tokens": {
-            "post": _operation("Count a request's tokens", "InputTokens", takes="CreateResponse")
+            "post": operation("Count a request's tokens", "InputTokens", takes="CreateResponse")
         },
-        "/v1/messages": {"post": _operation("Create a message, as in Anthropic's API")},
+        "/v1/messages": {"post": operation("Create a message, as in Anthropic's API")},
         "/v1/messages/count_tokens": {
-            "post": _operation("Count a message's tokens, as in Anthropic's API")
+            "post": operation("Count a message's tokens, as in Anthropic's API")
         },
         **_conversation_paths(),
+        **file_paths(),
         "/v1/chat/completions": {
-            "post": _operation("Chat completions, as JSON or as a stream of chunks")
-            | _body({"required": ["messages"], "properties": {"messages": {"type": "array"}}})
+            "post": operation("Chat completions, as JSON or as a stream of chunks")
+            | body_of({"required": ["messages"], "properties": {"messages": {"type": "array"}}})
             | {"description": _AGAIN, "parameters": [_KEY]}
         },
         "/v1/embeddings": {
-            "post": _operation("Embeddings, passed on to the provider of the model")
-            | _body({"required": ["model", "input"]})
+            "post": operation("Embeddings, passed on to the provider of the model")
+            | body_of({"required": ["model", "input"]})
         },
         "/v1/completions": {
-            "post": _operation("Text completions, passed on to the provider of the model")
-            | _body({"required": ["model", "prompt"]})
+            "post": operation("Text completions, passed on to the provider of the model")
+            | body_of({"required": ["model", "prompt"]})
         },
-        "/v1/models": {"get": _operation("List the models")},
+        "/v1/models": {"get": operation("List the models")},
         "/v1/models/{id}": {
-            "parameters": [_in_path("id")],
-            "get": _operation("Retrieve a model"),
+            "parameters": [in_path("id")],
+            "get": operation("Retrieve a model"),
         },
-        "/": {"get": _operation("What this is, and where things are")},
-        "/version": {"get": _operation("The version of this gateway")},
-        "/healthz": {"get": _operation("Is the process alive")},
-        "/health": {"get": _operation("Is the process alive")},
-        "/readyz": {"get": _operation("Can a turn be run now")},
-        "/metrics": {"get": _operation("Counts for Prometheus")},
-        "/openapi.json": {"get": _operation("This description")},
+        "/": {"get": operation("What this is, and where things are")},
+        "/version": {"get": operation("The version of this gateway")},
+        "/healthz": {"get": operation("Is the process alive")},
+        "/health": {"get": operation("Is the process alive")},
+        "/readyz": {"get": operation("Can a turn be run now")},
+        "/metrics": {"get": operation("Counts for Prometheus")},
+        "/openapi.json": {"get": operation("This description")},
     }
 
 
@@ -210,32 +218,32 @@ def _conversation_paths() -> dict[str, Any]:
     one = "/v1/conversations/{id}"
     return {
         "/v1/conversations": {
-            "post": _operation("Begin a conversation", "Conversation")
-            | _body({"properties": {"items": _ITEMS, "metadata": _METADATA}}, is_required=False)
+            "post": operation("Begin a conversation", "Conversation")
+            | body_of({"properties": {"items": _ITEMS, "metadata": _METADATA}}, is_required=False)
         },
         one: {
-            "parameters": [_in_path("id")],
-            "get": _operation("Retrieve a conversation", "Conversation"),
-            "post": _operation("Replace its metadata", "Conversation")
-            | _body({"required": ["metadata"], "properties": {"metadata": _METADATA}}),
-            "delete": _operation("Delete a conversation and its items", "Deleted"),
+            "parameters": [in_path("id")],
+            "get": operation("Retrieve a conversation", "Conversation"),
+            "post": operation("Replace its metadata", "Conversation")
+            | body_of({"required": ["metadata"], "properties": {"metadata": _METADATA}}),
+            "delete": operation("Delete a conversation and its items", "Deleted"),
         },
         f"{one}/items": {
-            "parameters": [_in_path("id")],
-            "get": _operation("List its items", "ItemList") | {"parameters": _PAGE},
-            "post": _operation("Add items; 409 while a turn writes to it", "ItemList")
-            | _body({"required": ["items"], "properties": {"items": _ITEMS}}),
+            "parameters": [in_path("id")],
+            "get": operation("List its items", "ItemList") | {"parameters": PAGE},
+            "post": operation("Add items; 409 while a turn writes to it", "ItemList")
+            | body_of({"required": ["items"], "properties": {"items": _ITEMS}}),
         },
         f"{one}/items/{{item}}": {
-            "parameters": [_in_path("id"), _in_path("item")],
-            "get": _operation("Retrieve an item", "Item"),
-            "delete": _operation("Delete an item; 409 while a turn writes to it", "Conversation"),
+            "parameters": [in_path("id"), in_path("item")],
+            "get": operation("Retrieve an item", "Item"),
+            "delete": operation("Delete an item; 409 while a turn writes to it", "Conversation"),
         },
     }
 
 
 def _create() -> dict[str, Any]:
-    create = _operation(
+    create = operation(
         "Create a response, as JSON or as a stream of events", "Response", takes="CreateResponse"
     )
     create["description"] = _AGAIN
@@ -244,7 +252,7 @@ def _create() -> dict[str, Any]:
 
 
 def _retrieve() -> dict[str, Any]:
-    retrieve = _operation("Retrieve a response, or its events from any of them on", "Response")
+    retrieve = operation("Retrieve a response, or its events from any of them on", "Response")
     retrieve["parameters"] = [
         {"name": "stream", "in": "query", "schema": {"type": "boolean"}},
         {"name": "starting_after", "in": "query", "schema": {"type": "integer", "minimum": 0}},
@@ -254,13 +262,13 @@ def _retrieve() -> dict[str, Any]:
 
 def _also_as_events(operation: dict[str, Any]) -> dict[str, Any]:
     content = operation["responses"]["200"]["content"]
-    content["text/event-stream"] = {"schema": {"$ref": f"{_REF}StreamEvent"}}
+    content["text/event-stream"] = {"schema": {"$ref": f"{REF}StreamEvent"}}
     return operation
 
 
 def _any_event() -> dict[str, Any]:
     """Return the schema of the data of one event, discriminated by its type."""
-    refs = {name: f"{_REF}{cls.__name__}" for name, cls in EVENT_CLASSES.items()}
+    refs = {name: f"{REF}{cls.__name__}" for name, cls in EVENT_CLASSES.items()}
     return {
         "description": _STREAM,
         "oneOf": [{"$ref": ref} for ref in refs.values()],
@@ -273,45 +281,5 @@ def _socket() -> dict[str, Any]:
         "summary": "Open a WebSocket",
         "description": _SOCKET,
         "responses": {"101": {"description": "The connection is a WebSocket now"}}
-        | _answer("What is wrong", "Error", "default"),
+        | answer_of("What is wrong", "Error", "default"),
     }
-
-
-def _in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
-_PAGE: Final = [
-    {"name": "after", "in": "query", "schema": {"type": "string"}},
-    {
-        "name": "limit",
-        "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
-    },
-    {
-        "name": "order",
-        "in": "query",
-        "schema": {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
-    },
-]
-
-
-def _operation(summary: str, gives: str | None = None, takes: str | None = None) -> dict[str, Any]:
-    """Return the entry of one method: the schema of its answer and of its request."""
-    found = _answer("The answer", gives) if gives else {"200": {"description": "The answer"}}
-    operation = {
-        "summary": summary,
-        "responses": found | _answer("What is wrong", "Error", "default"),
-    }
-    return operation | (_body({"$ref": f"{_REF}{takes}"}) if takes else {})
-
-
-def _body(schema: dict[str, Any], *, is_required: bool = True) -> dict[str, Any]:
-    shape = schema if "$ref" in schema else {"type": "object"} | schema
-    content = {"application/json": {"schema": shape}}
-    return {"requestBody": {"required": is_required, "content": content}}
-
-
-def _answer(description: str, name: str, status: str = "200") -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": f"{_REF}{name}"}}}
-    return {status: {"description": description, "content": content}}

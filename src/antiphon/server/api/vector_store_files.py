@@ -17,11 +17,9 @@ from antiphon.protocol.vector_stores import (
     AttachedFileObject,
     AttachFile,
     BatchObject,
-    Chunking,
     CreateBatch,
     ErrorOfFile,
     SetAttributes,
-    StaticChunking,
     TextObject,
     no_attached_file,
     no_batch,
@@ -271,9 +269,13 @@ def _as_object(call: Call, file: AttachedFile) -> AttachedFileObject:
         usage_bytes=file.usage_bytes,
         status=file.status,
         last_error=error,
-        chunking_strategy=Chunking(
-            "static", StaticChunking(file.chunk_tokens, file.overlap_tokens)
-        ),
+        chunking_strategy={
+            "type": "static",
+            "static": {
+                "max_chunk_size_tokens": file.chunk_tokens,
+                "chunk_overlap_tokens": file.overlap_tokens,
+            },
+        },
         attributes=file.attributes,
     )
 

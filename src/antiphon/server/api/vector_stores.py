@@ -7,7 +7,7 @@ that of the tool `file_search`. Files in vector stores are in `vector_store_file
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -207,7 +207,7 @@ def _is_expired(call: Call, store: VectorStore) -> bool:
     return store.expires_at is not None and store.expires_at <= call.app.engine.now()
 
 
-def _status(call: Call, store: VectorStore) -> Literal["expired", "in_progress", "completed"]:
+def _status(call: Call, store: VectorStore) -> str:
     if _is_expired(call, store):
         return "expired"
     return "in_progress" if store.counts.in_progress else "completed"

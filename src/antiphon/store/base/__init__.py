@@ -10,10 +10,11 @@
 - A turn has one writer: the store that began it or claimed it. Every append and finish checks
   that (the fence), so a process that was taken for dead cannot write after its successor.
 
-One module per facet, and each database has a module of the same name. `Store` joins them. A new
-facet (ledger, reports) gets a module here, one in each store, and its tests in the common
-behaviour suite. Callers should name the facet that they use. The methods are documented
-here; an implementation adds only what is special about it.
+One module per facet, and each database has a module of the same name. Those of files, containers
+and skills are written once for both databases, in `store.sql`. `Store` joins them. A new facet
+(ledger, reports) gets a module here, one in each store, and its tests in the common behaviour
+suite. Callers should name the facet that they use. The methods are documented here; an
+implementation adds only what is special about it.
 """
 
 from antiphon.store.base.blobs import Blob, BlobGone, Blobs, BlobWriter

@@ -7,12 +7,16 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base.blobs import PIECE_BYTES, UNNAMED_SECONDS, Blob, BlobGone, BlobWriter
 from antiphon.transport.aside import aside_if
 
 __all__ = ["MemoryBlobs"]
+
+# A blob counts as so many bytes more than it has: empty ones are bounded, too.
+_ROW_BYTES: Final = 1024
 
 
 @dataclass(slots=True)
@@ -34,7 +38,7 @@ class MemoryBlobs:
         self._blobs: dict[str, _Kept] = {}
 
     async def create(self, owner: str) -> BlobWriter:
-        self._check_open()
+        self.take(_ROW_BYTES)
         return _Writer(self, owner)
 
     async def read(self, owner: str, blob: str, offset: int, size: int) -> bytes:
@@ -82,7 +86,7 @@ class MemoryBlobs:
             kept = self._blobs.get(blob)
             if kept is not None and kept.owner == owner:
                 del self._blobs[blob]
-                self.give_back(kept.size)
+                self.give_back(kept.size + _ROW_BYTES)
 
     def drop(self, owner: str, *ids: str) -> None:
         """Remove those of these blobs that no row names."""
@@ -145,7 +149,7 @@ class _Writer:
     async def abort(self) -> None:
         if not self._is_ended:
             self._is_ended = True
-            self._blobs.give_back(self._size)
+            self._blobs.give_back(self._size + _ROW_BYTES)
             self._pieces = []
             self._rest.clear()
 

@@ -49,12 +49,12 @@ class PostgresTables:
 
     async def change(self, operation: Operation[_T]) -> _T:
         gone: list[str] = []
-        run = partial(drive, operation, gone)
+        again: list[str] = []
         try:
-            result = await self._database.change(run)
+            result = await self._database.change(partial(drive, operation, gone))
         except UncertainCommit:
-            result = await self._database.change(run)
-        await self._clean_up(gone)
+            result = await self._database.change(partial(drive, operation, again))
+        await self._clean_up([*gone, *again])
         return result
 
     async def remove(self, operation: Operation[bool]) -> bool:

@@ -84,14 +84,13 @@ class _Writer:
 
     async def finish(self) -> Blob:
         await self._flush()
-        run = self._database.folder.run
-        digest = await run(self._draft.sync)
+        digest = await self._database.folder.run(self._draft.sync)
         if self._is_ended or self._draft.size != self._size:
             raise StoreUnavailable("a piece of the content was not stored; send it again")
         blob = Blob(self._blob, self._size, digest)
         self._is_stored = True
         await self._database.write(lambda connection: self._insert(connection, blob))
-        await run(self._draft.publish)
+        await self._database.folder.publish(self._draft)
         self._is_ended = True
         return blob
 

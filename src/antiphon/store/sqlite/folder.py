@@ -20,6 +20,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.sqlite.connection import unavailable
+from antiphon.store.trouble import Trouble
 
 __all__ = ["BlobFolder", "Draft"]
 
@@ -38,6 +39,7 @@ class BlobFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._new = path / "new"
+        self._trouble = Trouble(str(path))
         # The threads are started when they are needed.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blobs")
 
@@ -47,13 +49,20 @@ class BlobFolder:
         try:
             return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
         except OSError as error:
-            raise unavailable(error) from error
+            fault = unavailable(error)
+            self._trouble.report(fault.message)
+            raise fault from error
         except RuntimeError as error:  # the threads were ended
             raise StoreUnavailable("the store is closed") from error
 
     async def begin(self, blob: str) -> Draft:
         """Begin to write a blob."""
         return await self.run(self.draft, blob)
+
+    async def publish(self, draft: Draft) -> None:
+        """Give a draft its final name, durable on return."""
+        await self.run(draft.publish)
+        self._trouble.end()
 
     async def read(self, blob: str, offset: int, size: int) -> bytes | None:
         """Return at most so many bytes from there on; None if there is no such blob."""
@@ -76,8 +85,10 @@ class BlobFolder:
 
     def draft(self, blob: str) -> Draft:
         """Begin to write a blob."""
-        for folder in (self.path, self._new):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        if not self._new.is_dir():
+            for folder in (self.path, self._new):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                _sync_folder(folder.parent)
         return Draft(self._new / blob, self.path / blob)
 
     def load(self, blob: str, offset: int, size: int) -> bytes | None:

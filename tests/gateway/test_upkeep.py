@@ -1,0 +1,43 @@
+"""The maintenance of a gateway: what has expired is removed without any request."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway import upkeep
+from antiphon.store import MemoryStore
+from antiphon.testing.gateway import serve_gateway
+from tests.store.file_samples import add_file
+from tests.store.samples import OWNER
+
+LIMIT = 60.0
+
+
+async def test_a_file_that_has_expired_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_SWEEP_SECONDS", 0.01)
+    store = MemoryStore()
+    count = upkeep._FILES_AT_ONCE + 5
+    removed: list[str] = []
+    is_done = asyncio.Event()
+
+    def note(_: str, file_id: str) -> None:
+        removed.append(file_id)
+        if len(removed) == count:
+            is_done.set()
+
+    store.files.on_removal.append(note)
+    for number in range(count):
+        await add_file(store, f"f{number}", expires_at=1)
+    await add_file(store, "kept", expires_at=2**40)
+    async with serve_gateway(ScriptedBackend(), store=store), asyncio.timeout(LIMIT):
+        await is_done.wait()
+        await add_file(store, "late", expires_at=1)
+        count += 1
+        is_done.clear()
+        await is_done.wait()
+        assert await store.files.used_bytes(OWNER) == 4
+        assert list(await store.files.find(OWNER, ["f0", "late", "kept"], 0)) == ["kept"]
+    await store.close()

@@ -1,0 +1,127 @@
+"""Every verb on a foreign id is a 404 that reads as if there were nothing, to the byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from antiphon.testing.gateway import Gateway
+from tests.asking import Answer, request
+from tests.server.api.filing import FORM, key_of, part, sdk_of, upload
+
+_PART = part('name="data"; filename="a"', b"1") + b"--X--\r\n"
+MATRIX: list[tuple[str, str, object]] = [
+    ("GET", "/files/FILE", None),
+    ("DELETE", "/files/FILE", None),
+    ("GET", "/files/FILE/content", None),
+    ("POST", "/uploads/UPLOAD/parts", _PART),
+    ("POST", "/uploads/UPLOAD/complete", {"part_ids": []}),
+    ("POST", "/uploads/UPLOAD/cancel", {}),
+    ("GET", "/vector_stores/STORE", None),
+    ("POST", "/vector_stores/STORE", {"name": "mine"}),
+    ("DELETE", "/vector_stores/STORE", None),
+    ("POST", "/vector_stores/STORE/search", {"query": "words"}),
+    ("POST", "/vector_stores/STORE/files", {"file_id": "OWN"}),
+    ("GET", "/vector_stores/STORE/files", None),
+    ("GET", "/vector_stores/STORE/files/FILE", None),
+    ("POST", "/vector_stores/STORE/files/FILE", {"attributes": {}}),
+    ("DELETE", "/vector_stores/STORE/files/FILE", None),
+    ("GET", "/vector_stores/STORE/files/FILE/content", None),
+    ("POST", "/vector_stores/STORE/file_batches", {"file_ids": ["OWN"]}),
+    ("GET", "/vector_stores/STORE/file_batches/BATCH", None),
+    ("POST", "/vector_stores/STORE/file_batches/BATCH/cancel", {}),
+    ("GET", "/vector_stores/STORE/file_batches/BATCH/files", None),
+    # Foreign things named inside of one's own.
+    ("POST", "/vector_stores", {"file_ids": ["FILE"]}),
+    ("POST", "/vector_stores/OWNSTORE/files", {"file_id": "FILE"}),
+    ("POST", "/vector_stores/OWNSTORE/file_batches", {"file_ids": ["FILE"]}),
+    ("GET", "/vector_stores/OWNSTORE/files/FILE", None),
+    ("POST", "/vector_stores/OWNSTORE/files/FILE", {"attributes": {}}),
+    ("DELETE", "/vector_stores/OWNSTORE/files/FILE", None),
+    ("GET", "/vector_stores/OWNSTORE/files/FILE/content", None),
+    ("GET", "/vector_stores/OWNSTORE/file_batches/BATCH", None),
+    ("POST", "/vector_stores/OWNSTORE/file_batches/BATCH/cancel", {}),
+    ("GET", "/vector_stores/OWNSTORE/file_batches/BATCH/files", None),
+]
+MISSING = {"FILE": "file-0", "UPLOAD": "upload_0", "STORE": "vs_0", "BATCH": "vsfb_0"}
+
+
+def _named(value: object, names: dict[str, str]) -> object:
+    """Return a path or a body with the ids in place of the words for them."""
+    if isinstance(value, str):
+        words = sorted(names, key=len, reverse=True)
+        for word in words:
+            if word in value.split("/") or value == word:
+                value = "/".join(names[word] if step == word else step for step in value.split("/"))
+        return value
+    if isinstance(value, dict):
+        return {key: _named(one, names) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return value
+
+
+def _unnamed(answer: Answer, names: dict[str, str]) -> bytes:
+    body = answer.body
+    for word, name in names.items():
+        body = body.replace(name.encode(), word.encode())
+    return body
+
+
+async def test_foreign_and_missing_are_the_same(shelf: Gateway) -> None:
+    async with await sdk_of(shelf, "alice") as alice, await sdk_of(shelf, "bob") as bob:
+        file = await upload(alice, b"words")
+        pending = await alice.uploads.create(
+            bytes=5, filename="a", mime_type="text/plain", purpose="assistants"
+        )
+        store = (await alice.vector_stores.create(name="hers")).id
+        batch = await alice.vector_stores.file_batches.create_and_poll(
+            store, file_ids=[file], poll_interval_ms=50
+        )
+        before = await alice.vector_stores.files.retrieve(file, vector_store_id=store)
+        own = {
+            "OWN": await upload(bob, b"mine"),
+            "OWNSTORE": (await bob.vector_stores.create(name="his")).id,
+        }
+        foreign = {"FILE": file, "UPLOAD": pending.id, "STORE": store, "BATCH": batch.id}
+        key = await key_of(shelf, "bob")
+        for method, path, body in MATRIX:
+            answers = []
+            for names in (foreign, MISSING):
+                headers = {"Authorization": f"Bearer {key}"} | (FORM if body is _PART else {})
+                given = body if body is _PART else _named(body, names | own)
+                where = str(_named(path, names | own))
+                answers.append(await request(shelf, method, where, given, headers))
+            assert [answer.status for answer in answers] == [404, 404], (method, path)
+            shown = [
+                _unnamed(answer, names)
+                for answer, names in zip(answers, (foreign, MISSING), strict=True)
+            ]
+            assert shown[0] == shown[1], (method, path)
+        assert (await alice.files.content(file)).content == b"words"
+        after = await alice.vector_stores.files.retrieve(file, vector_store_id=store)
+        assert after == before
+        assert (await alice.uploads.cancel(pending.id)).status == "cancelled"
+
+
+def test_the_matrix_has_every_route_with_an_id() -> None:
+    from antiphon.server.api import files, uploads, vector_store_files, vector_stores
+
+    routes = [
+        (route.method, route.path.count("/"))
+        for resource in (files, uploads, vector_stores, vector_store_files)
+        for route in resource.ROUTES
+        if "{id}" in route.path
+    ]
+    named = [
+        (method, f"/v1{path}".count("/"))
+        for method, path, _ in MATRIX
+        if "OWNSTORE" not in path and path != "/vector_stores"
+    ]
+    assert sorted(named) == sorted(routes)
+
+
+@pytest.mark.parametrize("path", ["/files/../../etc/passwd", "/files/%2e%2e%2f", "/files/a%00b"])
+async def test_ids_are_never_paths(shelf: Gateway, path: str) -> None:
+    key = await key_of(shelf, "alice")
+    answer = await request(shelf, "GET", path, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status == 404
