@@ -174,7 +174,7 @@ class _Showing:
         if all(new is old for new, old in zip(shown, parts, strict=True)):
             return item
         changed = with_parts(item, field, shown)
-        # Outputs go to some servers with all of their fields; nobody asks for their originals.
+        # Outputs go to some servers with all of their fields; their originals are not needed.
         return {**changed, ORIGINAL: item} if field == "content" else changed
 
     async def _part(self, part: Part, place: _Place) -> Part:
