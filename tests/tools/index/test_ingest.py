@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from antiphon.store.base.vector_stores import AttachedFile
+from antiphon.store.base.vector_stores import AttachedFile, Job
 from antiphon.store.memory import MemoryStore
+from antiphon.store.open import open_store
 from antiphon.tools.documents.base import Source
 from antiphon.tools.index.embed import EmbeddingFailed
 from antiphon.tools.index.file_index import FileIndex
@@ -50,6 +52,10 @@ async def file_of(store: MemoryStore, file_id: str = "f") -> AttachedFile:
 async def find(index: FileIndex, query: str) -> list[str]:
     asked = FileQuery(store_ids=[STORE], queries=[query])
     return [one.chunk.file_id for one in await index.searcher.search(OWNER, asked)]
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 async def until_found(index: FileIndex, query: str) -> None:
@@ -98,6 +104,24 @@ async def test_polling_finds_what_others_attached(store: MemoryStore) -> None:
     async with FileIndex(store, settings=IngestSettings(poll=0.01)).running():
         await attach(store, "f")
         await wait_until_done(store)
+
+
+async def test_a_store_without_files_gets_none(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:{tmp_path / 'store.db'}")
+    await store.ping()
+    looked = asyncio.Event()
+    take = store.vector_stores.take_job
+
+    async def take_job(holder: str, now: float, seconds: float) -> Job | None:
+        found = await take(holder, now, seconds)
+        looked.set()
+        return found
+
+    store.vector_stores.take_job = take_job  # type: ignore[method-assign]
+    async with FileIndex(store).running(), asyncio.timeout(60):
+        await looked.wait()
+    await store.close()
+    assert names_in(tmp_path) <= {"store.db", "store.db-wal", "store.db-shm"}
 
 
 @pytest.mark.parametrize(
