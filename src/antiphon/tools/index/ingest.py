@@ -78,7 +78,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Dropped(Exception):
-    """The job is not ours any more."""
+    """The job was cancelled, removed, or taken by another process."""
 
 
 class Ingest:
@@ -184,7 +184,7 @@ class Ingest:
             renewing.cancel()
 
     async def _renew(self, job: Job, work: asyncio.Task[None]) -> None:
-        """Keep the lease. Stop the work on a job that is not ours any more."""
+        """Keep the lease. Stop the work when it was lost."""
         while True:
             await asyncio.sleep(self._settings.lease / 3)
             try:
