@@ -3,9 +3,9 @@
 Times are of fresh processes, from their start to an answer in hand, by the clock (which other
 load on the machine lengthens) and in CPU seconds (which it does not). What is installed is
 counted in a new directory, into which pip puts antiphon without extras; that needs a package
-index, and is left out with --no-install.
+index, and is left out with --no-install. With --extras only the sizes of the extras are printed.
 
-    python bench/start.py [--no-install]
+    python bench/start.py [--no-install | --extras]
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = ["main"]
 _REPEATS: Final = 7
 _ANSWER_SECONDS: Final = 20.0
 _INSTALL_SECONDS: Final = 600.0
+_EXTRAS: Final = ("documents", "embed", "mcp")
 _IMPORT: Final = (
     "import sys, time; b, c = time.perf_counter(), time.process_time(); import {module};"
     "print(time.perf_counter() - b, time.process_time() - c, len(sys.modules))"
@@ -135,22 +136,39 @@ def _exchange(process: Process, method: str, path: str, body: object) -> bytes:
 
 
 def _print_installed(site: Path) -> None:
+    count, size, compiled = _install(site, "")
+    print(
+        f"{'installed, without extras':48} {count} distributions, antiphon among them;"
+        f" {size:.1f} MB, of which {compiled:.1f} MB is bytecode"
+        "   at most 20, < 40 MB"
+    )
+
+
+def _print_extras(directory: Path) -> None:
+    """Print by how much each extra makes the installation larger."""
+    core = _install(directory / "core", "")
+    for extra in _EXTRAS:
+        count, size, _ = _install(directory / extra, f"[{extra}]")
+        more = f"{count - core[0]:+} distributions; {size - core[1]:+.1f} MB with bytecode"
+        print(f"{f'the extra {extra}':48} {more}")
+
+
+def _install(site: Path, extra: str) -> tuple[int, float, float]:
+    """Install into a directory; return distributions, megabytes, and those of bytecode."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         done = subprocess.run(
-            [*command, "--target", str(site), str(HERE.parent)],
+            [*command, "--target", str(site), f"{HERE.parent}{extra}"],
             capture_output=True,
             text=True,
             timeout=_INSTALL_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        print("installed size: not measured, pip took too long")
-        return
+        raise Trouble("the installed size was not measured: pip took too long") from None
     if done.returncode:
         reason = re.sub(r"\s+", " ", done.stderr.strip())[-200:]
-        print(f"installed size: not measured, pip failed: {reason}")
-        return
+        raise Trouble(f"the installed size was not measured: pip failed: {reason}")
     sizes = {
         path: path.stat().st_size
         for path in site.rglob("*")
@@ -158,15 +176,15 @@ def _print_installed(site: Path) -> None:
     }
     compiled = sum(size for path, size in sizes.items() if path.suffix == ".pyc")
     count = len(list(site.glob("*.dist-info")))
-    print(
-        f"{'installed, without extras':48} {count} distributions, antiphon among them;"
-        f" {sum(sizes.values()) / 1e6:.1f} MB, of which {compiled / 1e6:.1f} MB is bytecode"
-        "   at most 20, < 40 MB"
-    )
+    return count, sum(sizes.values()) / 1e6, compiled / 1e6
 
 
 if __name__ == "__main__":
     try:
-        main(install="--no-install" not in sys.argv[1:])
+        if "--extras" in sys.argv[1:]:
+            with scratch() as folder:
+                _print_extras(folder)
+        else:
+            main(install="--no-install" not in sys.argv[1:])
     except Trouble as trouble:
         sys.exit(f"start.py: {trouble}")

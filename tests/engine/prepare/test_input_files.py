@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +16,24 @@ from aiohttp import web as http
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.engine.prepare.input_files import InputFileSettings
+from antiphon.engine.prepare.window import digest_of
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.protocol.items import ORIGINAL, Item
 from antiphon.store.base import Store, StoredFile
 from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.wires.chat.profiles import profile_for as chat_profile
+from antiphon.wires.chat.wire import ChatWire
+from antiphon.wires.gemini.profiles import profile_for as gemini_profile
+from antiphon.wires.gemini.wire import GeminiWire
+from antiphon.wires.messages.wire import MessagesWire
+from antiphon.wires.responses.profiles import profile_for as responses_profile
+from antiphon.wires.responses.wire import ResponsesWire
+from antiphon.wires.wire import Wire
 from tests.asking import Answer, request
+from tests.talking import talk
 from tests.tools.documents.making import make_docx, make_pdf
 from tests.transport.raw import Connection, RawServer, Request, raw_server, reply
 from tests.transport.test_egress import LOOPBACK_HOSTS, OTHER_HOSTS, resolving
@@ -352,6 +364,17 @@ async def test_the_original_goes_no_further_than_the_plan() -> None:
         await desk.ask(_data("a.txt", b"x"))
         item: Item = desk.plan.items[-1]
         assert item[ORIGINAL]["content"][0]["type"] == "input_file"
+        assert digest_of(item) == digest_of(item[ORIGINAL])  # a compaction covers both
+
+
+async def test_a_compaction_returns_what_the_caller_sent() -> None:
+    async with _desk() as desk:
+        part = _data("a.txt", b"the text")
+        body = {"model": "scripted", "input": [{"role": "user", "content": [part]}]}
+        answer = await request(desk.gateway, "POST", "/responses/compact", body)
+        assert answer.status == 200, answer.body
+        assert answer.json["output"][0]["content"] == [part]
+        assert "[File a.txt]" in str(desk.plan.items)
 
 
 async def test_a_text_is_parsed_once_for_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,6 +385,66 @@ async def test_a_text_is_parsed_once_for_all_turns(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(reader, "read", None)
         await desk.ask(part)
         assert "words" in desk.sent[0]["text"]
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        ChatWire(chat_profile(None)),
+        ResponsesWire(responses_profile(None)),
+        ResponsesWire(responses_profile("openai")),
+        MessagesWire(),
+        GeminiWire(gemini_profile("gemini")),
+    ],
+    ids=["chat", "responses", "openai", "messages", "gemini"],
+)
+async def test_no_wire_sends_the_id_or_the_original(wire: Wire) -> None:
+    """Whatever a server takes, it gets a file of ours by its content."""
+    store = MemoryStore()
+    backend = ScriptedBackend()
+    backend.capabilities = wire.capabilities
+    async with serve_gateway(backend, store=store) as gateway:
+        pdf = await _upload(store, "a.pdf", make_pdf([["words"]]))
+        text = await _upload(store, "a.txt", b"found")
+        picture = await _upload(store, "a.png", PNG)
+        call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c1", "output": [_by_id(text)]}
+        content = [_by_id(pdf), {"type": "input_image", "file_id": picture}]
+        items = [{"role": "user", "content": content}, call, output]
+        answer = await request(gateway, "POST", "/responses", {"model": "echo", "input": items})
+        assert answer.status == 200, answer.body
+    await store.close()
+    sent = wire.exchange(backend.plans[-1], 1024).body
+    assert b"file_ap-" not in sent
+    assert ORIGINAL.encode() not in sent
+    assert b"data:image/png;base64" in sent or b"image/png" in sent
+    assert b"found" in sent or base64.b64encode(b"found") in sent
+
+
+async def test_a_file_in_a_database_is_found_after_a_restart(tmp_path: Path) -> None:
+    first = SqliteStore(tmp_path / "a.db")
+    file_id = await _upload(first, "notes.md", b"kept notes")
+    await first.close()
+    store = SqliteStore(tmp_path / "a.db")
+    backend = ScriptedBackend()
+    async with serve_gateway(backend, store=store) as gateway:
+        desk = _Desk(gateway, backend, store)
+        answer = await desk.ask(_by_id(file_id))
+        assert answer.status == 200
+        assert "kept notes" in desk.sent[0]["text"]
+        await store.files.remove(OWNER, file_id)
+        assert (await desk.ask(_by_id(file_id))).status == 404
+    await store.close()
+
+
+async def test_a_websocket_takes_files_and_reports_those_that_are_not_there() -> None:
+    async with _desk() as desk, talk(desk.gateway.base_url) as socket:
+        file_id = await _upload(desk.store, "notes.md", b"the notes")
+        for part, kind in ((_by_id(file_id), "response.completed"), (_by_id("x"), "error")):
+            last = await socket.turn(input=[{"role": "user", "content": [part]}])
+            assert last["type"] == kind
+        assert last["error"]["code"] == "file_not_found"
+        assert len(desk.backend.plans) == 1
 
 
 # The other doors.

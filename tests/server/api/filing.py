@@ -36,9 +36,14 @@ def part(disposition: str, content: bytes, more: str = "") -> bytes:
     return head.encode() + content + b"\r\n"
 
 
-def form(content: bytes = b"hello", filename: str = "a.txt", **fields: str) -> bytes:
-    """Return a form with a file for POST /v1/files; its purpose is user_data."""
-    given = {"purpose": "user_data"} | fields
+def form(
+    content: bytes = b"hello",
+    filename: str = "a.txt",
+    purpose: str = "user_data",
+    more: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return a form with a file for POST /v1/files, and with more fields."""
+    given = {"purpose": purpose, **(more or {})}
     parts = [part(f'name="{name}"', value.encode()) for name, value in given.items()]
     return b"".join([*parts, part(f'name="file"; filename="{filename}"', content), b"--X--\r\n"])
 

@@ -9,7 +9,7 @@ from tests.asking import Answer, request
 from tests.server.api.filing import FORM, key_of, part, sdk_of, upload
 
 _PART = part('name="data"; filename="a"', b"1") + b"--X--\r\n"
-MATRIX = [
+MATRIX: list[tuple[str, str, object]] = [
     ("GET", "/files/FILE", None),
     ("DELETE", "/files/FILE", None),
     ("GET", "/files/FILE/content", None),

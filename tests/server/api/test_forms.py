@@ -50,22 +50,22 @@ async def key(shelf: Gateway) -> str:
             part('name="file"; filename="a"', b"1", HUGE) + PURPOSE + END, None, id="huge header"
         ),
         pytest.param(
-            form(**{"expires_after[anchor]": "now", "expires_after[seconds]": "3600"}),
+            form(more={"expires_after[anchor]": "now", "expires_after[seconds]": "3600"}),
             "expires_after[anchor]",
             id="wrong anchor",
         ),
         pytest.param(
-            form(**{"expires_after[anchor]": "created_at", "expires_after[seconds]": "3599"}),
+            form(more={"expires_after[anchor]": "created_at", "expires_after[seconds]": "3599"}),
             "expires_after[seconds]",
             id="expires too early",
         ),
         pytest.param(
-            form(**{"expires_after[anchor]": "created_at"}),
+            form(more={"expires_after[anchor]": "created_at"}),
             "expires_after[seconds]",
             id="half an expiry",
         ),
         pytest.param(
-            form(**{"expires_after[anchor]": "created_at", "expires_after[seconds]": "1e4"}),
+            form(more={"expires_after[anchor]": "created_at", "expires_after[seconds]": "1e4"}),
             "expires_after[seconds]",
             id="no number",
         ),

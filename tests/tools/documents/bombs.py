@@ -310,9 +310,13 @@ CASES = [
     Case("PDF of scans", "a.pdf", _scan, INVALID, "no text"),
     Case("PDF named as a text", "a.txt", lambda: _pages_of("read as PDF"), "", "read as PDF"),
     Case(
-        "text named as a document", "a.docx", lambda: b"only text", INVALID, "its content is none"
+        "text named as a document",
+        "a.docx",
+        lambda: b"only text",
+        INVALID,
+        "its content is not one",
     ),
-    Case("text named as a PDF", "a.pdf", lambda: b"only text", INVALID, "its content is none"),
+    Case("text named as a PDF", "a.pdf", lambda: b"only text", INVALID, "its content is not one"),
     Case("image named as a text", "a.txt", lambda: b"\x89PNG\r\n\x1a\n\0\0", OTHER, "an image"),
     Case("old Word document", "a.doc", _old_word, OTHER, "Save it as"),
     Case(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from antiphon.store.base.vector_stores import AttachedFile
+from antiphon.store.base.vector_stores import AttachedFile, Job
 from antiphon.store.memory import MemoryStore
+from antiphon.store.open import open_store
 from antiphon.tools.documents.base import Source
 from antiphon.tools.index.embed import EmbeddingFailed
 from antiphon.tools.index.file_index import FileIndex
@@ -50,6 +52,10 @@ async def file_of(store: MemoryStore, file_id: str = "f") -> AttachedFile:
 async def find(index: FileIndex, query: str) -> list[str]:
     asked = FileQuery(store_ids=[STORE], queries=[query])
     return [one.chunk.file_id for one in await index.searcher.search(OWNER, asked)]
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 async def until_found(index: FileIndex, query: str) -> None:
@@ -100,6 +106,24 @@ async def test_polling_finds_what_others_attached(store: MemoryStore) -> None:
         await wait_until_done(store)
 
 
+async def test_a_store_without_files_gets_none(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:{tmp_path / 'store.db'}")
+    await store.ping()
+    looked = asyncio.Event()
+    take = store.vector_stores.take_job
+
+    async def take_job(holder: str, now: float, seconds: float) -> Job | None:
+        found = await take(holder, now, seconds)
+        looked.set()
+        return found
+
+    store.vector_stores.take_job = take_job  # type: ignore[method-assign]
+    async with FileIndex(store).running(), asyncio.timeout(60):
+        await looked.wait()
+    await store.close()
+    assert names_in(tmp_path) <= {"store.db", "store.db-wal", "store.db-shm"}
+
+
 @pytest.mark.parametrize(
     ("content", "filename", "code"),
     [
@@ -131,7 +155,7 @@ async def test_a_reader_that_breaks_fails_the_file(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken:
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             yield "one"
             raise RuntimeError("secret")
 
@@ -151,7 +175,7 @@ async def test_a_file_that_was_deleted_is_not_indexed(store: MemoryStore) -> Non
             self.is_reading = asyncio.Event()
             self.may_end = asyncio.Event()
 
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             yield "words " * 5_000
             self.is_reading.set()
             await self.may_end.wait()
@@ -182,7 +206,7 @@ async def test_a_lease_that_was_lost_stops_the_work(store: MemoryStore) -> None:
         is_reading = asyncio.Event()
         is_over = asyncio.Event()
 
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             try:
                 yield "words"
                 self.is_reading.set()
@@ -210,7 +234,7 @@ async def test_ending_gives_the_job_back_and_another_process_ends_it(store: Memo
     class Stuck:
         is_reading = asyncio.Event()
 
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             yield LONG
             self.is_reading.set()
             await asyncio.Event().wait()

@@ -173,7 +173,9 @@ class _Showing:
             shown.append(await self._part(part, place) if is_file_part(part) else part)
         if all(new is old for new, old in zip(shown, parts, strict=True)):
             return item
-        return {**with_parts(item, field, shown), ORIGINAL: item}
+        changed = with_parts(item, field, shown)
+        # Outputs go to some servers with all of their fields; their originals are not needed.
+        return {**changed, ORIGINAL: item} if field == "content" else changed
 
     async def _part(self, part: Part, place: _Place) -> Part:
         self._count += 1
@@ -259,6 +261,8 @@ class _Showing:
         """Return the file as the model takes it: as data or as its text."""
         name = name_of(part, source.filename)
         head = await source.read(0, HEAD_BYTES)
+        if not head and source.size:  # removed since it was looked up
+            raise _Lost(f"the file {name} is no longer there")
         try:
             kind = kind_of(source.filename, source.media_type or "", head)
             if kind in self._able.parts or "file" in self._able.parts:

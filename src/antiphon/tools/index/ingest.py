@@ -20,7 +20,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, Protocol
 
 import msgspec
@@ -78,7 +78,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Dropped(Exception):
-    """The job is not ours any more."""
+    """The job was cancelled, removed, or taken by another process."""
 
 
 class Ingest:
@@ -184,7 +184,7 @@ class Ingest:
             renewing.cancel()
 
     async def _renew(self, job: Job, work: asyncio.Task[None]) -> None:
-        """Keep the lease. Stop the work on a job that is not ours any more."""
+        """Keep the lease. Stop the work when it was lost."""
         while True:
             await asyncio.sleep(self._settings.lease / 3)
             try:
@@ -229,11 +229,12 @@ class Ingest:
         chunker = Chunker(job.file.chunk_tokens, job.file.overlap_tokens)
         waiting: list[str] = []
         is_empty = True
-        async for text in self._reader.read(self._source(job.owner, file)):
-            waiting += await aside_if(len(text) > _LARGE, chunker.feed, text)
-            while len(waiting) >= _CHUNKS:
-                is_empty = await self._add(job, waiting[:_CHUNKS])
-                del waiting[:_CHUNKS]
+        async with aclosing(self._reader.read(self._source(job.owner, file))) as pieces:
+            async for text in pieces:
+                waiting += await aside_if(len(text) > _LARGE, chunker.feed, text)
+                while len(waiting) >= _CHUNKS:
+                    is_empty = await self._add(job, waiting[:_CHUNKS])
+                    del waiting[:_CHUNKS]
         waiting += chunker.finish()
         if waiting:
             is_empty = await self._add(job, waiting)

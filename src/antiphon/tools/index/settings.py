@@ -12,10 +12,10 @@ Embedding = Literal["none", "local", "upstream"]
 
 
 class FileSearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who makes vectors, and how much is done at once. Words are always searched."""
+    """What makes vectors, and how much is done at once. Words are always searched."""
 
     embedding: Embedding = "none"
-    """Nobody, this process (extra `embed`), or a server with an embeddings API."""
+    """What makes vectors: nothing, this process (extra `embed`), or an embeddings API."""
     base_url: str | None = None
     """For `upstream`: where the server is, with its `/v1`."""
     model: str | None = None
