@@ -111,6 +111,16 @@ async def test_events_begin_after_the_number_that_was_asked_for(kind: str) -> No
     assert seen.response is not None and seen.response.output_text == "Hello"
 
 
+async def test_every_connection_asks_for_what_is_included(kind: str) -> None:
+    wanted = ["web_search_call.action.sources", "file_search_call.results"]
+    answers = [part(STREAM[:4]), events(STREAM)]
+    async with native(*answers) as server, calling(kind, server.base_url) as caller:
+        await caller.replay("resp_1", include=wanted)
+    queries = [parse_qs(urlsplit(one.path).query) for one in server.requests]
+    assert len(queries) == 2
+    assert [query["include[]"] for query in queries] == [wanted, wanted]
+
+
 @pytest.mark.parametrize("after", [None, 4, LAST - 1])
 async def test_the_text_is_what_the_events_hold_and_not_more(after: int | None) -> None:
     rest = STREAM[0 if after is None else after + 1 :]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.engine.prepare.carried_items import call_of_caller, hosted_before_call
 from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
+from antiphon.protocol.items import Item
+from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import serve_gateway
 from antiphon.testing.script import Call, Script
 from antiphon.testing.tools import ScriptedTool
@@ -64,11 +69,116 @@ async def test_a_hosted_call_whose_result_would_be_lost_is_not_run(
     calls: list[Step] = [[CallMade(LOOK, "{}", "c0"), CallMade("f", "{}", "c1"), Stopped("stop")]]
     body = {"model": "test/echo", "max_tokens": 99, "messages": [USER], "tools": [MCP, function]}
     async with serve_gateway(ScriptedBackend([calls]), tools=[tool]) as gateway:
+        gateway.app.engine.sealer = None  # so nothing can be kept
         answer = await request(gateway, "POST", path, body | {"stream": is_streamed})
     text = answer.body.decode()
     assert tool.calls == []
     assert '"name":"f"' in text
     assert "hosted calls beside calls of the caller's were not run" in text
+
+
+def _chat_next(answer: dict[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the ids of the calls of an answer, and the messages that go on from it."""
+    message = answer["choices"][0]["message"]
+    ids = [call["id"] for call in message["tool_calls"]]
+    results = [{"role": "tool", "tool_call_id": name, "content": "7"} for name in ids]
+    return ids, [message, *results]
+
+
+def _messages_next(answer: dict[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
+    ids = [block["id"] for block in answer["content"] if block["type"] == "tool_use"]
+    results = [{"type": "tool_result", "tool_use_id": name, "content": "7"} for name in ids]
+    assistant = {"role": "assistant", "content": answer["content"]}
+    return ids, [assistant, {"role": "user", "content": results}]
+
+
+_DOORS = [
+    ("/chat/completions", {"type": "function", "function": {"name": "f"}}, _chat_next),
+    ("/messages", {"name": "f", "input_schema": {"type": "object"}}, _messages_next),
+]
+
+
+@pytest.mark.parametrize(("path", "function", "following"), _DOORS)
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("thinks", [False, True])
+async def test_hosted_results_are_in_the_context_when_the_caller_sends_its_own(
+    path: str, function: dict[str, Any], following: Any, *, together: bool, thinks: bool
+) -> None:
+    """The hosted call is made in an earlier round, or beside the call of the caller's."""
+    tool = ScriptedTool(lambda call: [f"rain in {call.arguments}"])
+    look, own = CallMade(LOOK, '{"q":1}', "c0"), CallMade("f", "{}", "c1")
+    again = CallMade("f", '{"b":2}', "c1")
+    apart: list[list[Step]] = [[look, Stopped("stop")], [[own, again], Stopped("stop")]]
+    beside: list[list[Step]] = [[[look, own, again], Stopped("stop")]]
+    start: list[Step] = [TextGrew("So. "), CallMade(LOOK, '{"q":0}', "c0"), Stopped("stop")]
+    first = [start, *(beside if together else apart)]
+    end: list[Step] = [TextGrew("Rain, and 7."), Stopped("stop")]
+    backend = ScriptedBackend([*first, end])
+    body: dict[str, Any] = {"model": "test/echo", "max_tokens": 2000, "tools": [MCP, function]}
+    if thinks and path == "/messages":
+        body["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+    async with serve_gateway(backend, tools=[tool]) as gateway:
+        answer = await request(gateway, "POST", path, body | {"messages": [USER]})
+        assert answer.status == 200, answer.json
+        ids, messages = following(answer.json)
+        sent = {"messages": [USER, *messages]}
+        last = await request(gateway, "POST", path, body | sent)
+        assert last.status == 200, last.json
+    assert len(tool.calls) == 2
+    assert len(set(ids)) == 2
+    assert not {"c0", "c1"} & set(ids)  # other conversations have these ids too
+    plan = backend.plans[len(first)]
+    assert [item["type"] for item in plan.items] == [
+        *["message", "message", "mcp_call", "mcp_call"],
+        *["function_call", "function_call", "function_call_output", "function_call_output"],
+    ]
+    assert [item["output"] for item in plan.items[2:4]] == ['rain in {"q":0}', 'rain in {"q":1}']
+
+
+@pytest.mark.parametrize(("path", "function", "following"), _DOORS)
+async def test_kept_results_are_sealed_and_go_with_their_store(
+    path: str, function: dict[str, Any], following: Any, tmp_path: Path
+) -> None:
+    tool = ScriptedTool(lambda call: ["SECRET RAIN"])
+    calls: list[Step] = [[CallMade(LOOK, "{}", "c0"), CallMade("f", "{}", "c1")], Stopped("stop")]
+    body: dict[str, Any] = {"model": "test/echo", "max_tokens": 99, "tools": [MCP, function]}
+    if path == "/chat/completions":
+        body["store"] = False
+    store = SqliteStore(tmp_path / "a.db")
+    backend = ScriptedBackend([calls, [TextGrew("ok"), Stopped("stop")]])
+    try:
+        async with serve_gateway(backend, store=store, tools=[tool]) as gateway:
+            answer = await request(gateway, "POST", path, body | {"messages": [USER]})
+            _, messages = following(answer.json)
+            sent = {"messages": [USER, *messages]}
+            last = await request(gateway, "POST", path, body | sent)
+            assert last.status == 200, last.json
+        assert "SECRET RAIN" in str(backend.plans[1].items)
+        files = await asyncio.to_thread(_bytes_in, tmp_path)
+    finally:
+        await store.close()
+    assert b"SECRET RAIN" not in files
+
+
+def _bytes_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_an_image_and_long_results_are_kept_small() -> None:
+    long = {"type": "mcp_call", "arguments": "{}", "output": "x" * 200_000}
+    image = {"type": "image_generation_call", "result": "y" * 200_000, "status": "completed"}
+    listed = {"type": "mcp_list_tools", "tools": []}
+    shell = {"type": "shell_call", "call_id": "s1", "action": {}}
+    ran = {"type": "shell_call_output", "call_id": "s1", "output": []}
+    own = {"type": "function_call", "call_id": "f1", "name": "f", "arguments": "{}"}
+    output: list[Item] = [listed, long, image, shell, ran, own]
+    kept = hosted_before_call(output)
+    assert call_of_caller(output) == "f1"
+    assert call_of_caller(output[:-1]) is None
+    kinds = ["mcp_call", "image_generation_call", "shell_call", "shell_call_output"]
+    assert [item["type"] for item in kept] == kinds
+    assert len(json.dumps(kept)) < 80_000
+    assert "cut:" in kept[0]["output"]
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/messages"])

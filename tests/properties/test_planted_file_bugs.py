@@ -89,8 +89,10 @@ async def _fill(index: Any, store: MemoryStore) -> None:
     await make_store(store, "vs_old", active=0, expires_after_days=1)
     for file_id, text in FILES.items():
         await add_file(store, file_id, text)
-        few = {"chunk_tokens": 100, "overlap_tokens": 0} if file_id == "long" else {}
-        await attach(store, file_id, attributes={"n": len(file_id)}, **few)
+        fields: dict[str, Any] = {"attributes": {"n": len(file_id)}}
+        if file_id == "long":
+            fields |= {"chunk_tokens": 100, "overlap_tokens": 0}
+        await attach(store, file_id, **fields)
     await add_file(store, "secret", "flour thing3")
     await attach(store, "secret", store_id="vs_2")
     async with index.ingest.running():

@@ -103,7 +103,21 @@ async def _conversed(gateway: Gateway, include: list[str]) -> list[dict[str, Any
     return list((await request(gateway, "GET", path)).json["data"])[1:]
 
 
-ROADS = [_created, _streamed, _over_websocket, _read, _resumed, _listed, _conversed]
+async def _added(gateway: Gateway, include: list[str]) -> list[dict[str, Any]]:
+    talk_id = (await request(gateway, "POST", "/conversations", {})).json["id"]
+    names: dict[str, dict[str, Any]] = {"ws": SEARCH, "ci": CODE, "fs": FILES}
+    items = [item | {"id": f"{name}_{len(include)}"} for name, item in names.items()]
+    path = f"/conversations/{talk_id}/items?include={','.join(include)}"
+    answers = [
+        await request(gateway, "POST", path, {"items": items}, {"Idempotency-Key": talk_id})
+        for _ in range(2)  # the second is the replay of the first
+    ]
+    first, second = (answer.json["data"] for answer in answers)
+    assert first == second
+    return list(first)
+
+
+ROADS = [_created, _streamed, _over_websocket, _read, _resumed, _listed, _conversed, _added]
 
 
 @pytest.mark.parametrize("road", ROADS)

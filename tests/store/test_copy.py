@@ -15,6 +15,7 @@ import pytest
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store import SqliteStore, open_store
 from antiphon.store.base import Batch, Conversation, Intent, Notice, Store
+from antiphon.store.base.vector_stores import Attributes, Chunk, FileBatch, Search
 from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.sqlite import migrations
@@ -35,9 +36,13 @@ from tests.store.file_samples import (
     write,
 )
 from tests.store.samples import OWNER, ids, key, message, opened, run_turn
+from tests.store.vector_samples import file as attached
+from tests.store.vector_samples import find_words, index_file, take, vector, vector_store
 
 MANY = 450
 PIECES = bytes(range(256)) * 10_000
+_MADE_AGAIN = ("vector_gone", "vector_terms", "vector_lengths")
+_INDEXES = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE vector_words%'"
 
 
 @pytest.fixture
@@ -85,6 +90,23 @@ async def fill_files(store: Store) -> None:
     inside = container_file("cf1", "/mnt/data/\udcff", await write(store, b"inside"))
     await store.containers.add(OWNER, container("c1"), [inside])
     await store.skills.add(OWNER, skill("s1"), skill_version("v1", await write(store, b"zip")))
+    await fill_vector_stores(store)
+
+
+async def fill_vector_stores(store: Store) -> None:
+    """Put something into every table of vector stores."""
+    stores = store.vector_stores
+    await stores.add(OWNER, vector_store("vs_0", days=3))
+    await stores.remove(OWNER, "vs_0")
+    await stores.add(OWNER, vector_store("vs_1", days=3))
+    attributes: Attributes = {"n": 2.5, "whole": 2, "yes": True, "käy\0": "\0\udc80"}
+    chunks = [Chunk("needle \0 words", vector(1, 0)), Chunk("ünd", vector(0, 1)), Chunk("x")]
+    await index_file(store, "gone", *chunks)
+    await index_file(store, "v1", *chunks, attributes=attributes, embedding="e")
+    await stores.detach(OWNER, "vs_1", "gone")
+    batch = FileBatch(id="vsfb_1", created_at=5)
+    await stores.attach(OWNER, "vs_1", [attached("v2")], batch)
+    assert await stores.add_chunks(await take(store), [Chunk("half of it")])
 
 
 async def copy(source: str, target: str, *, while_running: bool = False) -> dict[str, int]:
@@ -102,6 +124,8 @@ def dump_files(path: Path) -> tuple[list[str], dict[str, bytes]]:
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("DELETE FROM blobs WHERE state <> 1")
         connection.execute("DELETE FROM erasure")
+        for (index,) in connection.execute(_INDEXES).fetchall():
+            connection.execute(f"DROP TABLE {index}")  # made again by a copy
         names = [name for (name,) in connection.execute("SELECT id FROM blobs ORDER BY key")]
         rows = [row for row in connection.iterdump() if "sqlite_sequence" not in row]
     folder = path.with_name(f"{path.name}-blobs")
@@ -141,8 +165,9 @@ async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> N
     found = columns_of(tmp_path / "a.db") | columns_of(tmp_path / "a.db-files")
     # SQLite has the contents of files in a folder.
     found["blob_pieces"] = {"blob", "position", "body"}
-    for about_the_file in ("erasure", "sqlite_sequence"):
+    for about_the_file in ("erasure", "sqlite_sequence", "vector_gone", "vector_merges"):
         del found[about_the_file]
+    found = {name: some for name, some in found.items() if not name.startswith("vector_words")}
     assert copied == found
     store = open_store(postgres)
     await store.ping()
@@ -156,7 +181,7 @@ async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> N
     there: dict[str, set[str]] = {}
     for table, column in rows:
         there.setdefault(table, set()).add(column)
-    for ours in ("nodes", "removals", "antiphon_migrations"):
+    for ours in ("nodes", "removals", "antiphon_migrations", *_MADE_AGAIN):
         del there[ours]
     for table in ("keys", "secrets"):
         there[table].remove("number")
@@ -211,6 +236,20 @@ async def test_a_copy_is_served_like_its_source(
     assert await store.get("bob", "m0") is not None
     assert ids(await store.input_items(OWNER, "new")) == ["in-new"]
     await store.close()
+
+
+async def test_a_copy_is_searched_like_its_source(tmp_path: Path, postgres: str) -> None:
+    source = await filled(tmp_path / "a.db")
+    await copy(source, postgres)
+    await copy(postgres, f"sqlite:{tmp_path / 'b.db'}")
+    for url in (source, postgres, f"sqlite:{tmp_path / 'b.db'}"):
+        store = open_store(url)
+        assert [one.file_id for one in await find_words(store, "needle", owner=OWNER)] == ["v1"]
+        search = Search(store_ids=["vs_1"], words=[], vector=vector(1, 0), embedding="e", limit=1)
+        (nearest,) = await store.vector_stores.search(OWNER, search)
+        assert (nearest.file_id, nearest.place) == ("v1", 0)
+        assert await store.vector_stores.remove(OWNER, "vs_1")
+        await store.close()
 
 
 async def test_a_target_that_holds_something_is_refused(tmp_path: Path, postgres: str) -> None:

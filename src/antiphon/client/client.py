@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, Self, TypedDict, Unpack
 
 import msgspec
@@ -164,16 +164,22 @@ class AsyncClient:
         response_id: str,
         *,
         starting_after: int | None = None,
+        include: Sequence[str] = (),
         max_reconnects: int = MAX_RECONNECTS,
     ) -> AsyncStream:
         """Return the events of a stored response, live or finished, each of them once.
 
         They begin after the sequence number `starting_after`, else with the first. A connection
         that is lost is replaced, `max_reconnects` times in a row without a new event at most.
+        `include` is what hosted items show, as in `create`; every connection asks for it.
         """
         path = _response_path(response_id)
         following = Following(
-            self._sender, path, after=starting_after, max_reconnects=max_reconnects
+            self._sender,
+            path,
+            after=starting_after,
+            max_reconnects=max_reconnects,
+            include=include,
         )
         return AsyncStream(
             following.begin, redact=self._sender.redact_error, is_whole=starting_after is None

@@ -13,6 +13,7 @@ refuses (404: deleted, or never there) is raised at once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from antiphon.client.answer import OpenAnswer, broken
@@ -38,7 +39,13 @@ class Following:
     skipped_choices = 0
 
     def __init__(
-        self, sender: Sender, path: str, *, after: int | None, max_reconnects: int
+        self,
+        sender: Sender,
+        path: str,
+        *,
+        after: int | None,
+        max_reconnects: int,
+        include: Sequence[str] = (),
     ) -> None:
         self.is_done = False
         self.fault: ClientError | None = None
@@ -46,6 +53,7 @@ class Following:
         self._sender = sender
         self._path = path
         self._after = after
+        self._asked = {"include[]": list(include)} if include else {}
         self._attempts = Attempts(
             max_reconnects + 1,
             gives_up_on=(),
@@ -94,7 +102,7 @@ class Following:
             self._answer.close()
 
     async def _connect(self) -> OpenAnswer:
-        path = with_query(self._path, stream="true", starting_after=self._after)
+        path = with_query(self._path, stream="true", starting_after=self._after, **self._asked)
         self._wire, self._is_empty = ResponsesWire({}), True
         return OpenAnswer(await self._sender.open_events(path), self._wire, [])
 
@@ -150,7 +158,8 @@ class Following:
         )
         if not self._is_empty or not is_proper:
             return False
-        response = read_response(await self._sender.fetch("GET", self._path))
+        path = with_query(self._path, **self._asked)
+        response = read_response(await self._sender.fetch("GET", path))
         if response.status not in DONE_STATUSES:
             return False
         self.ending = response

@@ -243,7 +243,8 @@ def path_to(collection: str, name: str, what: str) -> str:
 
 def with_query(path: str, **asked: object) -> str:
     """Return the path with a query of what was given."""
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    given = {name: value for name, value in asked.items() if value is not None}
+    query = urlencode(given, doseq=True)
     return f"{path}?{query}" if query else path
 
 

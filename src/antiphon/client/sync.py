@@ -12,7 +12,7 @@ import atexit
 import functools
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
@@ -343,15 +343,20 @@ class Client(Blocking[AsyncClient]):
         response_id: str,
         *,
         starting_after: int | None = None,
+        include: Sequence[str] = (),
         max_reconnects: int = MAX_RECONNECTS,
     ) -> Stream:
         """Return the events of a stored response, live or finished, each of them once.
 
         They begin after the sequence number `starting_after`, else with the first. A connection
         that is lost is replaced, `max_reconnects` times in a row without a new event at most.
+        `include` is what hosted items show, as in `create`; every connection asks for it.
         """
         stream = self._asynchronous.follow(
-            response_id, starting_after=starting_after, max_reconnects=max_reconnects
+            response_id,
+            starting_after=starting_after,
+            include=include,
+            max_reconnects=max_reconnects,
         )
         return Stream(self._portal, stream)
 

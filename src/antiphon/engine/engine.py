@@ -23,6 +23,7 @@ from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.pending_writes import PendingWrites
 from antiphon.engine.keep.recovery import Recovery
 from antiphon.engine.keep.turn_log import StoragePolicy, TurnLog
+from antiphon.engine.prepare.carried_items import open_items
 from antiphon.engine.prepare.checks import Checks, make_checks
 from antiphon.engine.prepare.context_size import ContextLimits, ContextSize
 from antiphon.engine.prepare.format import FormatCheck
@@ -34,6 +35,7 @@ from antiphon.engine.prepare.history import (
     refuse_orphans,
 )
 from antiphon.engine.prepare.history_cache import HistoryCache
+from antiphon.engine.prepare.input_files import InputFiles
 from antiphon.engine.prepare.native_states import put_back
 from antiphon.engine.prepare.prompts import PromptTemplate, apply_prompt
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
@@ -49,7 +51,7 @@ from antiphon.engine.run.no_model import NoModel
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.resume import Resume
 from antiphon.engine.run.rounds import Policy
-from antiphon.engine.run.turn import Turn, TurnInputs
+from antiphon.engine.run.turn import Carry, Turn, TurnInputs
 from antiphon.engine.services import Clock, Notifier, Observer
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
@@ -98,6 +100,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """Whether native state is kept by call id, because the caller cannot send it back."""
     returns_items: bool = True
     """Whether the caller gets the items of hosted tools, and can send them back."""
+    carries_items: bool = False
+    """Whether they are kept by call id, because it cannot."""
     is_queued: bool = False
     """Whether it is in the store already, and keeps its lock there if the turn cannot be made."""
 
@@ -135,6 +139,7 @@ class Engine:
         memory_bytes: int = _NO_LIMIT,
         prompts: Mapping[str, PromptTemplate] | None = None,
         tools: ToolRegistry = NO_TOOLS,
+        input_files: InputFiles,
         note_call: CallNote = lambda kind, ending, seconds: None,
     ) -> None:
         self.catalog = catalog
@@ -151,6 +156,7 @@ class Engine:
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
         self._prompts = prompts or {}
+        self.input_files = input_files
         self.tools = HostedTools(tools, store, now, self.pending_writes.defer, note_call)
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
@@ -171,6 +177,7 @@ class Engine:
         session: str | None = None,
         carries_state: bool = False,
         returns_items: bool = True,
+        carries_items: bool = False,
         hold: Hold,
         body_bytes: int = 0,
     ) -> Turn:
@@ -180,7 +187,8 @@ class Engine:
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
         `session` is what the caller calls its session: its requests go to the same deployment.
         With `carries_state`, native state is kept by call id: the caller cannot send it back.
-        Without `returns_items`, the caller never sees what hosted tools did.
+        Without `returns_items`, the caller never sees what hosted tools did; with `carries_items`
+        it is kept in the same way.
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
@@ -203,6 +211,7 @@ class Engine:
                 has_error_event=not over_socket,
                 carries_state=carries_state,
                 returns_items=returns_items,
+                carries_items=carries_items,
             )
         )
 
@@ -314,14 +323,19 @@ class Engine:
         """Return what the turn is made of; note in the response what cannot be honoured."""
         request, size, route = admitted.request, admitted.size, admitted.route
         able = route.capabilities
-        own = context.own if admitted.carries_state else ()
-        carried, unread = await self._carried.find(admitted.owner, own)
+        keeper = self._keeper_of_items(admitted)
+        own = context.own if admitted.carries_state or keeper is not None else ()
+        carried, unread = await self._carried.find(admitted.owner, own, of_all=keeper is not None)
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able, carried
         )
+        must_be_there = () if admitted.is_queued else context.own
+        items, unsent = await self.input_files.show(
+            admitted.owner, items, must_be_there, able, size
+        )
         everything = load_hidden(assessment.toolbox)
         checks, unchecked = await make_checks(everything, admitted.form, able.enforces)
-        notes = [*assessment.degraded, *unread, *unopened, *unchecked]
+        notes = [*assessment.degraded, *unread, *unopened, *unchecked, *unsent]
         hosted = await self._begin_tools(admitted, assessment, items, context.own, notes)
         if admitted.is_strict:
             await _refuse_degraded(notes, hosted)
@@ -341,8 +355,19 @@ class Engine:
             tells_limits=not admitted.has_error_event,
             size=size,
             remember=self._memory(admitted, context, whole),
-            carry=partial(self._carried.keep, admitted.owner) if admitted.carries_state else None,
+            carry=self._carry(admitted, keeper),
         )
+
+    def _keeper_of_items(self, admitted: _Admitted) -> Sealer | None:
+        """Return what seals the items of hosted tools; None if the request has none to keep."""
+        kinds = self.tools.registry.kinds
+        has_tools = any(tool.get("type") in kinds for tool in admitted.request.tools or ())
+        return self.sealer if admitted.carries_items and has_tools else None
+
+    def _carry(self, admitted: _Admitted, keeper: Sealer | None) -> Carry | None:
+        if not admitted.carries_state and keeper is None:
+            return None
+        return partial(self._carried.keep, admitted.owner, keeper)
 
     async def _begin_tools(
         self,
@@ -360,9 +385,13 @@ class Engine:
         if not toolbox.declared:
             return None
         name = admitted.response.id
-        hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
+        sees = "image" in admitted.route.capabilities.parts
+        hosted = await self.tools.begin(
+            request, admitted.owner, name, toolbox, items, own, sees_images=sees
+        )
         if not admitted.returns_items:
-            hosted = msgspec.structs.replace(hosted, returns_items=False)
+            is_kept = self._keeper_of_items(admitted) is not None
+            hosted = msgspec.structs.replace(hosted, returns_items=is_kept, names_calls=is_kept)
         notes += hosted.degraded
         return hosted
 
@@ -379,7 +408,7 @@ class Engine:
         Runs in another thread if the context is large.
         """
         whole = context.join()
-        known = put_back(whole, carried) if carried else whole
+        known = self._put_back(whole, owner, carried) if carried else whole
         items, unopened = open_context(known, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
@@ -394,6 +423,14 @@ class Engine:
             how_to_seal=HOW_TO,
         )
         return whole, items, unopened, assessment
+
+    def _put_back(
+        self, items: Sequence[Item], owner: str, carried: Mapping[str, bytes]
+    ) -> list[Item]:
+        sealer = self.sealer
+        if sealer is None:
+            return put_back(items, carried)
+        return put_back(items, carried, lambda sealed: open_items(sealed, owner, sealer))
 
     def _memory(self, admitted: _Admitted, context: Context, whole: Sequence[Item]) -> Observer:
         """Return what remembers the response of this turn for the turn that continues it."""

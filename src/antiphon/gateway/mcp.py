@@ -35,17 +35,23 @@ def read_directory(settings: McpSettings, environ: Mapping[str, str]) -> Directo
 
 
 async def open_mcp(
-    settings: McpSettings, environ: Mapping[str, str], store: Keys, mark: str
+    settings: McpSettings,
+    environ: Mapping[str, str],
+    store: Keys,
+    mark: str,
+    pool: McpPool | None = None,
 ) -> McpRunner | None:
     """Return what runs MCP tools, or None if no server may be used.
 
-    The key that approvals are bound with is kept in the store: all its gateways share it.
+    `pool` has the connections, if others use them too. The key that approvals are bound with is
+    kept in the store: all its gateways share it.
     """
     if not settings.is_used:
         return None
     directory = read_directory(settings, environ)
+    pool = McpPool(settings) if pool is None else pool
     key = await store.secret(_KEY_NAME, os.urandom(KEY_BYTES))
-    runner = McpRunner(directory, McpPool(settings), ApprovalIds(key, mark))
+    runner = McpRunner(directory, pool, ApprovalIds(key, mark))
     if directory.endpoints:
         runner.warm_up()
     return runner

@@ -6,7 +6,7 @@ connected: runners connect when a turn uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
@@ -15,6 +15,7 @@ from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
+from antiphon.tools.documents.reader import Documents
 from antiphon.tools.file_search import FileSearch
 from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
@@ -32,47 +33,66 @@ __all__ = ["check_tools", "open_tools"]
 
 
 async def open_tools(
-    settings: Settings, environ: Mapping[str, str], store: Store, index: FileIndex | None = None
+    settings: Settings,
+    environ: Mapping[str, str],
+    store: Store,
+    index: FileIndex | None = None,
+    documents: Documents | None = None,
 ) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used.
 
-    `index` is the one that the process indexes with; it is opened if it is not given.
+    `index` and `documents` are those of the process; they are opened if they are not given. The
+    registry closes the documents.
     """
-    index = index or open_index(settings, environ, store)
+    _check_places("input_files", settings.input_files.open_places)
+    documents = documents or Documents(settings.documents)
+    index = index or open_index(settings, environ, store, documents)
     files = FileSearch(index.searcher, seconds=settings.file_search.seconds)
-    runners: list[ToolRunner] = [ToolSearch(), files, *_web_runners(settings, environ)]
-    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark)
+    pool = McpPool(settings.mcp)
+    web = _web_runners(settings, environ, pool, documents)
+    runners: list[ToolRunner] = [ToolSearch(), files, *web]
+    mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)
-    return ToolRegistry(runners, settings.tools)
+    return ToolRegistry(runners, settings.tools, documents)
 
 
 async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
     """Raise BadSettings if searches, images or MCP servers cannot be used as set."""
     await check_files(settings, environ)
     read_directory(settings.mcp, environ)
-    for runner in _web_runners(settings, environ):
+    _check_places("input_files", settings.input_files.open_places)
+    for runner in _web_runners(settings, environ, McpPool(settings.mcp), Documents()):
         await runner.close()
 
 
-def _web_runners(settings: Settings, environ: Mapping[str, str]) -> list[ToolRunner]:
+def _check_places(table: str, places: Sequence[str]) -> None:
+    for place in places:
+        if not is_place(place):
+            raise BadSettings(f"[{table}] open_places: {place!r} is not host:port")
+
+
+def _web_runners(
+    settings: Settings, environ: Mapping[str, str], pool: McpPool, documents: Documents
+) -> list[ToolRunner]:
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ)))
+        provider = _search_provider(settings, environ, pool)
+        runners.append(_web_search(settings, provider, documents))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
     return runners
 
 
-def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
+def _web_search(settings: Settings, provider: SearchProvider, documents: Documents) -> WebSearch:
     chosen = settings.web_search
-    for place in chosen.open_places:
-        if not is_place(place):
-            raise BadSettings(f"[web_search] open_places: {place!r} is not host:port")
-    limits = PageLimits(seconds=chosen.page_seconds, bytes=chosen.page_bytes)
+    _check_places("web_search", chosen.open_places)
+    limits = PageLimits(
+        seconds=chosen.page_seconds, bytes=chosen.page_bytes, pdf_bytes=chosen.pdf_bytes
+    )
     return WebSearch(
         provider,
-        PageReader(limits, frozenset(chosen.open_places)),
+        PageReader(limits, frozenset(chosen.open_places), documents),
         seconds=chosen.seconds,
         page_seconds=chosen.page_seconds,
         open_pages=chosen.open_pages,
@@ -80,11 +100,13 @@ def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
     )
 
 
-def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
+def _search_provider(
+    settings: Settings, environ: Mapping[str, str], pool: McpPool
+) -> SearchProvider:
     chosen = settings.web_search
     assert chosen.provider is not None
     if chosen.provider == "mcp":
-        return _mcp_provider(settings, environ)
+        return _mcp_provider(settings, environ, pool)
     form = FORMATS[chosen.provider]
     base_url = chosen.base_url or form.base_url
     if base_url is None:
@@ -97,8 +119,8 @@ def _search_provider(settings: Settings, environ: Mapping[str, str]) -> SearchPr
     return HttpProvider(form, base_url, key, chosen.seconds, proxies=settings.use_proxies)
 
 
-def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvider:
-    """Return a search by an MCP tool. Its connections are apart from those of the tools."""
+def _mcp_provider(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> SearchProvider:
+    """Return a search by an MCP tool. Its connections are those of the tools of the server."""
     from antiphon.tools.web.mcp_provider import McpProvider
 
     chosen = settings.web_search
@@ -107,7 +129,6 @@ def _mcp_provider(settings: Settings, environ: Mapping[str, str]) -> SearchProvi
     endpoint = read_directory(settings.mcp, environ).endpoints.get(chosen.server)
     if endpoint is None:
         raise BadSettings(f"[web_search] server: there is no [mcp.servers.{chosen.server}]")
-    pool = McpPool(settings.mcp)
     return McpProvider(pool, endpoint, chosen.tool, chosen.query_argument, chosen.seconds)
 
 

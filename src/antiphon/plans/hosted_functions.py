@@ -33,5 +33,7 @@ class HostedFunction(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     parameters: dict[str, Any] = {}
     """A JSON schema of an object, {} for none. It is not enforced: a runner sees any text."""
+    is_deferred: bool = False
+    """Whether the caller wants it to be shown only when a search has found it."""
     key: str = ""
     """What the runner knows it by; free to use, and never shown."""

@@ -278,7 +278,14 @@ def _carried(carriers: Iterable[tuple[int, Item]], rest: _Rest) -> Iterator[_Fou
     """Yield the tools that these items of the conversation carry."""
     for index, item in carriers:
         is_loaded = item_type(item) != "additional_tools"
-        yield from _walk(item["tools"], f"input[{index}].tools", rest, is_loaded=is_loaded)
+        tools = item["tools"]
+        if is_loaded:  # a search finds tools of MCP servers too: these are declared elsewhere
+            tools = [tool for tool in tools if not (isinstance(tool, dict) and _is_mcp(tool))]
+        yield from _walk(tools, f"input[{index}].tools", rest, is_loaded=is_loaded)
+
+
+def _is_mcp(tool: Tool) -> bool:
+    return tool.get("type") == "mcp"
 
 
 def _carriers(items: Sequence[Item]) -> list[tuple[int, Item]]:

@@ -41,6 +41,73 @@ class Table(NamedTuple):
 _NAMED: Final = "state = 1"
 
 
+# The words of chunks are not copied: a place makes them from the texts.
+_HAS_FILE: Final = "key >> 17 IN (SELECT part FROM vector_files WHERE part IS NOT NULL)"
+VECTOR_TABLES: Final = (
+    Table(
+        "vector_stores",
+        (
+            "key",
+            "owner",
+            "id",
+            "created_at",
+            "last_active_at",
+            "expires_after_days",
+            "expires_at",
+            "is_emptied",
+            "next_part",
+            "body",
+        ),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "vector_files",
+        (
+            "key",
+            "store",
+            "owner",
+            "file",
+            "created_at",
+            "batch",
+            "status",
+            "error_code",
+            "error_message",
+            "usage",
+            "part",
+            "chunks",
+            "lease",
+            "version",
+            "embedding",
+            "last_call",
+            "body",
+        ),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table(
+        "vector_attributes",
+        ("store", "name", "kind", "number", "text", "file"),
+        ("file", "name"),
+        is_of_files=True,
+    ),
+    Table(
+        "vector_batches",
+        ("store", "id", "created_at", "is_cancelled"),
+        ("store", "id"),
+        is_of_files=True,
+    ),
+    Table(
+        "vector_jobs",
+        ("key", "file", "owner", "lease", "until", "tries"),
+        ("key",),
+        is_of_files=True,
+    ),
+    Table("vector_chunks", ("key", "text"), ("key",), _HAS_FILE, is_of_files=True),
+    Table("vector_vectors", ("key", "vector"), ("key",), _HAS_FILE, is_of_files=True),
+)
+
+
 TABLES: Final = (
     Table(
         "responses",
@@ -173,6 +240,7 @@ TABLES: Final = (
         ("owner", "token"),
         is_of_files=True,
     ),
+    *VECTOR_TABLES,
 )
 
 

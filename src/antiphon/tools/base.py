@@ -51,6 +51,7 @@ __all__ = [
     "HostedFunction",
     "Outcome",
     "Progress",
+    "ShownResult",
     "Start",
     "ToolFailed",
     "ToolLimits",
@@ -108,6 +109,14 @@ class Approvals(Protocol):
         ...
 
 
+class ShownResult(msgspec.Struct, frozen=True):
+    """The result of a call that did not fail, as the model was shown it."""
+
+    kind: str
+    """The type of the tool."""
+    result: str | list[Part]
+
+
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn asks of one runner."""
 
@@ -121,6 +130,12 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The items of this request alone, at the end of the context."""
     hidden: Sequence[Offer] = ()
     """The tools that the model is not shown yet, and that a search may find."""
+    is_searched: bool = False
+    """Whether such a search is run here in this turn."""
+    deferred: Sequence[HostedFunction] = ()
+    """Hosted functions that a search may find. They are known when all tools are prepared."""
+    results: Sequence[ShownResult] = ()
+    """What the model was shown in this turn as results of hosted calls, by all tools; it grows."""
     include: frozenset[str] = frozenset()
     """What the caller wants to see. Put everything into the item: it is filtered on the way out."""
     approvals: Approvals
@@ -133,6 +148,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_background: bool = False
     is_alone: bool = False
     """Whether the request has no tools but these."""
+    sees_images: bool = False
+    """Whether the model can be shown images in results."""
 
 
 class HostedCall(msgspec.Struct, frozen=True, kw_only=True):

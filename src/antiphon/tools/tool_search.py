@@ -3,7 +3,8 @@
 A request that declares `tool_search` and tools with `defer_loading` shows the model one function
 instead of all of them. The search ranks the deferred tools by BM25 over their names, descriptions
 and parameters; what it finds can be called from the next round on, and in later turns, because
-the `tool_search_output` item carries it. It runs in memory, has no effects and asks nobody.
+the `tool_search_output` item carries it. Tools of MCP servers with `defer_loading` are found too.
+It runs in memory, has no effects and asks nobody.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from antiphon.plans.toolbox import Offer
 from antiphon.protocol.codec import decode_json
-from antiphon.protocol.deltas import Delta
+from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.items import Item
 from antiphon.protocol.tools import Tool
 from antiphon.tools.base import (
@@ -31,7 +32,7 @@ from antiphon.tools.base import (
     ToolSession,
 )
 
-__all__ = ["MAX_FOUND", "ToolSearch", "rank_tools"]
+__all__ = ["MAX_FOUND", "ToolSearch", "rank_places", "rank_tools"]
 
 MAX_FOUND: Final = 10
 _KIND: Final = "tool_search"
@@ -69,23 +70,32 @@ class ToolSearch:
 
 class _Search(ToolSession):
     def __init__(self, request: ToolRequest) -> None:
-        self._hidden = request.hidden
-        declared = request.tools[0]
-        self._about = declared.tool.get("description")
-        if not self._hidden:
-            self.degraded = [f"{declared.where} ({_KIND}): no tool is deferred, nothing to find"]
+        self._request = request
+        self._declared = request.tools[0]
+        self._offers: list[Offer] = []
+        self._functions: dict[int, HostedFunction] = {}  # by their place in the offers
 
     async def prepare(self) -> AsyncIterator[Delta | HostedFunction]:
-        if self._hidden:
-            about = self._about if isinstance(self._about, str) and self._about else _ABOUT
-            names = dict.fromkeys(offer.namespace or offer.name for offer in self._hidden)
-            listed = ", ".join(names)[:_MAX_LISTED]
-            yield HostedFunction(
-                kind=_KIND,
-                name=_KIND,
-                description=f"{about}\n\nTo be found: {listed}.",
-                parameters=_QUERY,
+        """Yield the search; what can be found is known, because it is prepared last."""
+        self._offers = [*self._request.hidden]
+        for function in self._request.deferred:
+            self._functions[len(self._offers)] = function
+            self._offers.append(_as_offer(function))
+        if not self._offers:
+            yield Degraded(
+                f"{self._declared.where} ({_KIND}): no tool is deferred, nothing to find"
             )
+            return
+        given = self._declared.tool.get("description")
+        about = given if isinstance(given, str) and given else _ABOUT
+        names = dict.fromkeys(offer.namespace or offer.name for offer in self._offers)
+        listed = ", ".join(names)[:_MAX_LISTED]
+        yield HostedFunction(
+            kind=_KIND,
+            name=_KIND,
+            description=f"{about}\n\nTo be found: {listed}.",
+            parameters=_QUERY,
+        )
 
     def decide(self, call: HostedCall) -> Decision:
         asked = decode_json(call.arguments)
@@ -103,25 +113,35 @@ class _Search(ToolSession):
 
     async def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
         query = str(start.item["arguments"]["query"])
-        found = rank_tools(query, self._hidden)
+        places = rank_places(query, self._offers)
+        found = [self._offers[place] for place in places if place not in self._functions]
+        hosted = [self._functions[place] for place in places if place in self._functions]
         output: Item = {
             "type": "tool_search_output",
-            "tools": list(_as_declared(found)),
+            "tools": [*_as_declared(found), *_as_servers(hosted)],
             "execution": "server",
             "call_id": None,
             "status": "completed",
         }
-        names = ", ".join(offer.alias for offer in found)
+        names = [offer.alias for offer in found]
+        names += [f"{one.name} of {one.namespace or one.kind}" for one in hosted]
+        listed = ", ".join(names)
         yield Outcome(
             item=start.item | {"status": "completed"},
-            result=f"These tools can be called now: {names}" if found else "No tool was found.",
+            result=f"These tools can be called now: {listed}" if names else "No tool was found.",
             also=[output],
+            functions=hosted,
             loads=[offer.alias for offer in found],
         )
 
 
 def rank_tools(query: str, offers: Sequence[Offer], most: int = MAX_FOUND) -> list[Offer]:
     """Return the tools that fit a query, the best first, `most` at most."""
+    return [offers[place] for place in rank_places(query, offers, most)]
+
+
+def rank_places(query: str, offers: Sequence[Offer], most: int = MAX_FOUND) -> list[int]:
+    """Return where the tools are that fit a query, the best first, `most` at most."""
     texts = [Counter(_words(offer)) for offer in offers]
     lengths = [text.total() for text in texts]
     usual = sum(lengths) / len(lengths) if lengths else 1.0
@@ -136,7 +156,7 @@ def rank_tools(query: str, offers: Sequence[Offer], most: int = MAX_FOUND) -> li
             damped = _SATURATION * (1 - _LENGTH + _LENGTH * lengths[index] / usual)
             scores[index] += rarity * count * (_SATURATION + 1) / (count + damped)
     ranked = sorted(range(len(offers)), key=lambda index: -scores[index])
-    return [offers[index] for index in ranked[:most] if scores[index] > 0]
+    return [index for index in ranked[:most] if scores[index] > 0]
 
 
 def _words(offer: Offer) -> Iterator[str]:
@@ -172,3 +192,18 @@ def _as_declared(found: Sequence[Offer]) -> Iterator[Tool]:
             spaces[offer.namespace] = space
         space["tools"].append(offer.tool)
     yield from spaces.values()
+
+
+def _as_offer(function: HostedFunction) -> Offer:
+    """Return a hosted function as something that can be ranked."""
+    tool: Tool = {"description": function.description, "parameters": function.parameters}
+    return Offer("function", function.name, function.namespace, "", tool, function.kind)
+
+
+def _as_servers(found: Sequence[HostedFunction]) -> Iterator[Tool]:
+    """Yield the servers of the functions that were found, each with their names."""
+    names: dict[tuple[str, str | None], list[str]] = {}
+    for function in found:
+        names.setdefault((function.kind, function.namespace), []).append(function.name)
+    for (kind, label), tools in names.items():
+        yield {"type": kind, "server_label": label, "allowed_tools": tools}

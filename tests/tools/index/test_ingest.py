@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
@@ -131,7 +131,7 @@ async def test_a_reader_that_breaks_fails_the_file(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken:
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             yield "one"
             raise RuntimeError("secret")
 
@@ -151,7 +151,7 @@ async def test_a_file_that_was_deleted_is_not_indexed(store: MemoryStore) -> Non
             self.is_reading = asyncio.Event()
             self.may_end = asyncio.Event()
 
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             yield "words " * 5_000
             self.is_reading.set()
             await self.may_end.wait()
@@ -182,7 +182,7 @@ async def test_a_lease_that_was_lost_stops_the_work(store: MemoryStore) -> None:
         is_reading = asyncio.Event()
         is_over = asyncio.Event()
 
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             try:
                 yield "words"
                 self.is_reading.set()
@@ -210,7 +210,7 @@ async def test_ending_gives_the_job_back_and_another_process_ends_it(store: Memo
     class Stuck:
         is_reading = asyncio.Event()
 
-        async def read(self, source: Source) -> AsyncIterator[str]:
+        async def read(self, source: Source) -> AsyncGenerator[str, None]:
             yield LONG
             self.is_reading.set()
             await asyncio.Event().wait()

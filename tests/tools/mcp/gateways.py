@@ -16,7 +16,7 @@ from antiphon.protocol.items import item_type
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
-from antiphon.tools.base import ToolLimits
+from antiphon.tools.base import ToolLimits, ToolRunner
 from antiphon.tools.mcp.settings import McpServer, McpSettings
 
 __all__ = ["answer_of", "approve", "calling", "kinds", "mcp_gateway", "model", "tool"]
@@ -38,7 +38,9 @@ def calling(*calls: tuple[str, Mapping[str, Any] | str]) -> list[Step]:
     return [[*made, STOP]]
 
 
-def model(*calls: tuple[str, Mapping[str, Any] | str]) -> ScriptedBackend:
+def model(
+    *calls: tuple[str, Mapping[str, Any] | str], parts: frozenset[str] = frozenset()
+) -> ScriptedBackend:
     """Return a model that makes these calls once for each user message, then answers."""
 
     def play(plan: Plan) -> list[Step]:
@@ -49,7 +51,7 @@ def model(*calls: tuple[str, Mapping[str, Any] | str]) -> ScriptedBackend:
         said = str(answered[-1]["output"]) if answered else "nothing"
         return [TextGrew(f"It said: {said}"), STOP]
 
-    return ScriptedBackend(play)
+    return ScriptedBackend(play, parts=parts)
 
 
 @asynccontextmanager
@@ -62,15 +64,16 @@ async def mcp_gateway(
     environ: Mapping[str, str] | None = None,
     settings_of: ServerSettings | None = None,
     limits: ToolLimits | None = None,
+    tools: Sequence[ToolRunner] = (),
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway that may use these servers."""
+    """Run a gateway that may use these servers, and run these other tools."""
     given = store or MemoryStore()
     mcp = McpSettings(servers=dict(servers), **(settings or {}))
     runner = await open_mcp(mcp, environ or {}, given, "ap-")
     assert runner is not None
     model_side = backend if isinstance(backend, ScriptedBackend) else ScriptedBackend(backend)
     async with serve_gateway(
-        model_side, store=given, tools=[runner], settings=settings_of, tool_limits=limits
+        model_side, store=given, tools=[*tools, runner], settings=settings_of, tool_limits=limits
     ) as gateway:
         yield gateway
 

@@ -13,6 +13,8 @@ from antiphon.gateway.config import load
 from antiphon.gateway.tools import open_tools
 from antiphon.store.memory import MemoryStore
 from antiphon.tools.base import Outcome, ToolFailed
+from antiphon.tools.mcp.runner import McpRunner
+from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.web.formats import Hit, SearchFailed
 from antiphon.tools.web.mcp_provider import read_answer
 from antiphon.tools.web.search import WebSearch
@@ -22,7 +24,7 @@ _SERVER = Path(__file__).with_name("search_server.py")
 
 
 @asynccontextmanager
-async def searching(folder: Path, tool: str) -> AsyncIterator[WebSearch]:
+async def searching(folder: Path, tool: str) -> AsyncIterator[tuple[WebSearch, ToolRegistry]]:
     """Open the tools of settings that search with a tool of the server."""
     path = folder / "antiphon.toml"
     path.write_text(
@@ -35,13 +37,13 @@ async def searching(folder: Path, tool: str) -> AsyncIterator[WebSearch]:
     runner = registry.runner_of("web_search")
     assert isinstance(runner, WebSearch)
     try:
-        yield runner
+        yield runner, registry
     finally:
         await registry.close()
 
 
 async def test_a_tool_of_a_server_searches_and_domains_are_enforced(tmp_path: Path) -> None:
-    async with searching(tmp_path, "find") as runner:
+    async with searching(tmp_path, "find") as (runner, _):
         tool = {"filters": {"allowed_domains": ["one.example"]}}
         outcome = await call(await begin(runner, tool), "web_search", query="tides")
     assert isinstance(outcome, Outcome)
@@ -51,9 +53,20 @@ async def test_a_tool_of_a_server_searches_and_domains_are_enforced(tmp_path: Pa
     assert outcome.result.startswith("【1】 About tides\nhttps://one.example/a\nfirst words")
 
 
+async def test_a_server_that_is_tool_and_search_has_one_connection(tmp_path: Path) -> None:
+    async with searching(tmp_path, "find") as (runner, registry):
+        mcp = registry.runner_of("mcp")
+        assert isinstance(mcp, McpRunner)
+        await call(await begin(runner), "web_search", query="tides")
+        assert len(mcp.pool) == 1
+        (endpoint,) = mcp.directory.endpoints.values()
+        async with mcp.pool.lease("a", endpoint):
+            assert len(mcp.pool) == 1
+
+
 @pytest.mark.parametrize("tool", ["broken", "missing"])
 async def test_a_tool_that_fails_is_a_failed_search(tool: str, tmp_path: Path) -> None:
-    async with searching(tmp_path, tool) as runner:
+    async with searching(tmp_path, tool) as (runner, _):
         with pytest.raises(ToolFailed, match="the search tool failed"):
             await call(await begin(runner), "web_search", query="tides")
 

@@ -170,6 +170,24 @@ async def test_all_results_outside_the_domains_are_reported_as_such(web: Loopbac
     assert _text(outcome) == "No results in the allowed domains."
 
 
+async def test_searches_beyond_max_uses_are_not_made(web: LoopbackWeb, runner: WebSearch) -> None:
+    session = await begin(runner, {"max_uses": 2})
+    for _ in range(2):
+        assert isinstance(await call(session, "web_search", query="tides"), Outcome)
+    over = await call(session, "web_search", query="tides")
+    assert isinstance(over, Decline)
+    assert "max_uses_exceeded" in over.result
+    assert len(web.asked) == 2
+    # Pages are no searches.
+    assert isinstance(await call(session, "open_page", url=f"{web.url}/tides"), Outcome)
+
+
+@pytest.mark.parametrize("value", [0, -1, "3", True, 1.5])
+async def test_a_wrong_max_uses_is_refused(value: object, runner: WebSearch) -> None:
+    with pytest.raises(InvalidRequest, match="max_uses"):
+        await begin(runner, {"max_uses": value})
+
+
 async def test_location_goes_to_provider_and_model(web: LoopbackWeb, runner: WebSearch) -> None:
     where = {"type": "approximate", "city": "Bristol", "country": "gb", "timezone": "Europe/London"}
     session = await begin(runner, {"user_location": where})

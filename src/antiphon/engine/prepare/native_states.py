@@ -11,14 +11,17 @@ a call is then kept by its id, and put back when a history has the call:
     | thoughts before all texts and calls         | first in the turn, instead of plain ones  |
     | thoughts and state before the call          | before the call                           |
     | state that belongs to the call before it    | after the call                            |
+    | what hosted tools did                       | before the first call of the caller's     |
 
-Only turns with native state are kept, and a turn that has sealed reasoning is left as it is: then
-the caller carries it. Everything here is sealed; `window` opens it.
+Only turns with native state or hosted items are kept, and the state of a turn that has sealed
+reasoning is left as it is: then the caller carries it. All of it is sealed, and `window` opens the
+reasoning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -27,7 +30,7 @@ from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.machines.builder import KeptState
 from antiphon.protocol.native_state import ABANDONED, NATIVE, seal_of
 
-__all__ = ["carried_by", "keep_states", "lonely_calls", "put_back"]
+__all__ = ["OpenItems", "calls_in", "carried_by", "keep_states", "lonely_calls", "put_back"]
 
 
 class _Carried(msgspec.Struct, omit_defaults=True):
@@ -36,9 +39,17 @@ class _Carried(msgspec.Struct, omit_defaults=True):
     first: list[str] = []
     before: list[str] = []
     after: list[str] = []
+    hosted: str = ""
+    """What hosted tools did before it, sealed: see `carried_items`."""
 
 
+OpenItems = Callable[[str], list[Item]]
+NOTHING: Final[Mapping[str, str]] = {}
 _decode = msgspec.json.Decoder(_Carried).decode
+
+
+def _keep_closed(sealed: str) -> list[Item]:
+    return []
 
 
 def keep_states(output: Iterable[Item], states: Mapping[str, KeptState]) -> list[Item]:
@@ -53,13 +64,18 @@ def _with_state(item: Item, states: Mapping[str, KeptState]) -> Item:
     return {**item, NATIVE: state.seal}
 
 
-def carried_by(output: Iterable[Item], states: Mapping[str, KeptState]) -> dict[str, bytes]:
-    """Return what is kept with the calls of an answer, by call id; nothing without native state."""
-    if not states:
-        return {}
+def carried_by(
+    output: Iterable[Item], states: Mapping[str, KeptState], hosted: Mapping[str, str] = NOTHING
+) -> dict[str, bytes]:
+    """Return what is kept with the calls of an answer, by call id.
+
+    `hosted` are the seals of what hosted tools did before them.
+    """
     reader = _OutputReader(states)
-    for item in output:
+    for item in output if states else ():
         reader.take(item)
+    for name, sealed in hosted.items():
+        reader.found.setdefault(name, _Carried()).hosted = sealed
     return {name: msgspec.json.encode(carried) for name, carried in reader.found.items()}
 
 
@@ -110,22 +126,34 @@ def lonely_calls(items: Sequence[Item]) -> list[str]:
     ]
 
 
-def put_back(items: Sequence[Item], found: Mapping[str, bytes]) -> list[Item]:
+def calls_in(items: Sequence[Item]) -> list[str]:
+    """Return the ids of all calls, in order."""
+    return [
+        item["call_id"] for item in items if is_call(item) and isinstance(item.get("call_id"), str)
+    ]
+
+
+def put_back(
+    items: Sequence[Item], found: Mapping[str, bytes], open_items: OpenItems = _keep_closed
+) -> list[Item]:
     """Return the items with what was kept for their calls in its place."""
     carried = {name: _decode(body) for name, body in found.items()}
-    return [item for turn in _turns(items) for item in _complete(turn, carried)]
+    return [item for turn in _turns(items) for item in _complete(turn, carried, open_items)]
 
 
-def _complete(turn: list[Item], carried: Mapping[str, _Carried]) -> Iterator[Item]:
-    if _is_sealed(turn):
-        yield from turn
-        return
+def _complete(
+    turn: list[Item], carried: Mapping[str, _Carried], open_items: OpenItems
+) -> Iterator[Item]:
     parts = [carried.get(item.get("call_id", "")) if is_call(item) else None for item in turn]
+    if _is_sealed(turn):  # then the caller carries the states itself
+        parts = [part and _Carried(hosted=part.hosted) for part in parts]
     first = [seal for part in parts if part is not None for seal in part.first]
     yield from map(_reasoning, first)
     for item, part in zip(turn, parts, strict=True):
         if first and item_type(item) == "reasoning":
             continue  # its text is in the seals
+        if part is not None and part.hosted:
+            yield from open_items(part.hosted)
         yield from map(_reasoning, part.before if part else ())
         yield item
         yield from map(_reasoning, part.after if part else ())

@@ -9,7 +9,7 @@ results, in the same response: one builder, one log, one usage.
     | hosted calls alone                          | they run, and the model gets their results    |
     | hosted calls, and calls of the caller's     | they run, and the response ends `completed`   |
     | the same, where the caller gets no items    | nothing runs: the results would be lost, and  |
-    | (chat, Messages)                            | the model would call once more                |
+    | and none are kept for it (chat, Messages)   | the model would call once more                |
     | a call that needs approval                  | the others run; it ends with the request      |
     | more calls than `max_tool_calls`, or than   | they are not run and make no item; the model  |
     | the gateway or the time allows              | is informed once, and then may not call       |
@@ -36,7 +36,7 @@ from antiphon.engine.run.cited_text import CitedText
 from antiphon.engine.run.hosted_calls import GatheredCall, HostedCalls
 from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
-from antiphon.plans.hosted_choice import allow_hosted
+from antiphon.plans.hosted_choice import allow_found, allow_hosted, selects
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.plans.hosted_offers import load_hidden, offer_hosted
 from antiphon.plans.plan import Plan
@@ -58,6 +58,7 @@ from antiphon.tools.base import (
     Decline,
     HostedCall,
     Outcome,
+    ShownResult,
     Start,
     ToolLimits,
     ToolSession,
@@ -71,7 +72,7 @@ _CLOSE_SECONDS: Final = 5.0
 _NO_ID: Final = "call"
 _CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
 _LOST_NOTE: Final = (
-    "tools: hosted calls beside calls of the caller's were not run: this API cannot carry results"
+    "tools: hosted calls beside calls of the caller's were not run: their results cannot be kept"
 )
 _LIMIT_NOTE: Final = "max_tool_calls: further calls of hosted tools were not run"
 _OVER: Final = "not run: this response may make no more calls of hosted tools; answer without it"
@@ -95,8 +96,14 @@ class HostedSetup(msgspec.Struct, frozen=True):
     """Gives back the approvals of a turn that cannot be made."""
     patterns: Sequence[Pattern] = ()
     """What the answer is looked at for, to be annotated."""
+    results: list[ShownResult] = []
+    """What the sessions can see of each other: results that the model was shown."""
+    deferred: list[HostedFunction] | None = None
+    """Functions that a search of this turn may find; None if there is no search."""
     returns_items: bool = True
-    """Whether the caller can send back what was done here, if it has to go on itself."""
+    """Whether what was done here is in the context again, if the caller has to go on itself."""
+    names_calls: bool = False
+    """Whether calls of the caller's get ids of ours: what was done here is found by them."""
 
     @property
     def degraded(self) -> list[str]:
@@ -126,7 +133,8 @@ class Hosted(Policy):
         self._plan: Plan
         self._answer: HostedCalls
         self._ids: CallIds
-        self._loaded: set[str] = set()  # hidden tools that a search has found
+        self._loaded: set[str] = set()  # hidden tools of the caller's that a search has found
+        self._found: list[HostedFunction] = []  # and hosted functions
         self._approved: list[_Result] = []  # what the model gets first
         self._rounds = 0  # in which it has answered
         self._made = 0
@@ -143,30 +151,34 @@ class Hosted(Policy):
             self._runs = HostedRuns(setup.limits, setup.intents, setup.note, deadline, setup.name)
             self._deadline = deadline
             self._ids = CallIds(is_taken=taken_in(plan.items))
-            await self._list(rounds)
+            await self._list(plan.policy, rounds)
             await self._run_approved(self._offer(plan), rounds)
         # A context that is shortened before the first answer does not have them yet.
         plan = self._offer(self._with_results(plan, [], self._approved))
-        self._plan, self._answer = plan, HostedCalls(plan)
+        self._plan, self._answer = plan, HostedCalls(plan, names_calls=self._setup.names_calls)
         if self._cites is not None:
             self._cites.begin_round()
         return plan
 
-    async def _list(self, rounds: Rounds) -> None:
+    async def _list(self, policy: ToolPolicy, rounds: Rounds) -> None:
         """Ask every session what the model may call, and emit what it reports."""
         assert self._functions is not None
+        hidden = self._setup.deferred
         for session in self._sessions:
             async for found in _within(session.prepare(), self._setup.limits.list_seconds):
-                if isinstance(found, HostedFunction):
+                if not isinstance(found, HostedFunction):
+                    await rounds.emit([found])
+                elif hidden is None or not found.is_deferred or selects(policy, found):
                     self._functions.append(found)
                 else:
-                    await rounds.emit([found])
+                    hidden.append(found)
 
     def _offer(self, plan: Plan) -> Plan:
         """Return the plan with the hosted functions in it. Raise BackendError if one is missing."""
         assert self._functions is not None
         toolbox = load_hidden(offer_hosted(plan.toolbox, self._functions), self._loaded)
-        policy = allow_hosted(plan.policy, toolbox)
+        found = {toolbox.hosted_alias(one.namespace, one.name) for one in self._found}
+        policy = allow_found(allow_hosted(plan.policy, toolbox), toolbox, self._loaded | found)
         if policy.mode == "required" and not any(map(policy.allows, toolbox.aliases)):
             raise BackendError(
                 "tool_choice forces a tool that is not available now", code="tool_unavailable"
@@ -296,8 +308,11 @@ class Hosted(Policy):
     def _result_of(self, outcome: Outcome, call: HostedCall) -> str | list[Part]:
         assert self._functions is not None
         self._functions += outcome.functions
+        self._found += outcome.functions
         self._loaded.update(outcome.loads)
         capped = cap_result(outcome.result, self._setup.limits.result_bytes)
+        if not outcome.has_failed:
+            self._setup.results.append(ShownResult(call.function.kind, capped))
         return data_of(call.function.name, capped)
 
     # The next round.

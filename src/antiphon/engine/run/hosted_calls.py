@@ -44,15 +44,20 @@ class GatheredCall(msgspec.Struct):
 
 
 class HostedCalls:
-    """The calls of one answer to a plan, with the rounds that repair it."""
+    """The calls of one answer to a plan, with the rounds that repair it.
 
-    def __init__(self, plan: Plan) -> None:
+    With `names_calls`, a call of another tool is forwarded without the id that its model gave it:
+    models use the same ids again in other conversations.
+    """
+
+    def __init__(self, plan: Plan, *, names_calls: bool = False) -> None:
         self.calls: list[GatheredCall] = []
         self.has_client_calls = False
         self._transcript = Transcript()
         self.note_text = self._transcript.note_text
         """Notes a text that is forwarded unseen."""
         self._plan = plan
+        self._names_calls = names_calls
         self._items: list[Item] = []
         self._open: dict[int, GatheredCall | None] = {}  # by key; None for one that is suppressed
 
@@ -120,7 +125,7 @@ class HostedCalls:
         toolbox, policy = self._plan.toolbox, self._plan.policy
         self.has_client_calls |= alias in toolbox.aliases and policy.allows(alias)
         self._transcript.note(call)
-        return call
+        return msgspec.structs.replace(call, call_id=None) if self._names_calls else call
 
     def _why_not(self, alias: str, *, is_hosted: bool) -> str | None:
         """Return why a call is suppressed here. Those of other tools are the gate's business."""

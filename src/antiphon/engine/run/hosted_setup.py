@@ -22,13 +22,20 @@ from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import DONE_STATUSES
 from antiphon.store.base import Store
-from antiphon.tools.base import ToolRequest, ToolRunner, ToolSession
+from antiphon.tools.base import (
+    HostedFunction,
+    ShownResult,
+    ToolRequest,
+    ToolRunner,
+    ToolSession,
+)
 from antiphon.tools.mcp.approvals import refuse_lost_approvals
 from antiphon.tools.registry import ToolRegistry
 
 __all__ = ["HostedTools", "TurnApprovals"]
 
 _MCP: Final = "mcp"
+_SEARCH: Final = "tool_search"
 
 
 class TurnApprovals:
@@ -104,6 +111,8 @@ class HostedTools:
         toolbox: Toolbox,
         items: Sequence[Item],
         own: Sequence[Item],
+        *,
+        sees_images: bool = False,
     ) -> HostedSetup:
         """Return what the policy of the turn needs. Raise what a runner raises."""
         approvals = TurnApprovals(self._store, owner, response_id, self._now)
@@ -111,6 +120,9 @@ class HostedTools:
         is_stored = request.store is not False
         is_background = bool(request.background)
         sources = ShownSources()
+        results: list[ShownResult] = []
+        deferred: list[HostedFunction] = []
+        is_searched = any(tool["type"] == _SEARCH for tool in toolbox.hosted)
         sessions: dict[str, ToolSession] = {}
         try:
             for runner, tools in self._by_runner(toolbox.declared):
@@ -122,6 +134,9 @@ class HostedTools:
                         items=items,
                         own=own,
                         hidden=toolbox.hidden,
+                        is_searched=is_searched,
+                        deferred=deferred,
+                        results=results,
                         include=frozenset(request.include or ()),
                         approvals=approvals,
                         sources=sources,
@@ -130,6 +145,7 @@ class HostedTools:
                         is_stored=is_stored,
                         is_background=is_background,
                         is_alone=len(tools) == len(request.tools or ()),
+                        sees_images=sees_images,
                     )
                 )
                 sessions |= dict.fromkeys(runner.kinds, session)
@@ -148,13 +164,18 @@ class HostedTools:
             seconds=limits.background_seconds if is_background else limits.turn_seconds,
             give_up=approvals.release_all,
             patterns=_patterns(sessions.values(), sources),
+            results=results,
+            deferred=deferred if is_searched else None,
         )
 
     def _by_runner(
         self, declared: Sequence[DeclaredTool]
     ) -> Iterator[tuple[ToolRunner, list[DeclaredTool]]]:
-        """Yield the runners that have tools in this request, with their tools."""
-        for runner in self.registry.runners:
+        """Yield the runners that have tools in this request, with their tools.
+
+        What searches for tools comes last: it has to know them all.
+        """
+        for runner in sorted(self.registry.runners, key=lambda one: _SEARCH in one.kinds):
             tools = [one for one in declared if one.tool["type"] in runner.kinds]
             if tools:
                 yield runner, tools

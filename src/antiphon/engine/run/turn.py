@@ -58,13 +58,16 @@ from antiphon.protocol.response import MOST_NOTES, Attempt, Failure, Response
 from antiphon.routing.candidates import Candidate, Route
 from antiphon.routing.choice import Session
 
-__all__ = ["Turn", "TurnCancelled", "TurnInputs"]
+__all__ = ["Carry", "Turn", "TurnCancelled", "TurnInputs"]
 
 _log = logging.getLogger(__name__)
 _TOO_MANY: Final = 429
 _BROKEN: Final = "the gateway broke; this is our fault"
 _OPEN: Final = Phase.OPEN
 _CANCELLED: Final = "the response was cancelled"
+
+
+Carry = Callable[[Response, Mapping[str, KeptState]], Awaitable[None]]
 
 
 class TurnCancelled(AntiphonError):
@@ -95,8 +98,8 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     size: ContextSize
     remember: Callable[[Response], None] = lambda response: None
     """Called with the response when it has ended and is durable."""
-    carry: Callable[[Response, Mapping[str, KeptState]], Awaitable[None]] | None = None
-    """Keeps the native states of a response for its caller, before its end is shown."""
+    carry: Carry | None = None
+    """Keeps what its caller cannot send back of a response, before its end is shown."""
 
 
 class Turn:

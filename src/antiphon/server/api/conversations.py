@@ -101,7 +101,7 @@ async def add_items(call: Call) -> web.StreamResponse:
         return await _added_before(call, added)
     if not added:
         raise no_conversation(call.path_id)
-    return call.json(await write_list(items, has_more=False))
+    return call.json(await write_list(items, read_include(call), has_more=False))
 
 
 async def list_items(call: Call) -> web.StreamResponse:
@@ -169,7 +169,7 @@ async def _added_before(call: Call, claim: Claim) -> web.Response:
     names = read_names(claim.response_id)
     found = [await _kept(call).find(call.owner, call.path_id, name) for name in names]
     items = [item for item in found if item is not None]
-    return _replayed(call.json(await write_list(items, has_more=False)))
+    return _replayed(call.json(await write_list(items, read_include(call), has_more=False)))
 
 
 def _replayed(answer: web.Response) -> web.Response:

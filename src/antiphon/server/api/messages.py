@@ -63,6 +63,7 @@ async def _count(call: Call, asked: MessagesAsked) -> web.StreamResponse:
             call.principal,
             strict=call.is_strict,
             carries_state=call.app.doors.keep_state and not asked.returns_state,
+            carries_items=call.app.doors.keep_state and not asked.returns_items,
             hold=call.held,
             body_bytes=len(await read_data(call)),
         )

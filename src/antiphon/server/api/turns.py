@@ -91,6 +91,7 @@ async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
         session=call.request.headers.get(SESSION_HEADER),
         carries_state=call.app.doors.keep_state and not asked.returns_state,
         returns_items=asked.returns_items,
+        carries_items=call.app.doors.keep_state and not asked.returns_items,
         hold=call.held,
         body_bytes=len(await read_data(call)),
     )

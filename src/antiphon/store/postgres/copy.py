@@ -12,6 +12,7 @@ from typing import Any, Final
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.postgres.database import Connection, connect
 from antiphon.store.postgres.migrations import check_version, migrate
+from antiphon.store.postgres.vector_words import add_words
 
 __all__ = ["PostgresPlace"]
 
@@ -89,6 +90,8 @@ class PostgresPlace:
         await self._connection.copy_records_to_table(
             table.name, records=[convert(row) for row in rows], columns=table.columns
         )
+        if table.name == "vector_chunks":
+            await add_words(self._connection, rows)
 
     async def commit(self) -> None:
         """Commit what was written, and let new keys continue after the copied ones."""
@@ -120,6 +123,7 @@ _CONVERSIONS: Final[dict[tuple[str, str], tuple[_Convert, _Convert]]] = {
     ("items", "id"): (_encode_name, _decode_name),
     ("conversation_items", "id"): (_encode_name, _decode_name),
     ("responses", "created_at"): (float, _decode_time),
+    ("vector_chunks", "text"): (_encode_name, _decode_name),
 }
 
 

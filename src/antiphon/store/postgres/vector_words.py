@@ -8,6 +8,7 @@ RANKED chunks have one. A small vector store loses nothing by that.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -15,9 +16,9 @@ from typing import Final
 from antiphon.store.found_chunks import Ranked
 from antiphon.store.postgres.database import Connection
 from antiphon.store.sql.steps import Sql, Steps
-from antiphon.store.vector_rows import PLACE_BITS, first_part, part_of, split_words
+from antiphon.store.vector_rows import PART_BITS, PLACE_BITS, first_part, part_of, split_words
 
-__all__ = ["PostgresChunks", "rank_words"]
+__all__ = ["PostgresChunks", "add_words", "rank_words"]
 
 RANKED: Final = 10_000
 # A longer text makes no `tsvector`: its lexemes and their places take a megabyte at most.
@@ -73,14 +74,25 @@ class PostgresChunks:
         if not rows:
             return
         yield Sql(_TEXTS, ([key for key, _ in rows], [text.encode() for _, text in rows]))
-        part, _ = part_of(rows[0][0])
-        places = [part_of(key)[1] for key, _ in rows]
-        texts = [text.replace("\0", " ")[:_MAX_INDEXED] for _, text in rows]
-        yield Sql(_TERMS, (store, part, places, texts))
+        yield Sql(_TERMS, _terms_of(rows))
 
     def put_vectors(self, rows: Sequence[tuple[int, bytes]]) -> Steps[None]:
         if rows:
             yield Sql(_VECTORS, ([key for key, _ in rows], [vector for _, vector in rows]))
+
+
+async def add_words(connection: Connection, rows: Sequence[tuple[int, str]]) -> None:
+    """Make the words of chunks of any vector stores searchable. The rows are sorted."""
+    for _, some in itertools.groupby(rows, lambda row: part_of(row[0])[0]):
+        await connection.execute(_TERMS, *_terms_of(list(some)))
+
+
+def _terms_of(rows: Sequence[tuple[int, str]]) -> tuple[object, ...]:
+    """Return the values for the terms of some chunks of one part."""
+    part, _ = part_of(rows[0][0])
+    places = [part_of(key)[1] for key, _ in rows]
+    texts = [text.replace("\0", " ")[:_MAX_INDEXED] for _, text in rows]
+    return part >> PART_BITS, part, places, texts
 
 
 async def rank_words(

@@ -20,6 +20,7 @@ from antiphon.store.sqlite.copy_rows import DatabaseRows, connect_reader, size_o
 from antiphon.store.sqlite.files_migrations import FILES
 from antiphon.store.sqlite.folder import BlobFolder, Draft
 from antiphon.store.sqlite.queue import WriteQueue
+from antiphon.store.sqlite.vector_words import add_words
 
 __all__ = ["FilesPlace"]
 
@@ -75,6 +76,8 @@ class FilesPlace:
             self._contents.write(rows)
             return
         DatabaseRows(self._connection).write(table, rows)
+        if table.name == "vector_chunks":
+            add_words(self._connection, rows)
         if table.name == "blobs":
             self._contents.expect({row[0]: row[2] for row in rows})
 

@@ -22,11 +22,12 @@ from typing import Final, NamedTuple
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.sql.steps import Sql, Steps, ask
 from antiphon.store.sqlite.erasure import mark
-from antiphon.store.vector_rows import chunk_keys, first_part, split_words
+from antiphon.store.vector_rows import PART_BITS, chunk_keys, first_part, part_of, split_words
 
 __all__ = [
     "NO_FTS5",
     "Range",
+    "add_words",
     "check_fts5",
     "has_fts5",
     "index_name",
@@ -90,6 +91,16 @@ def index_steps(store: int, rows: Iterable[tuple[int, str]]) -> Steps[None]:
     statement = f"INSERT INTO {name} (rowid, text) VALUES ($1, $2)"  # noqa: S608 # a constant
     for row in rows:
         yield Sql(statement, row)
+
+
+def add_words(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+    """Add chunks of any vector stores to their indexes. Raise StoreUnavailable without FTS5."""
+    check_fts5()
+    for key, text in rows:
+        name = index_name(part_of(key)[0] >> PART_BITS)
+        if not _is_there(connection, name):
+            connection.execute(_creation(name))
+        connection.execute(f"INSERT INTO {name} (rowid, text) VALUES (?, ?)", (key, text))  # noqa: S608
 
 
 def remove_words(

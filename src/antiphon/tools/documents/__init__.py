@@ -1,1 +1,1 @@
-"""What does a document say? Files of many formats to text, in a process with limits."""
+"""Which text does a document have? Files of many formats, parsed in processes with limits."""

@@ -1,7 +1,7 @@
-"""Of which kind is a file? Its first bytes decide; its name and its media type settle the rest.
+"""What kind of file is this? Its first bytes decide; its name and its media type settle the rest.
 
-A PDF with the name of a text is read as a PDF. A file with the name of a document that is none is
-refused: it is damaged, or not what its owner believes.
+A PDF that is named like a text is read as a PDF. A file that is named like a document, but has
+other content, is refused: it is damaged, or it is the wrong file.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _MARKS: Final = (
     (b"BM", "an image"),
     (b"II*\0", "an image"),
     (b"MM\0*", "an image"),
-    (b"RIFF", "an image or a recording"),
-    (b"ID3", "a recording"),
-    (b"OggS", "a recording"),
-    (b"fLaC", "a recording"),
-    (b"\x1aE\xdf\xa3", "a film"),
+    (b"RIFF", "an image, audio or video"),
+    (b"ID3", "audio"),
+    (b"OggS", "audio"),
+    (b"fLaC", "audio"),
+    (b"\x1aE\xdf\xa3", "a video"),
     (b"\x1f\x8b", "an archive"),
     (b"BZh", "an archive"),
     (b"\xfd7zXZ\0", "an archive"),
@@ -98,7 +98,9 @@ def _refuse_known(head: bytes) -> None:
             "unsupported_file", f"Old Office documents cannot be read. {_SAVE_NEW}"
         )
     if head[4:8] == b"ftyp":
-        raise DocumentFailed("unsupported_file", "The file is a film: it has no text.")
+        raise DocumentFailed(
+            "unsupported_file", "The file is a video: no text can be read from it."
+        )
     for mark, name in _MARKS:
         if head.startswith(mark) and (len(mark) > 2 or b"\0" in head):
             raise DocumentFailed(
@@ -110,7 +112,7 @@ def _refuse_misnamed(filename: str) -> None:
     for ending, name in _DOCUMENTS.items():
         if filename.endswith(ending):
             raise DocumentFailed(
-                "invalid_file", f"The file has the name of {name}, but its content is none."
+                "invalid_file", f"The file is named like {name}, but its content is not one."
             )
 
 

@@ -1,7 +1,7 @@
 """Everything between a file and a result, in one process: what indexes and what searches.
 
-It owns the reader of documents and the embeddings. Both are used when a file or a query needs
-them, and not before.
+It owns the embeddings, and the reader of documents if none is given. Both are used when a file or
+a query needs them, and not before.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ class FileIndex:
         embedder: Embedder | None = None,
         settings: IngestSettings | None = None,
     ) -> None:
-        self.reader: DocumentReader = reader or Documents()
+        self._own: Documents | None = None
+        if reader is None:
+            reader = self._own = Documents()
         self.embedder = embedder
-        self.ingest = Ingest(store, self.reader, embedder, settings)
+        self.ingest = Ingest(store, reader, embedder, settings)
         self.searcher = Searcher(store.vector_stores, embedder)
 
     def wake(self) -> None:
@@ -45,6 +47,7 @@ class FileIndex:
             async with self.ingest.running():
                 yield
         finally:
-            await self.reader.close()
+            if self._own is not None:
+                await self._own.close()
             if self.embedder is not None:
                 await self.embedder.close()

@@ -20,7 +20,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, Protocol
 
 import msgspec
@@ -229,11 +229,12 @@ class Ingest:
         chunker = Chunker(job.file.chunk_tokens, job.file.overlap_tokens)
         waiting: list[str] = []
         is_empty = True
-        async for text in self._reader.read(self._source(job.owner, file)):
-            waiting += await aside_if(len(text) > _LARGE, chunker.feed, text)
-            while len(waiting) >= _CHUNKS:
-                is_empty = await self._add(job, waiting[:_CHUNKS])
-                del waiting[:_CHUNKS]
+        async with aclosing(self._reader.read(self._source(job.owner, file))) as pieces:
+            async for text in pieces:
+                waiting += await aside_if(len(text) > _LARGE, chunker.feed, text)
+                while len(waiting) >= _CHUNKS:
+                    is_empty = await self._add(job, waiting[:_CHUNKS])
+                    del waiting[:_CHUNKS]
         waiting += chunker.finish()
         if waiting:
             is_empty = await self._add(job, waiting)

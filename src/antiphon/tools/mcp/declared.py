@@ -58,6 +58,7 @@ class DeclaredServer(msgspec.Struct, frozen=True, kw_only=True):
     rule: ApprovalRule
     filter: ToolFilter
     description: str = ""
+    is_deferred: bool = False
     where: str
 
     def allows(self, tool: Definition) -> bool:
@@ -83,16 +84,18 @@ class DeclaredServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_servers(
-    tools: Sequence[DeclaredTool], directory: Directory
+    tools: Sequence[DeclaredTool], directory: Directory, *, is_searched: bool = False
 ) -> tuple[dict[str, DeclaredServer], list[str]]:
     """Return the declared servers by label, and what cannot be honoured.
+
+    `is_searched` if tools with `defer_loading` can be found by a search.
 
     Raise InvalidRequest for a tool that cannot be right, or a server that may not be used.
     """
     servers: dict[str, DeclaredServer] = {}
     notes: list[str] = []
     for tool, where in tools:
-        found = _read(tool, where, directory, notes)
+        found = _read(tool, where, directory, notes, is_searched=is_searched)
         if found.label in servers:
             raise InvalidRequest(
                 f"two tools have the server_label '{found.label}'",
@@ -107,7 +110,9 @@ def read_servers(
     return servers, notes
 
 
-def _read(tool: Tool, where: str, directory: Directory, notes: list[str]) -> DeclaredServer:
+def _read(
+    tool: Tool, where: str, directory: Directory, notes: list[str], *, is_searched: bool
+) -> DeclaredServer:
     label = tool.get("server_label")
     if not isinstance(label, str) or not 1 <= len(label) <= _MAX_LABEL or not label.isprintable():
         raise invalid(f"{where}.server_label", f"must be 1 to {_MAX_LABEL} printable characters")
@@ -115,8 +120,9 @@ def _read(tool: Tool, where: str, directory: Directory, notes: list[str]) -> Dec
     rule = read_rule(tool.get("require_approval"), where)
     endpoint = _with_secrets(tool, where, _find(tool, label, where, directory), notes)
     notes += [f"{where}.{name}" for name in tool if name not in _FIELDS and tool[name]]
-    if tool.get("defer_loading"):
-        notes.append(f"{where}.defer_loading: its tools are all shown at once")
+    is_deferred = tool.get("defer_loading") is True
+    if is_deferred and not is_searched:
+        notes.append(f"{where}.defer_loading: nothing here could load its tools later")
     if rule.uses_read_only and not endpoint.trusts_read_only:
         notes.append(
             f"{where}.require_approval.never.read_only: the operator does not trust what this "
@@ -128,6 +134,7 @@ def _read(tool: Tool, where: str, directory: Directory, notes: list[str]) -> Dec
         rule=rule,
         filter=ToolFilter() if allowed is None else read_filter(allowed, f"{where}.allowed_tools"),
         description=about if isinstance(about, str) else "",
+        is_deferred=is_deferred,
         where=where,
     )
 

@@ -73,7 +73,9 @@ class McpRunner:
 
     async def begin(self, request: ToolRequest) -> McpTurn:
         """Return the session of a turn, with the calls that it was approved to run."""
-        servers, notes = read_servers(request.tools, self.directory)
+        servers, notes = read_servers(
+            request.tools, self.directory, is_searched=request.is_searched
+        )
         answers = find_approved(self._ids, request.owner, request.items, request.own)
         for answer in answers:
             _check_declared(answer, servers)
@@ -188,8 +190,15 @@ class McpTurn(ToolSession):
         return [tool for tool in self._known.get(label, {}).values() if server.allows(tool)]
 
     def _functions(self, label: str) -> list[HostedFunction]:
-        about = self._servers[label].description[:_MAX_ABOUT_SERVER]
-        return [_function(label, tool, about) for tool in self._allowed(label)]
+        server = self._servers[label]
+        about = server.description[:_MAX_ABOUT_SERVER]
+        loaded = _loaded(label, self._request.items) if server.is_deferred else frozenset()
+        return [
+            _function(
+                label, tool, about, is_deferred=server.is_deferred and tool.name not in loaded
+            )
+            for tool in self._allowed(label)
+        ]
 
     def _refuse_nothing(self, fresh: Sequence[str]) -> None:
         """Fail a turn that has no tool at all because its servers cannot be listed."""
@@ -258,7 +267,8 @@ class McpTurn(ToolSession):
         if (error := result.error) is not None:
             return _failed(start, error, result.output)
         item = {**start.item, "output": result.output, "error": None, "status": "completed"}
-        return Outcome(item=item, result=result.output)
+        has_images = self._request.sees_images and result.images
+        return Outcome(item=item, result=result.shown() if has_images else result.output)
 
     async def _check_live(self, call: HostedCall, connection: Connection) -> None:
         """Raise McpFault unless the server has the tool, as it was when the call was approved.
@@ -335,7 +345,20 @@ def _key(label: str) -> str:
     return f"mcp-list-{label}"
 
 
-def _function(label: str, tool: Definition, about: str) -> HostedFunction:
+def _loaded(label: str, items: Sequence[Item]) -> frozenset[str]:
+    """Return the names of the tools that a search of an earlier turn has found."""
+    tools = [
+        tool
+        for item in items
+        if item_type(item) == "tool_search_output" and isinstance(item.get("tools"), list)
+        for tool in item["tools"]
+        if isinstance(tool, dict) and tool.get("server_label") == label
+    ]
+    lists = [tool["allowed_tools"] for tool in tools if isinstance(tool.get("allowed_tools"), list)]
+    return frozenset(name for names in lists for name in names if isinstance(name, str))
+
+
+def _function(label: str, tool: Definition, about: str, *, is_deferred: bool) -> HostedFunction:
     """Return what the model is shown for a tool; `about` is the caller's word on its server."""
     return HostedFunction(
         kind=_KIND,
@@ -343,6 +366,7 @@ def _function(label: str, tool: Definition, about: str) -> HostedFunction:
         name=tool.name,
         description=f"{tool.description}\n(server: {about})" if about else tool.description,
         parameters=tool.input_schema,
+        is_deferred=is_deferred,
     )
 
 

@@ -24,7 +24,7 @@ KINDS: Final = frozenset(
 _FIELDS: Final = frozenset(
     {"type", "filters", "search_context_size", "user_location", "external_web_access"}
     | {"search_content_types", "allowed_callers", "cache_control"}
-    | {"name", "allowed_domains", "blocked_domains"}  # as the Messages API writes it
+    | {"name", "allowed_domains", "blocked_domains", "max_uses"}  # as the Messages API writes it
 )
 _LISTS: Final = ("allowed_domains", "blocked_domains")
 _PLACES: Final = ("city", "country", "region", "timezone")
@@ -56,6 +56,8 @@ class SearchWish(msgspec.Struct, frozen=True, kw_only=True):
     location: Mapping[str, str] = {}
     degraded: Sequence[str] = ()
     is_possible: bool = True
+    max_uses: int | None = None
+    """How many searches may be made in a response."""
 
     def allows(self, url: str) -> bool:
         """Return whether a page may be shown and opened."""
@@ -83,6 +85,7 @@ def read_wish(tools: Sequence[DeclaredTool]) -> SearchWish:
         location=_location(tool.get("user_location"), where),
         degraded=degraded,
         is_possible=is_possible,
+        max_uses=_max_uses(tool.get("max_uses"), where),
     )
 
 
@@ -125,6 +128,14 @@ def _depth(size: Any, where: str) -> Depth:
     if found is None:
         raise _wrong(f"{where}.search_context_size", "must be low, medium or high")
     return found
+
+
+def _max_uses(value: Any, where: str) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise _wrong(f"{where}.max_uses", "must be a positive number")
+    return value
 
 
 def _location(value: Any, where: str) -> dict[str, str]:

@@ -108,6 +108,7 @@ class _Session(ToolSession):
         self._cite_as: CiteAs = "point" if request.is_formatted else runner.cite_as
         self._known: set[str] = set()
         self._kept: dict[str, Page] = {}
+        self._searches = 0
         can_open = runner.open_pages != "off"
         self._functions = functions_for(wish, can_open=can_open) if wish.is_possible else ()
         self.degraded = list(wish.degraded)
@@ -131,9 +132,12 @@ class _Session(ToolSession):
                 action = _find_action(arguments)
         if isinstance(action, str):
             return Decline(result=f"error: {action}")
-        seconds = self._runner.seconds
-        if action["type"] != "search":
-            seconds = self._runner.page_seconds + 10.0  # reading the HTML comes after that
+        seconds = self._runner.page_seconds + 10.0  # reading the HTML comes after that
+        if action["type"] == "search":
+            most, seconds = self._wish.max_uses, self._runner.seconds
+            if most is not None and self._searches >= most:
+                return Decline(result=f"error: max_uses_exceeded: {most} searches may be made")
+            self._searches += 1
         item = {"type": "web_search_call", "action": action}
         return Start(item=item, has_effects=False, seconds=seconds)
 
@@ -248,7 +252,13 @@ class _Session(ToolSession):
     def _may_open(self, address: str) -> bool:
         if self._runner.open_pages == "any" or address in self._known:
             return True
-        return was_shown(address, self._request.items)
+        # What the model was shown by other tools; its own results are in `_known`.
+        results = [
+            {"type": "function_call_output", "output": one.result}
+            for one in self._request.results
+            if one.kind not in KINDS
+        ]
+        return was_shown(address, [*self._request.items, *results])
 
 
 # What the model wrote.
