@@ -18,7 +18,7 @@ from tests.store.file_samples import NOW, add_file, content, file, once, write
 from tests.store.samples import OWNER
 
 # Blobs have the time of the clock.
-LONG_AFTER = int(time.time()) + UNNAMED_SECONDS + 100
+LONG_AFTER = int(time.time()) + 10 * UNNAMED_SECONDS
 
 
 async def ids_of(

@@ -6,6 +6,9 @@ import pytest
 
 from antiphon.store.base import Store
 from antiphon.store.base.vector_stores import Chunk, Filter, FoundChunk, Search
+from antiphon.store.postgres import vector_stores as postgres_search
+from antiphon.store.sqlite import vector_search as sqlite_search
+from antiphon.store.vectors import VectorCache
 from tests.store.vector_samples import (
     OWNER,
     STRANGER,
@@ -150,6 +153,20 @@ async def test_a_change_of_another_process_is_seen(pair: tuple[Store, Store]) ->
     await first.vector_stores.detach(OWNER, "vs_1", "f1")
     assert await _nearest(second, vector(1, 0)) == []
     assert await find_words(second, "words") == []
+
+
+@pytest.mark.parametrize("what", ["no room", "no numpy"])
+async def test_vectors_are_found_without_the_cache(
+    store: Store, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sqlite_search, postgres_search):
+        monkeypatch.setattr(module, "has_numpy", lambda: what == "no room")
+    monkeypatch.setattr(VectorCache, "has_room", lambda *_: False)
+    await add_store(store)
+    for number in range(3):
+        chunk = Chunk("a", vector(1, number))
+        await index_file(store, f"f{number}", chunk, Chunk("b", vector(1)), embedding="e")
+    assert places(await _nearest(store, vector(1, 2), limit=2)) == [("f2", 0), ("f1", 0)]
 
 
 async def test_a_huge_text_can_be_stored_and_found(store: Store) -> None:

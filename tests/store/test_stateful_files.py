@@ -45,7 +45,7 @@ OWNERS = st.sampled_from(["alice", "bob"])
 NAMES = st.sampled_from(["a", "b", "c"])
 PATHS = st.sampled_from(["/mnt/data/x", "/mnt/data/y"])
 DATA = st.binary(max_size=6)
-TIMES = st.integers(START, START + 3)
+TIMES = st.integers(START, START + 1)
 STEPS = st.sampled_from([0, 1, 50, ENDED_SECONDS])
 
 

@@ -16,7 +16,9 @@ from antiphon.store import MemoryStore, SqliteStore
 from antiphon.store.base.filters import fulfils
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.sql import vector_files, vector_jobs
+from antiphon.store.sql.steps import Lock, ask
 from antiphon.store.sqlite import vector_stores as sqlite_facet
+from antiphon.store.sqlite.vector_search import search_stores
 from antiphon.store.vectors import VectorCache
 from tests.postgres import fresh_database
 from tests.store.vector_model import play
@@ -75,7 +77,7 @@ def _chunks_of_an_earlier_try_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _filter_after_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = sqlite_facet.search_stores
+    original = search_stores
 
     def search(connection: Any, cache: Any, owner: str, search: Any) -> Any:
         every = original(connection, cache, owner, msgspec.structs.replace(search, filter=None))
@@ -89,7 +91,7 @@ def _cancelled_keeps_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def end(key: int, status: str, code: Any = None, message: Any = None) -> Any:
         if status == "cancelled":
-            yield from vector_files.ask(vector_files._END, status, code, None, key)
+            yield from ask(vector_files._END, status, code, None, key)
             return
         yield from original(key, status, code, message)
 
@@ -111,7 +113,7 @@ def _gone_parts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def _attributes_for_filters_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     def insert(store: int, key: int, attributes: Any) -> Iterator[Any]:
         if attributes:
-            yield vector_files.Lock("nothing")
+            yield Lock("nothing")
 
     monkeypatch.setattr(vector_files, "_insert_attributes", insert)
 

@@ -33,7 +33,7 @@ from tests.store.file_samples import (
 from tests.store.samples import OWNER
 
 ROOT = Path(__file__).parents[3]
-LONG_AFTER = int(time.time()) + UNNAMED_SECONDS + 1_000
+LONG_AFTER = int(time.time()) + 10 * UNNAMED_SECONDS
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ VECTOR_TABLES: Final = (
         counts INTEGER[] NOT NULL,
         lengths INTEGER[] NOT NULL
     )""",
-    "CREATE INDEX vector_terms_by_term ON vector_terms (store, term)",
+    "CREATE INDEX vector_terms_by_term ON vector_terms (store, term) INCLUDE (chunks)",
     "CREATE INDEX vector_terms_by_part ON vector_terms (part)",
     """CREATE TABLE vector_lengths (
         part BIGINT PRIMARY KEY,

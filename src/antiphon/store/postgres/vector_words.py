@@ -20,7 +20,7 @@ from antiphon.store.vector_rows import PART_BITS, PLACE_BITS, first_part, part_o
 
 __all__ = ["PostgresChunks", "add_words", "rank_words"]
 
-RANKED: Final = 10_000
+RANKED: Final = 6_000
 # A longer text makes no `tsvector`: its lexemes and their places take a megabyte at most.
 _MAX_INDEXED: Final = 200_000
 _SATURATION: Final = 1.2

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 INDEXES: Final = 32
-RANKED: Final = 10_000
+RANKED: Final = 6_000
 _PAGES_AT_ONCE: Final = 500
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = $1"
 NO_FTS5: Final = (
