@@ -87,7 +87,8 @@ def test_memory_stays_small_while_a_large_part_passes() -> None:
     assert list(reader.feed(head)) == [PartBegins("f", "a")]
     passed = 0
     for _ in range(200):
-        passed += sum(len(event) for event in reader.feed(b"\r\n--" * 4096) if event)  # type: ignore[arg-type]
+        events = list(reader.feed(b"\r\n--" * 4096))
+        passed += sum(len(event) for event in events if isinstance(event, bytes))
         assert len(reader._buffer) < 16
     assert passed >= 200 * 4 * 4096 - 16
 
