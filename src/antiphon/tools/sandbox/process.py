@@ -103,10 +103,12 @@ async def start_process(command: Command, image_bytes: int) -> SandboxProcess:
     channel = Channel(ours, out_read, err_read, image_bytes)
     try:
         process = await _spawn(command, given, passed)
-    except OSError as error:
+    except BaseException as error:
         channel.close()
         os.close(info_read)
-        raise SandboxFailed(f"the sandbox cannot be started: {error}") from None
+        if isinstance(error, OSError):
+            raise SandboxFailed(f"the sandbox cannot be started: {error}") from None
+        raise
     finally:
         theirs.close()
         for fd in (out_write, err_write, *passed):

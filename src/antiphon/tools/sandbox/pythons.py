@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Final
 
@@ -40,13 +39,11 @@ class Interpreter(msgspec.Struct, frozen=True):
 def own_interpreter() -> Interpreter:
     """Return the interpreter of the gateway, without what is installed in it."""
     base = os.path.realpath(sys.base_prefix)
-    base_vars = {"base": base, "platbase": base, "installed_base": base}
-    sites = {sysconfig.get_path(name, vars=base_vars) for name in ("purelib", "platlib")}
     return Interpreter(
         program=_program_of_base(base),
         options=("-I", "-S", "-B"),
         folders=(base,),
-        hidden=tuple(sorted(site for site in sites if Path(site).is_dir())),
+        hidden=tuple(sorted(map(str, filter(Path.is_dir, _site_folders(base))))),
     )
 
 
@@ -72,6 +69,17 @@ def read_interpreter(program: str) -> Interpreter:
         options=("-I", "-B"),
         folders=tuple(dict.fromkeys([prefix, base, os.path.realpath(base)])),
     )
+
+
+def _site_folders(base: str) -> set[Path]:
+    """Return where packages may be installed for an interpreter; Debian has names of its own."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return {
+        Path(base, lib, python, name)
+        for lib in ("lib", "lib64")
+        for python in (version, "python3")
+        for name in ("site-packages", "dist-packages")
+    }
 
 
 def _program_of_base(base: str) -> str:
