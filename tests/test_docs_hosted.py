@@ -71,6 +71,29 @@ async def test_the_examples_on_web_search_work(tmp_path: Path) -> None:
     assert printed == [("Tides of the Severn", address, f"([127.0.0.1]({address}))")]
 
 
+async def test_the_examples_on_files_work() -> None:
+    page = "docs/howto/files-in-requests.md"
+    (command,) = _commands((ROOT / page).read_text())
+    (program,) = _examples(page)
+
+    def play(body: dict[str, Any]) -> Script:
+        asked = msgspec.json.encode(body["messages"]).decode()
+        return Script(text="The Aurora." if "[File ships.csv]\\nship,port" in asked else "None.")
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        ScriptedUpstream(play, models=["smollm2-135m"]) as upstream,
+        serve_gateway(ChatBackend(upstream.base_url)) as gateway,
+    ):
+        answer = await _send(gateway, command)
+        printed: list[tuple[str, ...]] = []
+        local = program.replace("http://127.0.0.1:4680/v1", gateway.base_url)
+        scope = {"print": lambda *words: printed.append(words)}
+        await asyncio.to_thread(exec, f"{local}\nclient.close()", scope)
+    assert answer.json["output"][0]["content"][0]["text"] == "The Aurora."
+    assert printed == [("The Aurora.",)]
+
+
 async def test_the_example_on_images_works(tmp_path: Path) -> None:
     page = "docs/howto/images.md"
     (command,) = _commands((ROOT / page).read_text())

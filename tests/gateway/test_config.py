@@ -213,6 +213,8 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
     assert listed["`[mcp.servers.LABEL]`"] == list(McpServer.__struct_fields__)
     assert listed['`[models."NAME"]`'] == list(TABLES["models"].__struct_fields__)
     assert listed["`[web_search]`"] == list(TABLES["web_search"].__struct_fields__)
+    assert listed["`[input_files]`"] == list(TABLES["input_files"].__struct_fields__)
+    assert listed["`[documents]`"] == list(TABLES["documents"].__struct_fields__)
     assert listed["`[images]`"] == list(TABLES["images"].__struct_fields__)
     for name in ("code_interpreter", "shell", "containers"):
         assert listed[f"`[{name}]`"] == list(TABLES[name].__struct_fields__)
@@ -280,6 +282,8 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "file_search": set(table["file_search"]),
         "files": set(table["files"]),
         "images": set(table["images"]),
+        "input_files": set(table["input_files"]),
+        "documents": set(table["documents"]),
         "code_interpreter": set(table["code_interpreter"]),
         "shell": set(table["shell"]),
         "containers": set(table["containers"]),

@@ -17,6 +17,7 @@ import pytest
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.engine.run import hosted, hosted_calls, hosted_runs
 from antiphon.engine.run.rounds import Rounds
+from antiphon.engine.run.truncate import Truncate
 from antiphon.plans.assemble import Assembly
 from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import gather_tools
@@ -30,7 +31,7 @@ from antiphon.protocol.deltas import (
     Stopped,
     TextGrew,
 )
-from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.errors import AntiphonError, BackendError, ContextOverflow
 from antiphon.protocol.events import EVENT_CLASSES, Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines import rebuild
@@ -113,16 +114,26 @@ async def run(
     limits: ToolLimits | None = None,
     most_calls: int = 64,
     seconds: float = 60.0,
+    shortens: bool = False,
+    approves: bool = False,
     **plan_fields: Any,
 ) -> Turn:
-    """Run a turn with the Hosted policy of this module."""
+    """Run a turn with the Hosted policy of this module.
+
+    `shortens` if the context may be truncated; there is an older turn then. `approves` if the
+    caller has approved a call.
+    """
     tool = tool or ScriptedTool(lambda call: ["rain"])
     toolbox, _ = gather_tools([FUNCTION, MCP], hosted=frozenset({"mcp"}))
     user: Item = {"type": "message", "role": "user", "content": "weather?"}
-    plan = Plan(model="m", items=[user], toolbox=toolbox, **plan_fields)
+    older: list[Item] = [user | {"content": "hello"}] if shortens else []
+    plan = Plan(model="m", items=[*older, user], toolbox=toolbox, **plan_fields)
     session = await tool.begin(
         ToolRequest(owner="o", response_id="r", tools=(), items=(), own=(), approvals=None)  # type: ignore[arg-type]
     )
+    if approves:
+        function = tool.functions[0]
+        session.approved = [HostedCall(function=function, arguments="{}", call_id="a0")]
     journal = Journal()
 
     async def give_up() -> None:
@@ -139,7 +150,8 @@ async def run(
         give_up,
     )
     backend, sink = ScriptedBackend(script), Sink(plan)
-    await Rounds(backend, plan, [module.Hosted(setup)], sink).run()
+    policies = [*([Truncate(lambda note: None)] if shortens else []), module.Hosted(setup)]
+    await Rounds(backend, plan, policies, sink).run()
     return Turn(sink.finish(), sink.events, backend.plans, tool, journal)
 
 
@@ -284,6 +296,28 @@ async def _objections(module: Any) -> list[str]:
     turn = await run(module, [calls(LOOK), calls(LOOK), say("ok")])
     ids = [item["call_id"] for item in turn.plans[2].items if "call_id" in item]
     expect("ids", is_so=ids == ["c0", "c0", "c0_2", "c0_2"])
+    found += await _objections_to_short_contexts(module)
+    return found
+
+
+async def _objections_to_short_contexts(module: Any) -> list[str]:
+    """Run turns whose context is too long before the first round, and between rounds."""
+    too_long: list[Step] = [ContextOverflow("too long")]
+    given: dict[str, Any] = {"shortens": True, "approves": True}
+    limits = ToolLimits(rounds=2)
+    first = await run(module, [too_long, calls(LOOK), say("ok")], limits=limits, **given)
+    later = await run(module, [calls(LOOK), too_long, say("ok")], limits=limits, **given)
+    found: list[str] = []
+    for name, turn in {"first": first, "later": later}.items():
+        if len(turn.tool.calls) != 2 or kinds(turn) != ["mcp_call", "mcp_call", "message"]:
+            found.append(f"{name}: each call once, and the answer")
+        if [item.get("call_id") for item in turn.plans[-1].items if "output" in item] != [
+            "a0",
+            "c0",
+        ]:
+            found.append(f"{name}: both results, once")
+        if "hello" in str(turn.plans[-1].items):
+            found.append(f"{name}: what was left out stays out")
     return found
 
 
@@ -352,6 +386,17 @@ LOOP_BUGS: Final[dict[str, tuple[str, str]]] = {
     "the next round looks at the last answer": (
         "return Next(plan, is_longer=True)",
         "return Next(plan)",
+    ),
+    "approved results are lost in a short context": (
+        "self._with_results(plan, [], self._approved)",
+        "(self._with_results(plan, [], self._approved) if not hasattr(self, '_plan') else plan)",
+    ),
+    "approved results come twice": ("self._approved = []  # they are in the plan", "pass"),
+    "an attempt that failed is a round": (
+        "        if end.error is not None or end.stop is None:\n            return None\n"
+        "        self._rounds += 1\n",
+        "        self._rounds += 1\n"
+        "        if end.error is not None or end.stop is None:\n            return None\n",
     ),
     "results are forgotten": ("*calls, *outputs]", "*calls]"),
     "ids of two rounds are the same": (

@@ -54,6 +54,7 @@ class ScriptedBackend:
         enforces: frozenset[str] = frozenset({"format", "arguments"}),
         tool_kinds: frozenset[str] = frozenset(),
         continues: bool = False,
+        parts: frozenset[str] = frozenset(),
     ) -> None:
         self.plans: list[Plan] = []
         self.stopped_early = 0
@@ -62,7 +63,7 @@ class ScriptedBackend:
         self._script = echo if script is None else script
         self._models = models
         self.capabilities = Capabilities(
-            tool_kinds=tool_kinds, enforces=enforces, counts=True, continues=continues
+            tool_kinds=tool_kinds, enforces=enforces, parts=parts, counts=True, continues=continues
         )
         self.patience = None
 

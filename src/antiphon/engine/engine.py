@@ -35,6 +35,7 @@ from antiphon.engine.prepare.history import (
     refuse_orphans,
 )
 from antiphon.engine.prepare.history_cache import HistoryCache
+from antiphon.engine.prepare.input_files import InputFiles
 from antiphon.engine.prepare.native_states import put_back
 from antiphon.engine.prepare.prompts import PromptTemplate, apply_prompt
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
@@ -138,6 +139,7 @@ class Engine:
         memory_bytes: int = _NO_LIMIT,
         prompts: Mapping[str, PromptTemplate] | None = None,
         tools: ToolRegistry = NO_TOOLS,
+        input_files: InputFiles,
         note_call: CallNote = lambda kind, ending, seconds: None,
     ) -> None:
         self.catalog = catalog
@@ -154,6 +156,7 @@ class Engine:
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
         self._prompts = prompts or {}
+        self.input_files = input_files
         self.tools = HostedTools(tools, store, now, self.pending_writes.defer, note_call)
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
@@ -326,9 +329,13 @@ class Engine:
         whole, items, unopened, assessment = await size.run(
             self._assemble, request, admitted.owner, context, able, carried
         )
+        must_be_there = () if admitted.is_queued else context.own
+        items, unsent = await self.input_files.show(
+            admitted.owner, items, must_be_there, able, size
+        )
         everything = load_hidden(assessment.toolbox)
         checks, unchecked = await make_checks(everything, admitted.form, able.enforces)
-        notes = [*assessment.degraded, *unread, *unopened, *unchecked]
+        notes = [*assessment.degraded, *unread, *unopened, *unchecked, *unsent]
         hosted = await self._begin_tools(admitted, assessment, items, context.own, notes)
         if admitted.is_strict:
             await _refuse_degraded(notes, hosted)
@@ -381,7 +388,10 @@ class Engine:
         if not toolbox.declared:
             return None
         name = admitted.response.id
-        hosted = await self.tools.begin(request, admitted.owner, name, toolbox, items, own)
+        sees = "image" in admitted.route.capabilities.parts
+        hosted = await self.tools.begin(
+            request, admitted.owner, name, toolbox, items, own, sees_images=sees
+        )
         if not admitted.returns_items:
             is_kept = self._keeper_of_items(admitted) is not None
             hosted = msgspec.structs.replace(hosted, returns_items=is_kept, names_calls=is_kept)

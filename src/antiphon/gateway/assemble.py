@@ -16,6 +16,7 @@ import msgspec
 from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Endpoint, Webhooks
 from antiphon.engine.prepare.context_size import ContextLimits
+from antiphon.engine.prepare.input_files import InputFiles, InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.prepare.seal import open_sealer
 from antiphon.protocol.codec import Dialect
@@ -53,6 +54,8 @@ from antiphon.server.origin import OriginPolicy
 from antiphon.server.request_log import log_background
 from antiphon.store.base import Store
 from antiphon.tools.containers.service import ContainerService
+from antiphon.tools.documents.reader import Documents
+from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
@@ -89,6 +92,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     files: FileLimits = FileLimits()
     prompts: Mapping[str, PromptTemplate] = {}
     """Templates that a request may name."""
+    input_files: InputFileSettings = InputFileSettings()
+    documents: DocumentSettings = DocumentSettings()
 
 
 async def make_app(
@@ -129,6 +134,13 @@ async def make_app(
         memory_bytes=limits.memory_bytes or default_memory(settings.workers),
         prompts=settings.prompts,
         tools=tools,
+        input_files=InputFiles(
+            store,
+            tools.documents or Documents(settings.documents),
+            settings.input_files,
+            now=_now,
+            id_prefix=f"file_{settings.id_mark}",
+        ),
         note_call=metrics.note_call,
     )
     containers = containers or ContainerService(store, mint, _now)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from antiphon.engine.keep.webhooks import EVENTS, EventType
+from antiphon.engine.prepare.input_files import InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.log_lines import LogFormat
@@ -31,6 +32,7 @@ from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.containers.settings import CodeSettings, ContainerSettings, ShellSettings
+from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
@@ -167,6 +169,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     web_search: WebSearchSettings = WebSearchSettings()
     file_search: FileSearchSettings = FileSearchSettings()
     images: ImageSettings = ImageSettings()
+    input_files: InputFileSettings = InputFileSettings()
+    documents: DocumentSettings = DocumentSettings()
     code_interpreter: CodeSettings = CodeSettings()
     shell: ShellSettings = ShellSettings()
     containers: ContainerSettings = ContainerSettings()
@@ -188,6 +192,8 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "web_search": WebSearchSettings,
     "file_search": FileSearchSettings,
     "images": ImageSettings,
+    "input_files": InputFileSettings,
+    "documents": DocumentSettings,
     "code_interpreter": CodeSettings,
     "shell": ShellSettings,
     "containers": ContainerSettings,

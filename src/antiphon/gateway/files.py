@@ -11,6 +11,7 @@ from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
+from antiphon.tools.documents.base import DocumentReader
 from antiphon.tools.index.embed import Embedder
 from antiphon.tools.index.embed_api import EmbeddingsUpstream
 from antiphon.tools.index.embed_local import LocalEmbedder, can_embed
@@ -22,14 +23,16 @@ __all__ = ["check_files", "open_index"]
 _UPSTREAM_AT_ONCE = 4
 
 
-def open_index(settings: Settings, environ: Mapping[str, str], store: Store) -> FileIndex:
+def open_index(
+    settings: Settings, environ: Mapping[str, str], store: Store, reader: DocumentReader
+) -> FileIndex:
     """Return the index of this process. Raise BadSettings for what cannot be used."""
     chosen = settings.file_search
     ingest = IngestSettings(
         at_once=chosen.indexing,
         embed_at_once=_UPSTREAM_AT_ONCE if chosen.embedding == "upstream" else 1,
     )
-    return FileIndex(store, embedder=_embedder(settings, environ), settings=ingest)
+    return FileIndex(store, reader=reader, embedder=_embedder(settings, environ), settings=ingest)
 
 
 async def check_files(settings: Settings, environ: Mapping[str, str]) -> None:

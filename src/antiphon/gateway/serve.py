@@ -45,6 +45,7 @@ async def running(app: App, sock: socket.socket) -> AsyncIterator[None]:
         await app.engine.background.drain(0.0)
         await app.engine.catalog.close()
         await app.engine.tools.registry.close()
+        await app.engine.input_files.close()
 
 
 async def serve(app: App, sock: socket.socket, metrics_sock: socket.socket | None = None) -> None:

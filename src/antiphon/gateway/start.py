@@ -38,6 +38,7 @@ from antiphon.gateway.tools import open_tools
 from antiphon.gateway.workers import run_workers
 from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.store.open import public_url
+from antiphon.tools.documents.reader import Documents
 
 __all__ = ["start"]
 
@@ -129,13 +130,14 @@ class _Process(msgspec.Struct, frozen=True):
 
     async def _serve(self, board: MetricsBoard | None) -> None:
         store = open_named_store(self.store)
-        index = open_index(self.settings, os.environ, store)
+        documents = Documents(self.settings.documents)
+        index = open_index(self.settings, os.environ, store, documents)
         containers = open_containers(self.settings, store)
         app = await make_app(
             build_catalog(self.settings, self.sources),
             store,
             _server_settings(self.settings, board),
-            await open_tools(self.settings, os.environ, store, index, containers),
+            await open_tools(self.settings, os.environ, store, index, documents, containers),
             index,
             containers,
         )
@@ -159,6 +161,8 @@ def _server_settings(settings: Settings, board: MetricsBoard | None) -> ServerSe
         id_mark=settings.id_mark,
         rerun_background=settings.rerun_background,
         prompts=settings.prompts,
+        input_files=settings.input_files,
+        documents=settings.documents,
     )
 
 

@@ -6,7 +6,7 @@ connected: runners connect when a turn uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.containers import container_runners, open_containers
@@ -17,6 +17,7 @@ from antiphon.gateway.providers import read_key
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.containers.service import ContainerService
+from antiphon.tools.documents.reader import Documents
 from antiphon.tools.file_search import FileSearch
 from antiphon.tools.image_api import ImagesUpstream
 from antiphon.tools.images import ImageGeneration
@@ -38,50 +39,64 @@ async def open_tools(
     environ: Mapping[str, str],
     store: Store,
     index: FileIndex | None = None,
+    documents: Documents | None = None,
     containers: ContainerService | None = None,
 ) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used.
 
-    `index` is the one that the process indexes with, and `containers` are where its programs run;
-    both are opened if they are not given.
+    `index` is the one that the process indexes with, `documents` what reads documents there, and
+    `containers` are where its programs run; they are made if they are not given.
     """
-    index = index or open_index(settings, environ, store)
+    _check_places("input_files", settings.input_files.open_places)
+    documents = documents or Documents(settings.documents)
+    index = index or open_index(settings, environ, store, documents)
     files = FileSearch(index.searcher, seconds=settings.file_search.seconds)
     pool = McpPool(settings.mcp)
-    runners: list[ToolRunner] = [ToolSearch(), files, *_web_runners(settings, environ, pool)]
+    web = _web_runners(settings, environ, pool, documents)
+    runners: list[ToolRunner] = [ToolSearch(), files, *web]
     runners += container_runners(settings, containers or open_containers(settings, store))
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)
-    return ToolRegistry(runners, settings.tools)
+    return ToolRegistry(runners, settings.tools, documents)
 
 
 async def check_tools(settings: Settings, environ: Mapping[str, str]) -> None:
     """Raise BadSettings if searches, images or MCP servers cannot be used as set."""
     await check_files(settings, environ)
     read_directory(settings.mcp, environ)
-    for runner in _web_runners(settings, environ, McpPool(settings.mcp)):
+    _check_places("input_files", settings.input_files.open_places)
+    for runner in _web_runners(settings, environ, McpPool(settings.mcp), Documents()):
         await runner.close()
 
 
-def _web_runners(settings: Settings, environ: Mapping[str, str], pool: McpPool) -> list[ToolRunner]:
+def _check_places(table: str, places: Sequence[str]) -> None:
+    for place in places:
+        if not is_place(place):
+            raise BadSettings(f"[{table}] open_places: {place!r} is not host:port")
+
+
+def _web_runners(
+    settings: Settings, environ: Mapping[str, str], pool: McpPool, documents: Documents
+) -> list[ToolRunner]:
     runners: list[ToolRunner] = []
     if settings.web_search.provider is not None:
-        runners.append(_web_search(settings, _search_provider(settings, environ, pool)))
+        provider = _search_provider(settings, environ, pool)
+        runners.append(_web_search(settings, provider, documents))
     if settings.images.base_url is not None:
         runners.append(_images(settings, environ))
     return runners
 
 
-def _web_search(settings: Settings, provider: SearchProvider) -> WebSearch:
+def _web_search(settings: Settings, provider: SearchProvider, documents: Documents) -> WebSearch:
     chosen = settings.web_search
-    for place in chosen.open_places:
-        if not is_place(place):
-            raise BadSettings(f"[web_search] open_places: {place!r} is not host:port")
-    limits = PageLimits(seconds=chosen.page_seconds, bytes=chosen.page_bytes)
+    _check_places("web_search", chosen.open_places)
+    limits = PageLimits(
+        seconds=chosen.page_seconds, bytes=chosen.page_bytes, pdf_bytes=chosen.pdf_bytes
+    )
     return WebSearch(
         provider,
-        PageReader(limits, frozenset(chosen.open_places)),
+        PageReader(limits, frozenset(chosen.open_places), documents),
         seconds=chosen.seconds,
         page_seconds=chosen.page_seconds,
         open_pages=chosen.open_pages,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -20,6 +20,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     asks for; "arguments": those of strict functions."""
     includes: frozenset[str] = frozenset()
     """Values of `include` that it honours, for tools that it runs itself."""
+    parts: frozenset[str] = frozenset()
+    """What of files it takes: "image"; by their data "pdf", "text" (as documents) or any "file";
+    and "file_id", which names a file at its provider. What it does not take is sent as text."""
+    file_urls: str = ""
+    """A regular expression for the addresses of files that it reads itself; empty for none."""
     counts: bool = False
     """Whether `count` may know the length of a request."""
     continues: bool = False
@@ -31,9 +36,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     pauses: bool = False
     """Whether it may pause any answer, and not only one in which it runs tools itself."""
 
+    def reads_url(self, url: str) -> bool:
+        """Return whether it reads the file at this address itself."""
+        return bool(self.file_urls) and re.match(self.file_urls, url) is not None
+
     def continues_with(self, model: str) -> bool:
         """Return whether a model continues an answer that was begun elsewhere."""
         return self.continues and re.search(self.continued_models, model) is not None
+
+
+def _is_one(values: Iterable[str]) -> bool:
+    return len(set(values)) == 1
 
 
 def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
@@ -45,6 +58,8 @@ def common_capabilities(all_of: Sequence[Capabilities]) -> Capabilities:
         tool_kinds=first.tool_kinds.intersection(*(one.tool_kinds for one in others)),
         enforces=first.enforces.intersection(*(one.enforces for one in others)),
         includes=first.includes.intersection(*(one.includes for one in others)),
+        parts=first.parts.intersection(*(one.parts for one in others)),
+        file_urls=first.file_urls if _is_one(one.file_urls for one in all_of) else "",
         counts=all(one.counts for one in all_of),
         continues=all(one.continues for one in all_of),
         strips_prefix=any(one.strips_prefix for one in all_of),

@@ -17,8 +17,10 @@ import msgspec
 from antiphon.protocol.errors import InvalidRequest, invalid
 
 __all__ = [
+    "ORIGINAL",
     "Item",
     "Part",
+    "as_given",
     "check_item",
     "item_prefix",
     "item_type",
@@ -32,6 +34,9 @@ __all__ = [
 # JSON objects of open shape: Any is what a peer may put there.
 Item = dict[str, Any]
 Part = dict[str, Any]
+
+ORIGINAL: Final = "antiphon.original"
+"""Where an item that a model is shown in another form has the one that its caller sent."""
 
 _MAX_TEXT: Final = 10 * 1024 * 1024
 _MAX_IMAGE: Final = 20 * 1024 * 1024
@@ -266,6 +271,12 @@ def with_id(item: Item, mint: Callable[[str], str]) -> Item:
         item = {**item, "call_id": item["id"], "id": None}
     item_id = item.get("id") or mint(item_prefix(kind))
     return {**item, "type": kind, "id": item_id}
+
+
+def as_given(item: Item) -> Item:
+    """Return the item as its caller sent it, if it was changed for the model."""
+    found = item.get(ORIGINAL)
+    return found if isinstance(found, dict) else item
 
 
 def check_item(item: object, param: str) -> None:

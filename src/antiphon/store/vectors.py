@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import importlib.util
+import itertools
 import math
 import operator
 import sys
@@ -151,20 +152,25 @@ class _Matrix:
         self._width = width
         self._vectors: Any = numpy.empty((0, width), numpy.float32)
         self._keys: Any = numpy.empty(0, numpy.int64)
-        self._parts: Any = numpy.empty(0, numpy.int64)
+        self._slots: Any = numpy.empty(0, numpy.int32)
         self._used = 0
         self._dead = 0
         self._counts: dict[int, int] = {}
+        # A number for each part, from 1 on; rows of 0 are dead.
+        self._slot_of: dict[int, int] = {}
+        self._last_slot = 0
         self.versions: dict[int, int] = {}
 
     @property
     def used_bytes(self) -> int:
-        return int(self._vectors.nbytes + self._keys.nbytes + self._parts.nbytes)
+        return int(self._vectors.nbytes + self._keys.nbytes + self._slots.nbytes)
 
     def replace(self, versions: Mapping[int, int], rows: Sequence[tuple[int, int, bytes]]) -> None:
         self._kill([part for part in versions if part in self.versions])
         self.versions.update(versions)
         self._counts.update(dict.fromkeys(versions, 0))
+        self._slot_of.update(zip(versions, itertools.count(self._last_slot + 1), strict=False))
+        self._last_slot += len(versions)
         self._append(rows)
 
     def retain(self, parts: Collection[int]) -> None:
@@ -192,8 +198,9 @@ class _Matrix:
         """Return the rows of these parts; None if they are all rows."""
         if not self._dead and len(parts) == len(self.versions):
             return None
-        wanted = self._numpy.fromiter(parts, self._numpy.int64, len(parts))
-        return self._numpy.flatnonzero(self._numpy.isin(self._parts[: self._used], wanted))
+        is_wanted = self._numpy.zeros(self._last_slot + 1, bool)
+        is_wanted[[self._slot_of[part] for part in parts if part in self._slot_of]] = True
+        return self._numpy.flatnonzero(is_wanted[self._slots[: self._used]])
 
     def _scores_of(self, rows: Any, wanted: Any) -> Any:
         if len(rows) < self._used * _GATHER:
@@ -210,7 +217,7 @@ class _Matrix:
         new = numpy.frombuffer(b"".join(vectors), "<f4").reshape(len(rows), self._width)
         self._vectors[first:end] = self._unit(new)
         self._keys[first:end] = keys
-        self._parts[first:end] = parts
+        self._slots[first:end] = [self._slot_of[part] for part in parts]
         self._used = end
         for part in parts:
             self._counts[part] += 1
@@ -220,24 +227,26 @@ class _Matrix:
             return
         # Room for more, if rows were added before: a file that is being indexed grows often.
         size = rows + (rows // 8 if self._used else 0)
-        for name in ("_vectors", "_keys", "_parts"):
+        for name in ("_vectors", "_keys", "_slots"):
             old = getattr(self, name)
             new = self._numpy.empty((size, *old.shape[1:]), old.dtype)
             new[: self._used] = old[: self._used]
             setattr(self, name, new)
 
     def _kill(self, parts: Collection[int]) -> None:
+        is_dead = self._numpy.zeros(self._last_slot + 1, bool)
+        is_dead[0] = True
         for part in parts:
             del self.versions[part]
             self._dead += self._counts.pop(part)
-        alive = self._numpy.fromiter(self.versions, self._numpy.int64, len(self.versions))
+            is_dead[self._slot_of.pop(part)] = True
         used = self._used
-        doomed = ~self._numpy.isin(self._parts[:used], alive)
-        self._parts[:used][doomed] = -1
+        doomed = is_dead[self._slots[:used]]
+        self._slots[:used][doomed] = 0
         if self._dead > used * _MAX_DEAD:
             keep = ~doomed
             self._vectors, self._keys = self._vectors[:used][keep], self._keys[:used][keep]
-            self._parts = self._parts[:used][keep]
+            self._slots = self._slots[:used][keep]
             self._used, self._dead = len(self._keys), 0
 
     def _unit(self, vectors: Any) -> Any:

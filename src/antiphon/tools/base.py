@@ -148,6 +148,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_background: bool = False
     is_alone: bool = False
     """Whether the request has no tools but these."""
+    sees_images: bool = False
+    """Whether the model can be shown images in results."""
 
 
 class HostedCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from antiphon.tools.base import ToolLimits, ToolRunner
+from antiphon.tools.documents.reader import Documents
 
 __all__ = ["NO_TOOLS", "ToolRegistry"]
 
@@ -16,9 +17,14 @@ class ToolRegistry:
     """The runners of this process, by the kinds of tools that they run."""
 
     def __init__(
-        self, runners: Sequence[ToolRunner] = (), limits: ToolLimits | None = None
+        self,
+        runners: Sequence[ToolRunner] = (),
+        limits: ToolLimits | None = None,
+        documents: Documents | None = None,
     ) -> None:
         self.limits = limits or ToolLimits()
+        self.documents = documents
+        """What reads documents for the runners; the engine uses and closes it too."""
         self._by_kind: dict[str, ToolRunner] = {}
         for runner in runners:
             for kind in runner.kinds:

@@ -124,13 +124,15 @@ class HttpClient:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        may_be_compressed: bool = False,
     ) -> Exchange:
         """Send a request and return once its head is back. Connecting is limited, waiting not.
 
-        A body that is compressed although we asked for none that is gets refused.
+        A body that is compressed gets refused, unless the caller knows how to unpack it.
         """
         exchange = await self._send(method, url, body, headers)
-        _check_encoding(exchange)
+        if not may_be_compressed:
+            _check_encoding(exchange)
         return exchange
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Head:

@@ -36,6 +36,10 @@ class Recorder:
         return [value * 10 for value in values]
 
 
+def ignore(_: str) -> None:
+    """Nobody waits for a response here."""
+
+
 @pytest.fixture
 async def database() -> AsyncIterator[Database]:
     async with fresh_database() as url:
@@ -54,7 +58,7 @@ async def flusher(database: Database, renewals: list[None]) -> AsyncIterator[Flu
     async def renew() -> None:
         renewals.append(None)
 
-    made = Flusher(database, renew, 60.0)
+    made = Flusher(database, renew, ignore, 60.0)
     yield made
     await made.close()
 
@@ -115,7 +119,7 @@ async def test_a_lease_that_cannot_be_renewed_is_told(database: Database) -> Non
     async def renew() -> None:
         raise StoreUnavailable("the database cannot be reached")
 
-    flusher = Flusher(database, renew, 0.3)
+    flusher = Flusher(database, renew, ignore, 0.3)
     recorder = Recorder()
     recorder.faults = [LeaseLapsed() for _ in range(10)]
     with pytest.raises(StoreUnavailable, match=r"cannot be reached|did not answer"):
@@ -140,7 +144,7 @@ async def test_nobody_waits_longer_than_is_patient(database: Database) -> None:
         """Nothing to renew."""
 
     await database.ask(lambda connection: connection.fetchval("SELECT 1"))  # it is connected
-    flusher = Flusher(database, renew, 2.0)
+    flusher = Flusher(database, renew, ignore, 2.0)
     recorder = Recorder()
     recorder.gate.clear()
     tasks = [call(flusher, recorder, n, name="same") for n in range(3)]

@@ -200,6 +200,45 @@ async def test_another_node_hears_of_every_change(
         await waiting
 
 
+async def test_changes_of_a_moment_are_notified_together_and_after_their_commit(
+    store: PostgresStore, url: str
+) -> None:
+    heard: list[str] = []
+    is_stored: list[bool] = []
+    both = asyncio.Event()
+    connection = await asyncpg.connect(url)
+    reader = await asyncpg.connect(url)
+
+    async def look(name: str) -> None:
+        question = "SELECT count(*) FROM responses WHERE id = $1"
+        async with reading:
+            is_stored.append(await reader.fetchval(question, name) > 0)
+        if {"r1", "r2"} <= set(heard):
+            both.set()
+
+    reading = asyncio.Lock()
+    looks: list[asyncio.Task[None]] = []
+
+    def note(_connection: object, _process: int, _channel: str, payload: object) -> None:
+        heard.append(str(payload))
+        looks.append(asyncio.create_task(look(str(payload))))
+
+    try:
+        await connection.add_listener("antiphon", note)
+        for name in ("r1", "r2"):
+            await store.begin(OWNER, opened(name), [], batch=FIRST)
+        for number in range(1, 51):
+            await store.append(OWNER, "r1", Batch(number, number, b"b"))
+        async with asyncio.timeout(60):
+            await both.wait()
+        assert all(is_stored)
+        assert len(heard) < 40  # 52 changes
+    finally:
+        await asyncio.gather(*looks)
+        await connection.close()
+        await reader.close()
+
+
 async def test_whoever_cannot_hear_looks_often(store: PostgresStore) -> None:
     start = time.monotonic()
     await store.wait("r1", 60)

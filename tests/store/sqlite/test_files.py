@@ -205,6 +205,19 @@ async def test_a_removed_skill_is_in_no_file(path: Path) -> None:
         assert await found_in_files(path.parent) == []
 
 
+async def test_a_removal_is_completed_when_its_caller_has_gone(path: Path) -> None:
+    async with open_at(path) as store:
+        await add_file(store, "f1", b"SECRET", filename="SECRET")
+        removal = asyncio.create_task(store.files.remove(OWNER, "f1"))
+        await asyncio.sleep(0)
+        removal.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await removal
+        while await store.files.find(OWNER, ["f1"], NOW):  # noqa: ASYNC110 # another task
+            await asyncio.sleep(0.001)
+    assert await found_in_files(path.parent) == []
+
+
 async def test_the_contents_of_what_was_replaced_or_ended_are_in_no_file(path: Path) -> None:
     async with open_at(path) as store:
         await store.containers.add(OWNER, container("c1"))

@@ -122,6 +122,14 @@ async def test_docx_leaves_out_deleted_text_and_second_copies(reader: Documents)
     assert "a\t\fb" in text
 
 
+async def test_docx_properties_hide_nothing_that_follows_them(reader: Documents) -> None:
+    look = "<w:rPr><w:b/><w:tab/></w:rPr>"
+    inner = f"<w:pPr>{look}<w:tabs><w:tab/></w:tabs></w:pPr>"
+    body = f"<w:p>{inner}<w:r>{look}<w:t>a</w:t><w:tab/><w:t>b</w:t></w:r></w:p>{paragraph('c')}"
+    text = await _read(reader, "a.docx", pack(docx_parts(body)))
+    assert text.strip() == "a\tb\nc"
+
+
 async def test_docx_of_the_strict_variant_is_read(reader: Documents) -> None:
     parts = {
         name: content.replace(

@@ -70,7 +70,7 @@ def fail() -> str:
 def draw() -> Image:
     """Return an image."""
     _note("draw")
-    return Image(data=b"\x89PNG" + bytes(300), format="png")
+    return Image(data=b"\x89PNG\r\n\x1a\n" + bytes(300), format="png")
 
 
 @server.tool(description="Counts letters.")

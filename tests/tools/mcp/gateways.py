@@ -38,7 +38,9 @@ def calling(*calls: tuple[str, Mapping[str, Any] | str]) -> list[Step]:
     return [[*made, STOP]]
 
 
-def model(*calls: tuple[str, Mapping[str, Any] | str]) -> ScriptedBackend:
+def model(
+    *calls: tuple[str, Mapping[str, Any] | str], parts: frozenset[str] = frozenset()
+) -> ScriptedBackend:
     """Return a model that makes these calls once for each user message, then answers."""
 
     def play(plan: Plan) -> list[Step]:
@@ -49,7 +51,7 @@ def model(*calls: tuple[str, Mapping[str, Any] | str]) -> ScriptedBackend:
         said = str(answered[-1]["output"]) if answered else "nothing"
         return [TextGrew(f"It said: {said}"), STOP]
 
-    return ScriptedBackend(play)
+    return ScriptedBackend(play, parts=parts)
 
 
 @asynccontextmanager

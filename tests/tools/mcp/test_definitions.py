@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -109,6 +110,46 @@ def test_results_keep_text_and_name_what_has_none() -> None:
     assert lines[0] == "one \x1b[31m【1】" and lines[2] == "two"
     assert lines[1] == "[image, image/png, about 3 bytes: it is not part of the text]"
     assert "a:c" in lines[3] and "hologram" in lines[4]
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(100)).decode()
+
+
+def _image(data: str, kind: str = "image/png") -> dict[str, str]:
+    return {"type": "image", "mimeType": kind, "data": data}
+
+
+def test_images_are_shown_beside_the_text_that_names_them() -> None:
+    found = read_result({"content": [{"type": "text", "text": "see"}, _image(PNG)]})
+    assert found.shown() == [
+        {"type": "input_text", "text": found.output},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"},
+    ]
+    assert found.output.startswith("see\n[image, image/png, about 1")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "aGk=",  # no image
+        "not base64",
+        base64.b64encode(b"<svg xmlns='http://www.w3.org/2000/svg'/>").decode(),
+        base64.b64encode(b"RIFF....AVI " + bytes(99)).decode(),
+        PNG + "A" * (6 * 1024 * 1024),
+    ],
+)
+def test_what_is_no_common_image_or_too_large_is_only_named(data: str) -> None:
+    found = read_result({"content": [_image(data)]})
+    assert found.images == ()
+    assert found.output.startswith("[image, image/png")
+
+
+def test_no_more_than_eight_images_are_shown_and_the_bytes_tell_their_type() -> None:
+    jpeg = base64.b64encode(b"\xff\xd8\xff" + bytes(100)).decode()
+    found = read_result({"content": [_image(jpeg)] * 20})
+    assert found.images == (f"data:image/jpeg;base64,{jpeg}",) * 8
+    failed = read_result({"content": [_image(jpeg)], "isError": True})
+    assert failed.images == ()
 
 
 def test_a_long_result_is_cut_and_says_so() -> None:

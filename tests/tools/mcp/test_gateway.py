@@ -608,3 +608,21 @@ async def test_an_approval_comes_back_alone_where_nothing_is_stored(desks: Any, 
     assert again.status in (400, 409)
     assert unknown.status == 400
     assert len(calls_in(log, "add")) == 1
+
+
+@pytest.mark.parametrize("parts", [frozenset[str](), frozenset({"image"})])
+async def test_a_model_that_sees_is_shown_the_images_of_a_tool(
+    parts: frozenset[str], desks: Any
+) -> None:
+    backend = model(("desk__draw", {}), parts=parts)
+    async with mcp_gateway(backend, desks) as gateway:
+        whole = await _asked(gateway, tool(require_approval="never"))
+    output = backend.plans[-1].items[-1]["output"]
+    call = answer_of(whole, "mcp_call")
+    assert call["output"].startswith("[image, image/png, about 3")
+    if not parts:
+        assert call["output"] in output
+        return
+    assert [part["type"] for part in output] == ["input_text", "input_text", "input_image"]
+    assert output[1]["text"] == call["output"]
+    assert output[2]["image_url"].startswith("data:image/png;base64,iVBOR")

@@ -7,6 +7,7 @@ import gzip
 import os
 import resource
 import socket
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from antiphon.tools.base import ToolFailed
 from antiphon.tools.documents.charsets import decode_page
 from antiphon.tools.web import pages as pages_module
 from antiphon.tools.web.pages import Page, PageLimits, PageReader
+from tests.tools.documents.making import make_pdf
 from tests.transport.raw import Connection, RawServer, Request, raw_server, reply
 from tests.transport.test_egress import LOOPBACK_HOSTS, OTHER_HOSTS, resolving
 from tests.web import LoopbackWeb, loopback_web
@@ -169,7 +171,8 @@ async def test_three_redirects_are_followed_and_no_more(
         _serve(web, f"/hop{number}", status=307, headers={"Location": target})
     page = await _read(reader, f"{web.url}/hop3")
     assert (page.title, page.url) == ("The Moon & tides", f"{web.url}/moon")
-    assert await _refused(reader, f"{web.url}/hop4") == "the page redirects more than 3 times"
+    why = await _refused(reader, f"{web.url}/hop4")
+    assert why == "the page cannot be read: it redirects more than 3 times"
 
 
 async def test_a_redirect_out_of_the_domains_is_not_followed(
@@ -216,7 +219,7 @@ async def test_texts_are_read_in_their_encoding(
     assert expected is None or page.text == expected
 
 
-@pytest.mark.parametrize("kind", ["image/png", "application/pdf", "video/mp4", "application/zip"])
+@pytest.mark.parametrize("kind", ["image/png", "video/mp4", "application/zip"])
 async def test_other_types_are_refused(kind: str, web: LoopbackWeb, reader: PageReader) -> None:
     url = _serve(web, "/x", body=b"\x89PNG", headers={"Content-Type": kind})
     assert await _refused(reader, url) == f"pages of the type {kind} cannot be read"
@@ -227,7 +230,9 @@ async def test_an_error_of_the_site_is_reported(
     status: int, web: LoopbackWeb, reader: PageReader
 ) -> None:
     url = _serve(web, "/x", status=status)
-    assert await _refused(reader, url) == f"the site answered HTTP {status}"
+    assert (
+        await _refused(reader, url) == f"the page cannot be read: the site answered HTTP {status}"
+    )
 
 
 async def test_html_is_not_read_without_the_extra(
@@ -300,19 +305,93 @@ async def test_a_page_that_drips_is_given_up(web: LoopbackWeb) -> None:
 
     web.pages["/drip"] = drip
     reader = PageReader(PageLimits(seconds=0.3), frozenset({web.place}))
-    assert await _refused(reader, f"{web.url}/drip") == "the page did not arrive in 0.3 s"
+    why = await _refused(reader, f"{web.url}/drip")
+    assert why == "the page cannot be read: it did not arrive in 0.3 s"
     async with asyncio.timeout(30):
         await gone.wait()
     await reader.close()
 
 
-async def test_a_compressed_page_is_refused_unread(web: LoopbackWeb, reader: PageReader) -> None:
-    bomb = gzip.compress(b"x" * (64 * _MIB))
-    headers = {"Content-Encoding": "gzip", "Content-Type": "text/html"}
+def _raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("x-gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", _raw_deflate),
+        ("identity", bytes),
+    ],
+)
+async def test_a_compressed_page_is_read(
+    encoding: str, pack: Callable[[bytes], bytes], web: LoopbackWeb, reader: PageReader
+) -> None:
+    headers = {"Content-Encoding": encoding, "Content-Type": "text/plain"}
+    text = b"a line of the page\n" * 5000
+    url = _serve(web, "/packed", body=pack(text), headers=headers)
+    page = await _read(reader, url)
+    assert (page.text, page.is_cut) == (text.decode().strip(), False)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+async def test_a_compressed_bomb_is_cut_at_the_limit(
+    encoding: str, pack: Callable[[bytes], bytes], web: LoopbackWeb, reader: PageReader
+) -> None:
+    bomb = pack(b"x" * (64 * _MIB))
+    headers = {"Content-Encoding": encoding, "Content-Type": "text/plain"}
     url = _serve(web, "/bomb", body=bomb, headers=headers)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert "compressed" in await _refused(reader, url)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10 * 1024
+    page = await _read(reader, url)
+    assert (len(page.text), page.is_cut) == (2 * _MIB, True)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 * 1024
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "why"),
+    [("br", b"x", "compressed as br"), ("gzip", b"no gzip", "damaged"), ("gzip, gzip", b"x", "as")],
+)
+async def test_what_cannot_be_unpacked_is_refused(
+    encoding: str, body: bytes, why: str, web: LoopbackWeb, reader: PageReader
+) -> None:
+    headers = {"Content-Encoding": encoding, "Content-Type": "text/plain"}
+    url = _serve(web, "/packed", body=body, headers=headers)
+    assert why in await _refused(reader, url)
+
+
+# PDF.
+
+
+async def test_a_pdf_is_read(web: LoopbackWeb, reader: PageReader) -> None:
+    body = make_pdf([["first page"], ["second page"]])
+    url = _serve(web, "/paper.pdf", body=body, headers={"Content-Type": "application/pdf"})
+    page = await _read(reader, url)
+    assert (page.title, page.text) == ("paper.pdf", "first page\n\fsecond page")
+    packed = {"Content-Type": "application/pdf", "Content-Encoding": "gzip"}
+    url = _serve(web, "/packed.pdf", body=gzip.compress(body), headers=packed)
+    assert "second page" in (await _read(reader, url)).text
+
+
+async def test_a_pdf_may_be_longer_than_a_page_but_is_not_cut(web: LoopbackWeb) -> None:
+    body = make_pdf([["a word"]]) + b"%" * 100_000
+    url = _serve(web, "/paper", body=body, headers={"Content-Type": "application/pdf"})
+    limits = PageLimits(seconds=60, bytes=1000, pdf_bytes=200_000)
+    reader = PageReader(limits, frozenset({web.place}))
+    assert (await _read(reader, url)).text == "a word"
+    await reader.close()
+    short = PageReader(PageLimits(seconds=60, pdf_bytes=50_000), frozenset({web.place}))
+    assert await _refused(short, url) == "the PDF is longer than 50000 bytes"
+    await short.close()
+
+
+async def test_a_bad_pdf_fails_with_a_reason(web: LoopbackWeb, reader: PageReader) -> None:
+    url = _serve(web, "/x", body=b"%PDF-1.7 nothing", headers={"Content-Type": "application/pdf"})
+    assert "damaged" in await _refused(reader, url)
 
 
 def _check_no_children() -> None:

@@ -23,7 +23,7 @@ import msgspec
 
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.protocol.deltas import NativeState
-from antiphon.protocol.items import Item, item_type, text_of
+from antiphon.protocol.items import Item, as_given, item_type, text_of
 from antiphon.protocol.native_state import ABANDONED, NATIVE, seal_of, state_of, without_state
 from antiphon.protocol.thread import Thread
 
@@ -142,7 +142,7 @@ def is_standing(item: Item) -> bool:
 
 def digest_of(message: Item) -> str:
     """Return what a message is known by, however its text is written down."""
-    content = message.get("content")
+    content = as_given(message).get("content")
     parts = content if isinstance(content, list) else []
     others = [part for part in parts if text_of([part]) == ""]
     said = msgspec.json.encode([text_of(content), others], order="deterministic")

@@ -33,7 +33,7 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Degraded, Delta, ItemPassed, Stopped
 from antiphon.protocol.errors import InvalidRequest, NotBuilt
 from antiphon.protocol.families import answers, is_call, is_output
-from antiphon.protocol.items import Item, Part, item_type, with_id
+from antiphon.protocol.items import Item, Part, as_given, item_type, with_id
 from antiphon.protocol.machines.builder import Mint
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Usage
@@ -94,9 +94,12 @@ async def compact(
     covered = [digest for digest in map(digest_of, division.gone) if digest not in stay]
     memory = Memory(summary=summary, covered=covered[-_MAX_COVERED:])
     sealed = seal_memory(memory, owner, sealer)
-    output = [*division.standing, *division.said, sealed, *division.behind]
+    kept = [*division.standing, *division.said, sealed, *division.behind]
     return Compacted(
-        [with_id(item, mint) for item in output], writer.usage, writer.is_estimated, writer.notes
+        [with_id(as_given(item), mint) for item in kept],
+        writer.usage,
+        writer.is_estimated,
+        writer.notes,
     )
 
 
@@ -278,7 +281,9 @@ def _last_calls(items: Sequence[Item]) -> int | None:
 
 def _slim(items: list[Item]) -> list[Item]:
     """Return the items as they are sealed: without large attachments, with long texts cut."""
-    return [cut_texts(_without_attachments(item), _MAX_SEALED_TEXT) for item in items]
+    return [
+        cut_texts(_without_attachments(given), _MAX_SEALED_TEXT) for given in map(as_given, items)
+    ]
 
 
 def _without_attachments(item: Item) -> Item:

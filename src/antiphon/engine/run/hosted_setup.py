@@ -111,6 +111,8 @@ class HostedTools:
         toolbox: Toolbox,
         items: Sequence[Item],
         own: Sequence[Item],
+        *,
+        sees_images: bool = False,
     ) -> HostedSetup:
         """Return what the policy of the turn needs. Raise what a runner raises."""
         approvals = TurnApprovals(self._store, owner, response_id, self._now)
@@ -143,6 +145,7 @@ class HostedTools:
                         is_stored=is_stored,
                         is_background=is_background,
                         is_alone=len(tools) == len(request.tools or ()),
+                        sees_images=sees_images,
                     )
                 )
                 sessions |= dict.fromkeys(runner.kinds, session)

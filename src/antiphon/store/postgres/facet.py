@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from antiphon.store.postgres.bell import Bell
 from antiphon.store.postgres.database import Database
 from antiphon.store.postgres.flusher import Flusher
 from antiphon.store.postgres.node import Node
@@ -17,5 +18,6 @@ class Facet:
         self._database = Database(url, patience)
         self._waiters = Waiters()
         self._node = Node(self._database, self._waiters, patience)
-        self._flusher = Flusher(self._database, self._node.renew, patience)
+        self._bell = Bell(self._database, self._waiters)
+        self._flusher = Flusher(self._database, self._node.renew, self._bell.ring, patience)
         self._is_closed = False

@@ -77,13 +77,21 @@ class _Job:
 
 
 class Flusher:
-    """Makes changes for many callers at once. `renew` renews the node's lease."""
+    """Makes changes for many callers at once.
+
+    `renew` renews the node's lease; `ring` gets the id of each response after its commit.
+    """
 
     def __init__(
-        self, database: Database, renew: Callable[[], Awaitable[None]], patience: float
+        self,
+        database: Database,
+        renew: Callable[[], Awaitable[None]],
+        ring: Callable[[str], None],
+        patience: float,
     ) -> None:
         self._database = database
         self._renew = renew
+        self._ring = ring
         self._patience = patience
         self._jobs: list[_Job] = []
         self._bytes = 0
@@ -177,6 +185,7 @@ class Flusher:
             else:
                 for job, result in zip(jobs, results, strict=True):
                     job.settle(result)
+                    self._ring(job.name[1])
                 return
 
     async def _commit(self, jobs: list[_Job], is_again: bool) -> list[Any]:

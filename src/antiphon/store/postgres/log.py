@@ -17,7 +17,6 @@ from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import Kind
 from antiphon.store.postgres.history import OUTPUT_COLUMN
-from antiphon.store.postgres.node import CHANNEL
 from antiphon.store.postgres.rows import columns, is_text, response_of
 from antiphon.store.postgres.writers import LEASE, explain_losses, read_open_logs
 
@@ -52,7 +51,7 @@ _APPEND: Final = f"""
         UPDATE responses SET status = held.status FROM held
         WHERE responses.key = held.key AND held.status IS NOT NULL
     )
-    SELECT place, pg_notify('{CHANNEL}', id), EXISTS (
+    SELECT place, EXISTS (
         SELECT FROM jobs WHERE jobs.response = held.key AND jobs.is_cancelled = 1
     ) AS is_cancelled FROM held
 """  # noqa: S608 # constants
@@ -114,7 +113,6 @@ class PostgresLogs(Facet):
         is_cancelled: bool = await self._flusher.call(
             _KIND, (owner, response_id), turn, len(batch.body)
         )
-        self._waiters.wake(response_id)
         return is_cancelled
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:

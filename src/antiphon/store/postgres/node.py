@@ -21,14 +21,14 @@ from contextlib import suppress
 from typing import Final
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.postgres.bell import CHANNEL
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.errors import FAULTS, unavailable
 from antiphon.store.waiting import Waiters
 
-__all__ = ["CHANNEL", "LEASE_SECONDS", "Node", "sweep_nodes"]
+__all__ = ["LEASE_SECONDS", "Node", "sweep_nodes"]
 
 LEASE_SECONDS: Final = 5.0
-CHANNEL: Final = "antiphon"
 
 _BEAT_SECONDS: Final = 1.0
 _BEAT_LIMIT: Final = 2.0

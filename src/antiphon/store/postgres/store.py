@@ -81,6 +81,7 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         """Write what is queued, give up the lease, and close all connections."""
         self._is_closed = True
         await self._flusher.close()
+        await self._bell.close()
         await self._node.close()
         await self._database.close()
         self._waiters.wake_all()

@@ -21,7 +21,6 @@ from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import Kind
 from antiphon.store.postgres.history import INPUT, OUTPUT, OUTPUT_COLUMN, admit_items, insert_items
 from antiphon.store.postgres.log import close_logs, insert_batches
-from antiphon.store.postgres.node import CHANNEL
 from antiphon.store.postgres.notices import insert_notices
 from antiphon.store.postgres.rows import columns, is_text, response_of
 from antiphon.store.postgres.writers import LEASE, explain_losses
@@ -54,7 +53,6 @@ _INSERT_JOBS: Final = """
     SELECT response, owner, 0, request
     FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS wanted (response, owner, request)
 """
-_NOTIFY: Final = f"SELECT pg_notify('{CHANNEL}', id) FROM unnest($1::text[]) AS changed (id)"  # noqa: S608
 _HOLD: Final = f"""
     SELECT wanted.place, responses.key, (
         SELECT conversations.key FROM conversations
@@ -66,7 +64,7 @@ _HOLD: Final = f"""
     ORDER BY responses.key
     FOR UPDATE OF responses
 """  # noqa: S608 # constants
-_END: Final = f"""
+_END: Final = """
     WITH ended AS (
         UPDATE responses SET status = wanted.status, writer = NULL, body = wanted.body
         FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS wanted (key, status, body)
@@ -79,8 +77,8 @@ _END: Final = f"""
         INSERT INTO logs (response, owner, body)
         SELECT * FROM unnest($4::bigint[], $5::text[], $6::bytea[])
     )
-    SELECT pg_notify('{CHANNEL}', id) FROM unnest($7::text[]) AS changed (id)
-"""  # noqa: S608 # constants
+    SELECT 1
+"""
 _UNLOCK: Final = """
     UPDATE conversations SET locked_by = NULL, writer = NULL
     FROM unnest($1::bigint[], $2::text[]) AS held (key, id)
@@ -96,7 +94,7 @@ _FIND_OLD: Final = """
     SELECT key, owner, id FROM responses WHERE created_at < $1
     ORDER BY created_at, key LIMIT $2 FOR UPDATE SKIP LOCKED
 """
-_REMOVE: Final = f"""
+_REMOVE: Final = """
     WITH doomed AS (
         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) AS doomed (key, owner, id)
     ), unlocked AS (
@@ -125,8 +123,8 @@ _REMOVE: Final = f"""
     ), removed AS (
         DELETE FROM responses WHERE key = ANY($1::bigint[])
     )
-    SELECT pg_notify('{CHANNEL}', id) FROM doomed
-"""  # noqa: S608 # constants
+    SELECT 1
+"""
 
 
 async def _begin(connection: Connection, turns: Sequence[Beginning], _: bool) -> list[None]:
@@ -141,7 +139,6 @@ async def _begin(connection: Connection, turns: Sequence[Beginning], _: bool) ->
     jobs = [(key, turn.owner, turn.request) for key, turn in new if turn.request is not None]
     if jobs:
         await connection.execute(_INSERT_JOBS, *columns(jobs, 3))
-    await connection.execute(_NOTIFY, [turn.id for _, turn in new])
     return [None] * len(turns)
 
 
@@ -193,8 +190,7 @@ class _Held(NamedTuple):
 async def _end(connection: Connection, ending: list[_Held]) -> None:
     logs = await close_logs(connection, [(e.key, e.turn.owner, e.turn.batch) for e in ending])
     rows = [(e.key, e.turn.status, e.turn.body) for e in ending]
-    ids = [e.turn.id for e in ending]
-    await connection.execute(_END, *columns(rows, 3), *columns(logs, 3), ids)
+    await connection.execute(_END, *columns(rows, 3), *columns(logs, 3))
     await insert_items(connection, [(e.key, OUTPUT, e.turn.owner, e.turn.output) for e in ending])
     said = [(e.conversation, e.turn.owner, e.turn.said) for e in ending if e.conversation]
     await insert_said(connection, said)
@@ -223,7 +219,6 @@ class PostgresTurns(Facet):
         writer = await self._node.ensure()
         turn = await encode_beginning(writer, owner, response, items, batch, request)
         await self._flusher.call(_BEGIN, (owner, response.id), turn, turn.size)
-        self._waiters.wake(response.id)
 
     async def forget(self, owner: str, response_id: str) -> None:
         writer = await self._node.ensure()
@@ -241,7 +236,6 @@ class PostgresTurns(Facet):
         writer = await self._node.ensure()
         turn = await encode_ending(writer, owner, response, batch, said, entries, KINDS)
         await self._flusher.call(_FINISH, (owner, response.id), turn, turn.size)
-        self._waiters.wake(response.id)
 
     async def get(
         self, owner: str, response_id: str, *, admit: Admit | None = None
@@ -259,9 +253,7 @@ class PostgresTurns(Facet):
     async def delete(self, owner: str, response_id: str) -> bool:
         if not is_text(response_id):
             return False
-        removed = await self._remove(_FIND, owner, response_id)
-        self._waiters.wake(response_id)
-        return removed > 0
+        return await self._remove(_FIND, owner, response_id) > 0
 
     async def _sweep_turns(self, before: int, limit: int) -> int:
         """Remove the oldest responses created before this time, `limit` at most."""
@@ -270,10 +262,13 @@ class PostgresTurns(Facet):
     async def _remove(self, question: str, *values: str | float) -> int:
         """Remove the turns that this question finds, from every table; return how many."""
 
-        async def run(connection: Connection) -> int:
+        async def run(connection: Connection) -> list[str]:
             rows = await connection.fetch(question, *values)
             if rows:
                 await connection.execute(_REMOVE, *columns(rows, 3))
-            return len(rows)
+            return [row["id"] for row in rows]
 
-        return await self._database.change(run)
+        removed = await self._database.change(run)
+        for name in removed:
+            self._bell.ring(name)
+        return len(removed)

@@ -15,7 +15,6 @@ from antiphon.store.encoding import decode_turn
 from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import LeaseLapsed
-from antiphon.store.postgres.node import CHANNEL
 from antiphon.store.postgres.rows import columns, is_text
 from antiphon.store.turns import lost_turn
 
@@ -34,15 +33,15 @@ _LOGS: Final = """
     WHERE response = ANY($1::bigint[]) ORDER BY response, first
 """
 # The row is locked: a concurrent end must not leave the request behind.
-_ASK_CANCEL: Final = f"""
+_ASK_CANCEL: Final = """
     WITH held AS (
         SELECT key, owner FROM responses
         WHERE owner = $1 AND id = $2 AND writer IS NOT NULL FOR UPDATE
     )
     INSERT INTO jobs (response, owner, is_cancelled) SELECT key, owner, 1 FROM held
     ON CONFLICT (response) DO UPDATE SET is_cancelled = 1
-    RETURNING pg_notify('{CHANNEL}', $2)
-"""  # noqa: S608 # constants
+    RETURNING response
+"""
 _ASKED_CANCELS: Final = """
     SELECT responses.owner, responses.id FROM jobs
     JOIN responses ON responses.key = jobs.response
@@ -70,7 +69,10 @@ class PostgresWriters(Facet):
     async def ask_cancel(self, owner: str, response_id: str) -> bool:
         if not is_text(response_id):
             return False
-        return bool(await self._database.ask_rows(_ASK_CANCEL, owner, response_id))
+        is_asked = bool(await self._database.ask_rows(_ASK_CANCEL, owner, response_id))
+        if is_asked:
+            self._bell.ring(response_id)
+        return is_asked
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
         rows = await self._database.ask_rows(_ASKED_CANCELS, self._node.name)

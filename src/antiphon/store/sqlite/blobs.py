@@ -16,7 +16,7 @@ from typing import Final
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base.blobs import PIECE_BYTES, UNNAMED_SECONDS, Blob, BlobWriter
 from antiphon.store.encoding import is_storable
-from antiphon.store.sqlite.files_database import FilesDatabase, Gone, drop_blobs
+from antiphon.store.sqlite.files_database import FilesDatabase, Gone
 from antiphon.store.sqlite.folder import Draft
 
 __all__ = ["SqliteBlobs"]
@@ -26,6 +26,7 @@ _INSERT: Final = """
     SELECT :owner, :id, :size, :sha256, :now, 0
     WHERE :most IS NULL OR (SELECT coalesce(sum(size), 0) FROM blobs) + :size <= :most
 """
+_DROP: Final = "UPDATE blobs SET state = 2 WHERE id = ? AND state = 0"
 _FIND: Final = "SELECT 1 FROM blobs WHERE id = ? AND owner = ? AND state < 2"
 
 
@@ -117,5 +118,6 @@ class _Writer:
         )
 
     def _remove(self, connection: sqlite3.Connection, gone: Gone) -> bool:
-        drop_blobs(connection, self._owner, [self._blob], gone)
+        if connection.execute(_DROP, (self._blob,)).rowcount:
+            gone.append(self._blob)
         return True

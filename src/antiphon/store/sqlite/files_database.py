@@ -4,9 +4,9 @@ It has threads of its own, so that indexing and uploads never delay the logs of 
 It is opened when it is first used: a gateway that stores no files has no second file. Facets give
 it functions that get a connection inside a transaction, as in the main file (see `worker`).
 
-A change that removes blobs returns their ids in `gone`. They are marked as removed in the same
-transaction; after the commit their contents are deleted, and then their rows. So after a crash
-there is never a row without its content, and the next sweep completes what was begun.
+A change that removes blobs marks them as removed in its transaction and names them in `gone`.
+After the commit their contents are deleted, and then their rows. So after a crash there is never
+a row without its content, and the next sweep completes what was begun.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.sqlite.database import DatabaseFile
@@ -26,14 +26,11 @@ from antiphon.store.sqlite.folder import BlobFolder
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.trouble import Trouble
 
-__all__ = ["FilesDatabase", "Gone", "drop_blobs", "remove_blobs"]
+__all__ = ["FilesDatabase", "Gone"]
 
 _T = TypeVar("_T")
 Gone = list[str]
 """The ids of blobs that a change has removed."""
-
-_REMOVE: Final = "UPDATE blobs SET state = 2 WHERE owner = ? AND id = ?"
-_DROP: Final = "UPDATE blobs SET state = 2 WHERE owner = ? AND id = ? AND state = 0"
 
 
 class FilesDatabase:
@@ -51,6 +48,7 @@ class FilesDatabase:
         self._file: DatabaseFile | None = None
         self._trouble = Trouble(str(self.path))
         self._is_closed = False
+        self._running: set[asyncio.Task[Any]] = set()
 
     async def exists(self) -> bool:
         """Return whether anything was ever stored here."""
@@ -68,24 +66,11 @@ class FilesDatabase:
         self, run: Callable[[sqlite3.Connection, Gone], _T | Exception], size: int = 0
     ) -> _T:
         """Change something; durable on return. Then delete the contents of `gone` blobs."""
-        result, gone = await self._change(run, size)
-        if gone:
-            await asyncio.shield(self._clean_up(gone))
-        return result
+        return await self._to_the_end(self._change_all(run, size))
 
     async def remove(self, run: Callable[[sqlite3.Connection, Gone], bool | Exception]) -> bool:
         """Like `change`, for a removal: a result True is returned when everything is erased."""
-
-        def job(connection: sqlite3.Connection, gone: Gone) -> bool | Exception:
-            is_removed = run(connection, gone)
-            if is_removed is True:
-                mark(connection)
-            return is_removed
-
-        result, gone = await self._change(job, 0)
-        if result:
-            await asyncio.shield(self._erase(gone))
-        return result
+        return await self._to_the_end(self._remove_all(run))
 
     async def ping(self) -> None:
         """Return if the database can be used now, or was not used yet."""
@@ -93,7 +78,11 @@ class FilesDatabase:
             await self._file.ping()
 
     async def close(self) -> None:
-        """Write what is queued, and close files and threads."""
+        """Complete what has begun, and close files and threads."""
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(
+            *(task for task in self._running if task.get_loop() is loop), return_exceptions=True
+        )
         with self._lock:
             self._is_closed = True
         if self._file is not None:
@@ -120,6 +109,40 @@ class FilesDatabase:
             self._file = opened
             return opened
 
+    async def _to_the_end(self, doing: Coroutine[Any, Any, _T]) -> _T:
+        """Return the result. If the caller is cancelled, the work goes on: it may be committed."""
+        task = asyncio.create_task(doing)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may have gone
+
+    async def _change_all(
+        self, run: Callable[[sqlite3.Connection, Gone], _T | Exception], size: int
+    ) -> _T:
+        result, gone = await self._change(run, size)
+        if gone:
+            await self._clean_up(gone)
+        return result
+
+    async def _remove_all(
+        self, run: Callable[[sqlite3.Connection, Gone], bool | Exception]
+    ) -> bool:
+        def job(connection: sqlite3.Connection, gone: Gone) -> bool | Exception:
+            is_removed = run(connection, gone)
+            if is_removed is True:
+                mark(connection)
+            return is_removed
+
+        result, gone = await self._change(job, 0)
+        if result:
+            await self._erase(gone)
+        return result
+
     async def _change(
         self, run: Callable[[sqlite3.Connection, Gone], _T | Exception], size: int
     ) -> tuple[_T, Gone]:
@@ -142,24 +165,6 @@ class FilesDatabase:
         """Delete the contents of these blobs, then their rows; return when all is erased."""
         await self.folder.remove(gone)
         await (await self._opened()).writer.remove(lambda connection: _forget(connection, gone))
-
-
-def remove_blobs(
-    connection: sqlite3.Connection, owner: str, blobs: Sequence[str], gone: Gone
-) -> None:
-    """Mark the blobs of rows that are removed in this transaction."""
-    connection.executemany(_REMOVE, [(owner, blob) for blob in blobs])
-    gone += blobs
-    mark(connection)
-
-
-def drop_blobs(
-    connection: sqlite3.Connection, owner: str, blobs: Sequence[str], gone: Gone
-) -> None:
-    """Mark blobs that were written for a row that is not stored, unless another row has them."""
-    for blob in blobs:
-        if connection.execute(_DROP, (owner, blob)).rowcount:
-            gone.append(blob)
 
 
 def _forget(connection: sqlite3.Connection, gone: Sequence[str]) -> bool:

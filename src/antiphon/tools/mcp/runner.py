@@ -267,7 +267,8 @@ class McpTurn(ToolSession):
         if (error := result.error) is not None:
             return _failed(start, error, result.output)
         item = {**start.item, "output": result.output, "error": None, "status": "completed"}
-        return Outcome(item=item, result=result.output)
+        has_images = self._request.sees_images and result.images
+        return Outcome(item=item, result=result.shown() if has_images else result.output)
 
     async def _check_live(self, call: HostedCall, connection: Connection) -> None:
         """Raise McpFault unless the server has the tool, as it was when the call was approved.

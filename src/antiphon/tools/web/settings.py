@@ -38,3 +38,5 @@ class WebSearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Places that are not public and may be read all the same, each as `host:port`."""
     page_seconds: Annotated[float, msgspec.Meta(gt=0)] = 15.0
     page_bytes: Annotated[int, msgspec.Meta(gt=0)] = 2 * 1024 * 1024
+    pdf_bytes: Annotated[int, msgspec.Meta(gt=0)] = 16 * 1024 * 1024
+    """How large a PDF may be. A page that is longer is cut, a PDF is not read."""

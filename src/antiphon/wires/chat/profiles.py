@@ -199,8 +199,10 @@ _PLACES: Final = {
 def capabilities_of(profile: Profile) -> Capabilities:
     """Return what a server of this profile does by itself."""
     enforced = {"format": profile.json_schema, "arguments": profile.enforces_strict}
+    taken = {"image": profile.images, "file": profile.files}
     return Capabilities(
         enforces=frozenset(what for what, is_so in enforced.items() if is_so),
+        parts=frozenset(what for what, is_so in taken.items() if is_so),
         counts=True,
         continues=profile.continues != "no",
     )

@@ -14,17 +14,18 @@ from antiphon.protocol.items import Part
 from antiphon.wires.files import read_data_url, read_text_file
 from antiphon.wires.texts import PART_FIELDS, TEXT_FIELDS, unknown_fields
 
-__all__ = ["GeminiPart", "PartWriter", "is_binary", "text_part"]
+__all__ = ["READABLE", "GeminiPart", "PartWriter", "is_binary", "text_part"]
 
 GeminiPart = dict[str, Any]
 """A part in the words of Gemini; Any, because its fields differ by kind."""
 
 _FIELDS: Final = PART_FIELDS | {"video_url", "input_audio"}
 # Addresses that the server reads itself: its own files, Cloud Storage and YouTube.
-_READABLE: Final = re.compile(
+READABLE: Final = (
     r"gs://|https://generativelanguage\.googleapis\.com/"
     r"|https://(?:www\.)?(?:youtube\.com/watch\?|youtu\.be/)"
 )
+_READABLE: Final = re.compile(READABLE)
 _TYPES: Final = {
     "aac": "audio/aac",
     "flac": "audio/flac",

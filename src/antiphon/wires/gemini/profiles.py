@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from antiphon.plans.capabilities import Capabilities
+from antiphon.wires.gemini.parts import READABLE
 from antiphon.wires.profiles import find_profile
 
 __all__ = [
@@ -82,6 +83,8 @@ def capabilities_of(profile: Profile) -> Capabilities:
     """Return what a server of this profile does by itself."""
     return Capabilities(
         tool_kinds=profile.hosted & HOSTED.keys(),
+        parts=frozenset({"image", "pdf"}),
+        file_urls=READABLE,
         counts=True,
         pauses=True,
     )

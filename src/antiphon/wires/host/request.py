@@ -31,7 +31,7 @@ __all__ = [
     "write_request",
 ]
 
-CAPABILITIES: Final = Capabilities(counts=True)
+CAPABILITIES: Final = Capabilities(parts=frozenset({"image"}), counts=True)
 """What an editor does by itself: it enforces neither a format nor arguments."""
 
 _ORDER: Final = "Answer only with JSON that matches this JSON Schema: "

@@ -76,6 +76,8 @@ class MessagesWire:
         self.capabilities = Capabilities(
             tool_kinds=frozenset(hosted),
             includes=INCLUDES if hosted else frozenset(),
+            parts=frozenset({"image", "pdf", "text", "file_id"}),
+            file_urls="https?:",
             counts=True,
             continues=bool(profile.continued_models),
             continued_models=profile.continued_models,

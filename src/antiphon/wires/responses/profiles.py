@@ -245,6 +245,9 @@ VENDOR: Final = re.compile(r"[a-z0-9_-]+:[a-z0-9_.-]+")
 """The type of a tool that one vendor alone has."""
 
 
+_TAKEN: Final = {"input_image": ("image", "file_id"), "input_file": ("file",)}
+
+
 def capabilities_of(profile: Profile, hosted: frozenset[str] | None = None) -> Capabilities:
     """Return what a server of this profile does by itself. `hosted` overrides its tools."""
     kinds = profile.hosted if hosted is None else hosted
@@ -256,6 +259,8 @@ def capabilities_of(profile: Profile, hosted: frozenset[str] | None = None) -> C
         tool_kinds=kinds,
         enforces=frozenset(what for what, is_so in enforced.items() if is_so),
         includes=_SEEN if kinds else frozenset(),
+        parts=frozenset().union(*(_TAKEN.get(part, ()) for part in profile.parts)),
+        file_urls="https?:" if "input_file" in profile.parts else "",
         counts=profile.counts,
     )
 

@@ -22,6 +22,8 @@ __all__ = ["read_docx"]
 
 _WORD: Final = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _FALLBACK: Final = "http://schemas.openxmlformats.org/markup-compatibility/2006 Fallback"
+# What text looks like. Nothing in these elements is text.
+_PROPERTIES: Final = ("pPr", "rPr", "tblPr", "tblGrid", "trPr", "tcPr", "sectPr")
 _AFTER: Final = (("footnotes", "Footnotes"), ("endnotes", "Endnotes"), ("comments", "Comments"))
 
 
@@ -49,7 +51,7 @@ class _Story(XmlEvents):
         self._skipped = 0  # how many fallbacks are
         write = self.out.append
         begins = {
-            "t": self._begin_text,
+            "t": self.keep_text,
             "tab": lambda _: write("\t"),
             "cr": lambda _: write("\n"),
             "noBreakHyphen": lambda _: write("-"),
@@ -57,7 +59,7 @@ class _Story(XmlEvents):
             "tc": self._begin_cell,
         }
         ends = {
-            "t": self._end_text,
+            "t": self.drop_text,
             "p": self._end_paragraph,
             "tc": self._end_cell,
             "tr": lambda: write("\n" if not self._cells else " "),
@@ -66,15 +68,10 @@ class _Story(XmlEvents):
             self.starts.update(dict.fromkeys(both(_WORD, name), begin))
         for name, end in ends.items():
             self.ends.update(dict.fromkeys(both(_WORD, name), end))
+        for name in _PROPERTIES:
+            self.pass_over(both(_WORD, name))
         self.starts[_FALLBACK] = self._begin_fallback
         self.ends[_FALLBACK] = self._end_fallback
-
-    def _begin_text(self, _: Attributes) -> None:
-        if not self._skipped:
-            self.take_text(self.out.append)
-
-    def _end_text(self) -> None:
-        self.take_text(None)
 
     def _break(self, attributes: Attributes) -> None:
         is_page = "page" in attributes and read_attributes(attributes).get("type") == "page"
@@ -92,6 +89,13 @@ class _Story(XmlEvents):
 
     def _begin_fallback(self, _: Attributes) -> None:
         self._skipped += 1
+        self.starts.update(dict.fromkeys(both(_WORD, "t"), _skip))
 
     def _end_fallback(self) -> None:
         self._skipped -= 1
+        if not self._skipped:
+            self.starts.update(dict.fromkeys(both(_WORD, "t"), self.keep_text))
+
+
+def _skip(_: Attributes) -> None:
+    """Leave the text of an element out."""

@@ -67,6 +67,8 @@ class Package:
                     self._left -= len(piece)
                     self._check(size, entry.compress_size)
                     yield piece
+            if size != entry.file_size:
+                raise zipfile.BadZipFile
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError):
             raise Unreadable("The file is damaged or incomplete.") from None
 
