@@ -204,7 +204,17 @@ async def test_images_are_data_urls_and_large_ones_files() -> None:
         "local", call["container_id"], limit=10, is_descending=False
     )
     assert file.blob.size == len(PNG) + 2000
-    assert result_of(backend, 1)[-1]["type"] == "input_image"
+    assert "[images shown to the user: 1]" in str(result_of(backend, 1))
+
+
+@pytest.mark.parametrize("parts", [frozenset(), frozenset({"image"})])
+async def test_a_model_that_takes_images_sees_them(parts: frozenset[str]) -> None:
+    backend = ScriptedBackend([cell("display(PNG)"), saying("ok")], parts=parts)
+    async with serve_code(backend, make_service()) as gateway:
+        await whole(gateway)
+    result = result_of(backend, 1)
+    shown = [one["type"] for one in result] if isinstance(result, list) else []
+    assert ("input_image" in shown) == bool(parts)
 
 
 async def test_files_of_the_caller_are_in_the_folder() -> None:

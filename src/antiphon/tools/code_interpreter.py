@@ -119,6 +119,7 @@ class _Session(ToolSession):
     ) -> None:
         self._runner = runner
         self._container = container
+        self._sees_images = request.sees_images
         self._paths = runner.containers.paths_for(request.owner, request.response_id)
         self.patterns = [self._paths]
 
@@ -150,7 +151,7 @@ class _Session(ToolSession):
         service = self._runner.containers
         try:
             async with self._container.use() as workspace:
-                cell = _Cell(self._runner.settings.inline_image_bytes)
+                cell = _Cell(self._runner.settings.inline_image_bytes, sees=self._sees_images)
                 has_lost_state = workspace.has_lost_state
                 await cell.run(workspace, start.item["code"], service.limits.cell_seconds)
                 made = await workspace.collect(service.mint, service.now())
@@ -178,10 +179,11 @@ class _Session(ToolSession):
 class _Cell:
     """What a cell puts out, in the form of the item and of the model."""
 
-    def __init__(self, most_inline: int) -> None:
+    def __init__(self, most_inline: int, *, sees: bool) -> None:
         self.outputs: list[dict[str, str]] = []
         self.large: list[bytes] = []
         self._left = most_inline
+        self._sees = sees
         self._images: list[Part] = []
         self._end = CellEnd("killed", why="it ended without a result")
 
@@ -227,10 +229,12 @@ class _Cell:
         final = {**item, "status": status, "outputs": self.outputs}
         notes = [LOST_STATE] if has_lost_state else []
         notes += [one["logs"] for one in self.outputs if one["type"] == "logs"]
+        if self._images:
+            notes.append(f"[images shown to the user: {len(self._images)}]")
         notes += [*self._ending(), *describe_files(made)]
         text = "\n".join(note.rstrip("\n") for note in notes) or "(no output)"
         parts: list[Part] = [{"type": "input_text", "text": text}, *self._images]
-        result = parts if self._images else text
+        result = parts if self._images and self._sees else text
         return Outcome(item=final, result=result, has_failed=status == "failed")
 
     def _ending(self) -> list[str]:
