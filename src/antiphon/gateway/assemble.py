@@ -139,7 +139,7 @@ async def make_app(
             tools.documents or Documents(settings.documents),
             settings.input_files,
             now=_now,
-            id_prefix=f"file_{settings.id_mark}",
+            id_prefix=f"file-{settings.id_mark}",
         ),
         note_call=metrics.note_call,
     )

@@ -47,7 +47,7 @@ async def _upload(store: Store, name: str, data: bytes, **more: Any) -> str:
     writer = await store.blobs.create(more.pop("owner", OWNER))
     await writer.write(data)
     blob = await writer.finish()
-    file_id = f"file_ap-{os.urandom(24).hex()}"
+    file_id = f"file-ap-{os.urandom(24).hex()}"
     now = int(time.time())
     file = StoredFile(
         id=file_id, filename=name, purpose="user_data", created_at=now, blob=blob, **more
@@ -270,7 +270,7 @@ async def test_a_screenshot_may_be_given_by_id() -> None:
         assert answer.status == 200, answer.body
         sent = desk.plan.items[-1]["output"]
         assert sent["image_url"].startswith("data:image/png;base64,")
-        body["input"] = [call, {**output, "output": {**shown, "file_id": "file_ap-none"}}]
+        body["input"] = [call, {**output, "output": {**shown, "file_id": "file-ap-none"}}]
         answer = await request(desk.gateway, "POST", "/responses", body)
         assert (answer.status, answer.error["param"]) == (404, "input[1].output.file_id")
 
@@ -292,7 +292,7 @@ async def test_an_unknown_foreign_or_expired_file_is_not_found_before_a_token_is
     async with _desk("image") as desk:
         foreign = await _foreign(desk.store)
         expired = await _upload(desk.store, "a.txt", b"x", expires_at=1)
-        for file_id in ("file_ap-nothing", "file-abc", foreign, expired):
+        for file_id in ("file-ap-nothing", "file-abc", foreign, expired):
             part = {"type": kind, "file_id": file_id}
             answer = await desk.ask({"type": "input_text", "text": "see"}, part)
             assert (answer.status, answer.error["code"]) == (404, "file_not_found")
@@ -305,7 +305,7 @@ async def _foreign(store: Store) -> str:
     writer = await store.blobs.create("another")
     await writer.write(b"secret")
     file = StoredFile(
-        id="file_ap-foreign",
+        id="file-ap-foreign",
         filename="a.txt",
         purpose="user_data",
         created_at=1,
@@ -320,7 +320,7 @@ async def test_an_id_of_the_provider_is_passed_on_but_not_one_of_ours() -> None:
         part = _by_id("file-of-the-provider")
         await desk.ask(part)
         assert desk.sent == [part]
-        assert (await desk.ask(_by_id("file_ap-deleted"))).status == 404
+        assert (await desk.ask(_by_id("file-ap-deleted"))).status == 404
 
 
 async def test_a_picture_by_id_that_is_none_is_refused() -> None:
@@ -355,7 +355,7 @@ async def test_a_conversation_and_the_background_work_as_well() -> None:
         assert "the notes" in desk.plan.items[0]["content"][0]["text"]
         queued = await desk.ask(_by_id(file_id), background=True)
         assert queued.status == 200
-        assert (await desk.ask(_by_id("file_ap-none"), background=True)).status == 404
+        assert (await desk.ask(_by_id("file-ap-none"), background=True)).status == 404
 
 
 async def test_the_original_goes_no_further_than_the_plan() -> None:
@@ -415,7 +415,7 @@ async def test_no_wire_sends_the_id_or_the_original(wire: Wire) -> None:
         assert answer.status == 200, answer.body
     await store.close()
     sent = wire.exchange(backend.plans[-1], 1024).body
-    assert b"file_ap-" not in sent
+    assert b"file-ap-" not in sent
     assert ORIGINAL.encode() not in sent
     assert b"data:image/png;base64" in sent or b"image/png" in sent
     assert b"found" in sent or base64.b64encode(b"found") in sent
@@ -463,7 +463,7 @@ async def test_the_chat_door_takes_files() -> None:
         answer = await request(desk.gateway, "POST", "/chat/completions", body)
         assert answer.status == 200
         assert ["words" in desk.sent[0]["text"], "the notes" in desk.sent[1]["text"]] == [True] * 2
-        content[1]["file"] = {"file_id": "file_ap-none"}
+        content[1]["file"] = {"file_id": "file-ap-none"}
         assert (await request(desk.gateway, "POST", "/chat/completions", body)).status == 404
 
 
