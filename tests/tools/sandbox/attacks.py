@@ -153,14 +153,14 @@ _MORE: Final = (
         "for _ in range(8):\n"
         "    if os.fork() == 0: data = b'x' * (100 << 20); time.sleep(60); os._exit(0)\n"
         "time.sleep(8); print('LEAK')",
-        20.0,
+        60.0,
     ),
     Attack(
         "fill the disk with many files",
         "import time\n"
         "for number in range(20): open(str(number), 'wb').write(bytes(7 << 20)); time.sleep(0.1)\n"
         "time.sleep(5); print('LEAK')",
-        20.0,
+        60.0,
     ),
     Attack(
         "fill the disk with deleted files",
@@ -169,7 +169,7 @@ _MORE: Final = (
         "    kept.append(open('x', 'wb', buffering=0)); kept[-1].write(bytes(7 << 20))\n"
         "    os.unlink('x'); time.sleep(0.1)\n"
         "time.sleep(5); print('LEAK')",
-        20.0,
+        60.0,
     ),
     Attack(
         "raise the limits",
@@ -178,8 +178,8 @@ _MORE: Final = (
         "    try: resource.setrlimit(kind, (1 << 40, 1 << 40)); print('LEAK', kind)\n"
         "    except (ValueError, OSError): pass",
     ),
-    Attack("never end", "while True: pass", 0.3),
-    Attack("write without end", "while True: print('x' * 100000)", 0.3),
+    Attack("never end", "while True: pass", 0.3, is_endless=True),
+    Attack("write without end", "while True: print('x' * 100000)", 0.3, is_endless=True),
     Attack(
         "live on after the end",
         "import os, time\n"

@@ -14,7 +14,7 @@ from antiphon.tools.sandbox.engines import ENGINES
 from antiphon.tools.sandbox.probe import EngineReport, find_engine
 from antiphon.tools.sandbox.pythons import read_interpreter
 from antiphon.tools.sandbox.settings import SandboxSettings
-from tests.sandboxes import engine, run
+from tests.sandboxes import engine, run, shell
 
 
 async def test_strongest_engine_that_holds_is_used(tmp_path: Path) -> None:
@@ -67,8 +67,10 @@ async def test_packages_of_a_virtual_environment_can_be_used(tmp_path: Path) -> 
     maker = engine("bwrap+sandlock", python)
     sandbox = await maker.start(tmp_path / "data", SandboxLimits())
     ran = await run(sandbox, "import sys, calculator\nprint(calculator.answer, sys.prefix)")
+    command = await shell(sandbox, "python -c 'import calculator; print(calculator.answer)'")
     await maker.close()
     assert ran.stdout == f"42 {place}\n", ran.end
+    assert command.stdout == "42\n"
 
 
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="the system has no Python")

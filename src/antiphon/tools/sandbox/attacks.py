@@ -32,7 +32,9 @@ class Attack(msgspec.Struct, frozen=True):
 
     name: str
     code: str
-    seconds: float = 10.0
+    seconds: float = 30.0
+    is_endless: bool = False
+    """Whether it is to be stopped by its deadline. Any other that is, counts as a success."""
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -129,7 +131,7 @@ PROBES: Final = (
         "for name, words in calls.items():\n"
         "    print('LEAK' if call(*words) >= 0 else 'refused', name)",
     ),
-    Attack("take memory", "data = bytearray(1 << 30); print('LEAK')"),
+    Attack("take memory", "data = bytearray(512 << 20); print('LEAK')"),
     Attack(
         "fork again and again",
         "import os, time\n"

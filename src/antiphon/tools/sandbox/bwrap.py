@@ -14,19 +14,18 @@ from typing import Final
 
 from antiphon.tools.sandbox.base import SandboxLimits
 
-__all__ = ["ENVIRONMENT", "HOME", "INSIDE", "SYSTEM_LINKS", "wrap"]
+__all__ = ["HOME", "INSIDE", "SYSTEM_LINKS", "environment", "wrap"]
 
 HOME: Final = "/mnt/data"
 INSIDE: Final = "/run/antiphon"
 """Where our own programs are inside."""
-ENVIRONMENT: Final = {
+_ENVIRONMENT: Final = {
     "HOME": HOME,
     "LANG": "C.UTF-8",
     "MPLBACKEND": "module://antiphon_figures",
     "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - inside
     "OMP_NUM_THREADS": "4",
     "OPENBLAS_NUM_THREADS": "4",
-    "PATH": "/usr/bin:/bin",
     "TMPDIR": "/tmp",  # noqa: S108 - inside
     "USER": "sandbox",
     "XDG_CACHE_HOME": "/tmp/cache",  # noqa: S108 - inside
@@ -55,8 +54,14 @@ _MEMORY_SHARE: Final = 4
 """The files in memory may take a quarter of the memory limit, at each of two places."""
 
 
+def environment(python: str) -> dict[str, str]:
+    """Return the variables inside. Commands find the interpreter first, with its programs."""
+    return {**_ENVIRONMENT, "PATH": f"{Path(python).parent}:/usr/bin:/bin"}
+
+
 def wrap(
     program: str,
+    python: str,
     folder: Path,
     limits: SandboxLimits,
     *,
@@ -73,7 +78,7 @@ def wrap(
     return [
         program,
         *_ISOLATION,
-        *(word for item in ENVIRONMENT.items() for word in ("--setenv", *item)),
+        *(word for item in environment(python).items() for word in ("--setenv", *item)),
         *_own_file_systems(limits),
         *_system(folders),
         *(word for path in hidden for word in ("--tmpfs", path, "--remount-ro", path)),

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from antiphon.tools.sandbox.base import SandboxFailed, SandboxLimits
 from antiphon.tools.sandbox.box import RunningSandbox
-from antiphon.tools.sandbox.bwrap import ENVIRONMENT, HOME, INSIDE, SYSTEM_LINKS, wrap
+from antiphon.tools.sandbox.bwrap import HOME, INSIDE, SYSTEM_LINKS, environment, wrap
 from antiphon.tools.sandbox.process import Command, SandboxProcess, start_process
 from antiphon.tools.sandbox.pythons import Interpreter, own_interpreter
 from antiphon.tools.sandbox.seccomp import deny_filter
@@ -93,6 +93,7 @@ class LocalEngine:
         program = deny_filter()
         words = wrap(
             _bwrap_program(),
+            self._python.program,
             folder,
             limits,
             folders=self._python.folders,
@@ -109,6 +110,7 @@ class LocalEngine:
         sandlock = _sandlock_folder()
         words = wrap(
             _bwrap_program(),
+            self._python.program,
             folder,
             limits,
             folders=folders,
@@ -126,7 +128,7 @@ class LocalEngine:
         paths = [*system, *folders, INSIDE, *readable]
         plan = {
             "sandlock": INSIDE,
-            "sandbox": _policy(limits, paths, [HOME, "/tmp", "/dev/shm"]),  # noqa: S108 - inside
+            "sandbox": {**_policy(limits, paths), "env": environment(self._python.program)},
             "command": kernel,
         }
         launch = (own.program, *own.options, f"{INSIDE}/launch.py", json.dumps(plan))
@@ -138,7 +140,7 @@ class LocalEngine:
         return (self._python.program, *self._python.options, path, *chosen)
 
 
-def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> dict[str, Any]:
+def _policy(limits: SandboxLimits, readable: list[str]) -> dict[str, Any]:
     """Return the arguments of sandlock's sandbox.
 
     Its limit of memory is not used: it kills where the limit of the process raises MemoryError.
@@ -146,10 +148,9 @@ def _policy(limits: SandboxLimits, readable: list[str], writable: list[str]) -> 
     devices = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/proc"]
     return {
         "fs_readable": [*dict.fromkeys(readable), *devices],
-        "fs_writable": [*writable, "/dev/null"],
+        "fs_writable": [HOME, "/tmp", "/dev/shm", "/dev/null"],  # noqa: S108 - inside
         "extra_deny_syscalls": ["memfd_create"],
         "clean_env": True,
-        "env": ENVIRONMENT,
         "max_processes": limits.processes,
         "max_open_files": limits.open_files,
         "no_coredump": True,

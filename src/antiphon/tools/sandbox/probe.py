@@ -116,6 +116,8 @@ async def try_attack(sandbox: RunningSandbox, attack: Attack, place: Scene) -> s
     async for output in sandbox.run(place.fill(attack), attack.seconds):
         if isinstance(output, CellOutput):
             words.append(output.text)
+        elif output.outcome == "timeout" and not attack.is_endless:
+            words.append("LEAK? it was not stopped in time")
     return "".join(words)
 
 
