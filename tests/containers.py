@@ -64,6 +64,7 @@ class FakeEngine:
         self.go_on = asyncio.Event()
         self.hangs = asyncio.Event()
         self.is_broken = False
+        self.closed = asyncio.Event()
 
     async def start(
         self, folder: Path, limits: SandboxLimits, *, readable: Mapping[str, Path] | None = None
@@ -157,6 +158,7 @@ class FakeSandbox:
         self.is_alive = False
         if self in self._engine.open:
             self._engine.open.remove(self)
+            self._engine.closed.set()
 
 
 def make_service(

@@ -17,6 +17,7 @@ from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, ChatBackend, Script, ScriptedUpstream, serve_gateway
 from antiphon.testing.gateway import Gateway
 from antiphon.tools.code_interpreter import CodeInterpreter
+from antiphon.tools.containers.settings import CodeSettings, ShellSettings
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.shell import HostedShell
 from tests.containers import make_service
@@ -187,6 +188,9 @@ async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_pa
 
 async def test_nothing_is_run_that_is_not_set() -> None:
     kinds = (await open_tools(Settings(), {}, MemoryStore())).kinds
+    assert kinds == {"tool_search", "file_search", "code_interpreter", "shell"}
+    off = Settings(code_interpreter=CodeSettings(enabled=False), shell=ShellSettings(enabled=False))
+    kinds = (await open_tools(off, {}, MemoryStore())).kinds
     assert kinds == {"tool_search", "file_search"}
 
 
@@ -251,7 +255,7 @@ async def test_the_examples_on_the_shell_work() -> None:
         answer = await _send(gateway, command)
         text, printed, scope = _here(program, gateway)
         await asyncio.to_thread(exec, text, scope)
-        last = upstream.requests[-1].body["messages"][-1]["content"]
+        last = msgspec.json.decode(upstream.requests[-1].body)["messages"][-1]["content"]
     kinds = [item["type"] for item in answer.json["output"]]
     assert kinds == ["shell_call", "shell_call_output", "message"]
     assert printed == [("Hello!",)]

@@ -81,6 +81,26 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("GET", "/v1/vector_stores/{id}/file_batches/{item}"): None,
     ("POST", "/v1/vector_stores/{id}/file_batches/{item}/cancel"): {},
     ("GET", "/v1/vector_stores/{id}/file_batches/{item}/files"): None,
+    ("POST", "/v1/containers"): {"name": "hi"},
+    ("GET", "/v1/containers"): None,
+    ("GET", "/v1/containers/{id}"): None,
+    ("DELETE", "/v1/containers/{id}"): None,
+    ("POST", "/v1/containers/{id}/files"): {"file_id": _ID},
+    ("GET", "/v1/containers/{id}/files"): None,
+    ("GET", "/v1/containers/{id}/files/{item}"): None,
+    ("DELETE", "/v1/containers/{id}/files/{item}"): None,
+    ("GET", "/v1/containers/{id}/files/{item}/content"): None,
+    ("POST", "/v1/skills"): {},
+    ("GET", "/v1/skills"): None,
+    ("GET", "/v1/skills/{id}"): None,
+    ("POST", "/v1/skills/{id}"): {"default_version": "1"},
+    ("DELETE", "/v1/skills/{id}"): None,
+    ("GET", "/v1/skills/{id}/content"): None,
+    ("POST", "/v1/skills/{id}/versions"): {},
+    ("GET", "/v1/skills/{id}/versions"): None,
+    ("GET", "/v1/skills/{id}/versions/{item}"): None,
+    ("DELETE", "/v1/skills/{id}/versions/{item}"): None,
+    ("GET", "/v1/skills/{id}/versions/{item}/content"): None,
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{id}"): None,
     ("GET", "/"): None,
@@ -110,6 +130,9 @@ CREATING_WITH_FILES: Final = {
     ("POST", "/v1/vector_stores"),
     ("POST", "/v1/vector_stores/{id}/files"),
     ("POST", "/v1/vector_stores/{id}/file_batches"),
+    ("POST", "/v1/containers"),
+    ("POST", "/v1/skills"),
+    ("POST", "/v1/skills/{id}/versions"),
 }
 # A question, or a change that is the same when it is made twice.
 NOT_CREATING: Final = {
@@ -125,6 +148,8 @@ NOT_CREATING: Final = {
     ("POST", "/v1/vector_stores/{id}/search"),
     ("POST", "/v1/vector_stores/{id}/files/{item}"),
     ("POST", "/v1/vector_stores/{id}/file_batches/{item}/cancel"),
+    ("POST", "/v1/containers/{id}/files"),
+    ("POST", "/v1/skills/{id}"),
 }
 
 Name = tuple[str, str]

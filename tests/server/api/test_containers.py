@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError, NotFoundError
+from openai import AsyncOpenAI, BadRequestError, NotFoundError, UnprocessableEntityError
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.store.memory import MemoryStore
@@ -196,6 +196,27 @@ async def test_a_skill_has_versions(client: AsyncOpenAI, service: ContainerServi
     with pytest.raises(NotFoundError):
         await client.skills.retrieve(made.id)
     assert await service.store.files.used_bytes("local") == 0
+
+
+async def test_a_key_makes_one_skill_and_one_version(client: AsyncOpenAI) -> None:
+    key = {"Idempotency-Key": "k"}
+    first, again = [
+        await client.skills.create(files=[("greet/SKILL.md", HEAD)], extra_headers=key)
+        for _ in range(2)
+    ]
+    assert first == again
+    one, two = [
+        await client.skills.versions.create(
+            first.id, files=[("greet/SKILL.md", NEXT)], extra_headers=key
+        )
+        for _ in range(2)
+    ]
+    assert one == two
+    assert (await client.skills.retrieve(first.id)).latest_version == "2"
+    with pytest.raises(UnprocessableEntityError):
+        await client.skills.versions.create(
+            first.id, files=[("greet/SKILL.md", HEAD)], extra_headers=key
+        )
 
 
 async def test_a_skill_that_is_not_safe_is_refused(client: AsyncOpenAI) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from antiphon.protocol.errors import NotFound
+from antiphon.tools.containers import running
+from antiphon.tools.containers.locked_folder import make_folder
 from antiphon.tools.containers.running import NoRoom
 from antiphon.tools.containers.service import ContainerService, ContainerWish
 from antiphon.tools.sandbox.base import CellEnd
@@ -84,6 +88,39 @@ async def test_an_expired_container_is_not_found_and_its_sandbox_closed() -> Non
     assert refused.value.code == "container_expired"
     assert engine.open == []
     await service.close()
+
+
+@pytest.mark.parametrize("why", ["expired", "removed", "elsewhere"])
+async def test_a_sandbox_that_is_not_needed_any_more_is_closed(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_LOOK_SECONDS", 0.01)
+    clock, engine = Clock(), FakeEngine()
+    service = make_service(engine=engine, clock=clock)
+    name = await make(service)
+    await run(service, name, "x = 1")
+    assert engine.open
+    if why == "expired":
+        clock.now += 20 * 60
+    elif why == "removed":
+        await service.store.containers.remove("local", name)
+    else:
+        await service.store.containers.start("local", name, "another process", clock.now)
+    async with asyncio.timeout(60):
+        await engine.closed.wait()
+    assert engine.open == []
+    await service.close()
+
+
+def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
+    left, mine = make_folder(str(tmp_path)), make_folder(str(tmp_path))
+    (left.path / "data" / "secret").write_text("s")
+    os.close(left.lock)  # as the end of its process does
+    last = make_folder(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == sorted([mine.path, last.path])
+    for folder in (mine, last):
+        folder.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_files_of_callers_come_and_go_while_the_interpreter_lives() -> None:

@@ -65,7 +65,7 @@ async def create(call: Call) -> web.StreamResponse:
         once = ClaimRequest(f"skills:{key}", digest, now, now - KEY_SECONDS)
     name, about, _ = sent.archive
     skill = Skill(id=engine.mint("skill"), name=name, description=about, created_at=now)
-    version = await _version(call, sent)
+    version = await _version(call, sent, engine.mint("skillver"))
     earlier = await engine.store.skills.add(call.owner, skill, version, once)
     if earlier is None:
         return answer_object(call, _as_skill(skill))
@@ -120,12 +120,40 @@ async def add_version(call: Call) -> web.StreamResponse:
     """Store a further version of a skill."""
     await _find(call, call.path_id)
     sent = await _receive(call)
+    new_id = call.app.engine.mint("skillver")
+    earlier = await _claim_version(call, sent, new_id)
+    if earlier is not None:
+        return replayed(answer_object(call, _as_version(call.path_id, earlier)))
+    version = await _version(call, sent, new_id)
     made = await call.app.engine.store.skills.add_version(
-        call.owner, call.path_id, await _version(call, sent), is_default=sent.is_default
+        call.owner, call.path_id, version, is_default=sent.is_default
     )
     if made is None:
         raise no_skill(call.path_id)
     return answer_object(call, _as_version(call.path_id, made))
+
+
+async def _claim_version(call: Call, sent: _Sent, new_id: str) -> SkillVersion | None:
+    """Claim the key of the request, if it has one; return the version that it made before.
+
+    A request that was cut off between its claim and its version is made again.
+    """
+    key, engine = read_key(call.request.headers), call.app.engine
+    if key is None:
+        return None
+    now, token = engine.now(), f"skill_versions:{key}"
+    path = f"POST /v1/skills/{call.path_id}/versions\n".encode()
+    digest = hashlib.sha256(path + sent.data).digest()
+    claim = await engine.store.claims.take(call.owner, token, digest, new_id, now)
+    if claim is None:
+        return None
+    if claim.created_at >= now - KEY_SECONDS:
+        once = ClaimRequest(token, digest, now, now - KEY_SECONDS)
+        number = await _find_number(call, same_request(once, claim))
+        if number is not None:
+            return await _find_version(call, number)
+    await engine.store.claims.note(call.owner, token, digest, new_id, now)
+    return None
 
 
 async def list_versions(call: Call) -> web.StreamResponse:
@@ -210,10 +238,10 @@ def _path_of(part: PartBegins) -> str:
     return (part.filename or "").replace("\\", "/").lstrip("/") or "file"
 
 
-async def _version(call: Call, sent: _Sent) -> SkillVersion:
+async def _version(call: Call, sent: _Sent, new_id: str) -> SkillVersion:
     engine = call.app.engine
     return SkillVersion(
-        id=engine.mint("skillver"),
+        id=new_id,
         version=1,
         name=sent.archive.name,
         description=sent.archive.description,
@@ -266,15 +294,23 @@ async def _number_of(call: Call, after: str) -> int:
     """Return the number of the version that a page goes on after: its number, or its id."""
     if _is_number(after):
         return int(after)
+    number = await _find_number(call, after)
+    if number is None:
+        raise wrong_cursor("after", after)
+    return number
+
+
+async def _find_number(call: Call, version_id: str) -> int | None:
+    """Return the number of the version with this id."""
     number: int | None = None
     while page := await call.app.engine.store.skills.versions(
         call.owner, call.path_id, after=number, limit=_PAGE, is_descending=False
     ):
         for version in page:
-            if version.id == after:
+            if version.id == version_id:
                 return version.version
         number = page[-1].version
-    raise wrong_cursor("after", after)
+    return None
 
 
 def _is_number(text: str) -> bool:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.base import Container
 from antiphon.tools.containers.workspace import Workspace
 
 __all__ = ["NoRoom", "Running", "RunningContainer"]
@@ -50,19 +49,20 @@ class RunningContainer:
 
 
 class Running:
-    """The containers that run in this process."""
+    """The containers that run in this process.
+
+    `is_live` returns whether a container can still be used by the sandbox that runs here.
+    """
 
     def __init__(
         self,
-        find: Callable[[str, str], Awaitable[Container | None]],
-        holder: str,
+        is_live: Callable[[str, str], Awaitable[bool]],
         *,
         most: int,
         most_per_owner: int,
         seconds: float,
     ) -> None:
-        self.holder = holder
-        self._find = find
+        self._is_live = is_live
         self._most = most
         self._most_per_owner = most_per_owner
         self._seconds = seconds
@@ -156,10 +156,7 @@ class Running:
         while len(self):
             await asyncio.sleep(_LOOK_SECONDS)
             for entry in [one for one in self._all.values() if not one.users]:
-                try:
-                    found = await self._find(*entry.key)
-                except StoreUnavailable:
-                    continue
-                is_ours = found is not None and found.holder == self.holder
-                if not entry.users and not is_ours:
-                    await self.remove(*entry.key)
+                with suppress(StoreUnavailable):  # then it is looked at again
+                    is_live = await self._is_live(*entry.key)
+                    if not entry.users and not is_live:
+                        await self.remove(*entry.key)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,10 +30,11 @@ from antiphon.store.base import (
     StoredFile,
 )
 from antiphon.tools.containers.folder import MOUNT, plain_name
+from antiphon.tools.containers.locked_folder import make_folder
 from antiphon.tools.containers.running import Running, RunningContainer
 from antiphon.tools.containers.settings import ContainerSettings
 from antiphon.tools.containers.skills import SkillBook
-from antiphon.tools.containers.workspace import Workspace, make_folder
+from antiphon.tools.containers.workspace import Workspace
 from antiphon.tools.sandbox.base import Engine, SandboxFailed, SandboxLimits
 
 __all__ = [
@@ -97,9 +97,9 @@ class ContainerService:
         self.settings = settings or ContainerSettings()
         self.limits = limits or SandboxLimits()
         self.skills = SkillBook(store)
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
         self.running = Running(
-            self._find,
-            f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}",
+            self._is_live,
             most=self.settings.running,
             most_per_owner=self.settings.running_per_owner,
             seconds=self.settings.wait_seconds,
@@ -229,6 +229,12 @@ class ContainerService:
     async def _find(self, owner: str, container_id: str) -> Container | None:
         return await self.store.containers.find(owner, container_id)
 
+    async def _is_live(self, owner: str, container_id: str) -> bool:
+        found = await self._find(owner, container_id)
+        if found is None or found.is_expired(self.now()):
+            return False
+        return found.holder == self._holder
+
     # Sandboxes.
 
     @asynccontextmanager
@@ -244,7 +250,7 @@ class ContainerService:
                 await entry.close()
                 await self.require(owner, container_id)
                 raise no_container(container_id)
-            is_ours = row.holder == self.running.holder and row.generation == entry.generation
+            is_ours = row.holder == self._holder and row.generation == entry.generation
             if entry.workspace is not None and not is_ours:
                 await entry.close()
             workspace = entry.workspace or await self._start(entry, row)
@@ -264,14 +270,12 @@ class ContainerService:
         if found.engine is None:
             raise SandboxFailed(found.problem)
         owner, container_id = entry.key
-        started = await self.store.containers.start(
-            owner, container_id, self.running.holder, self.now()
-        )
+        started = await self.store.containers.start(owner, container_id, self._holder, self.now())
         if started is None:
             raise no_container(container_id)
         root = await asyncio.to_thread(make_folder, self.settings.folder)
+        workspace = Workspace(self.store, owner, container_id, root, self.settings)
         try:
-            workspace = Workspace(self.store, owner, container_id, root, self.settings)
             await workspace.bring_in()
             readable = await self.skills.unpack(owner, row.settings, workspace.skills_folder)
             limits = msgspec.structs.replace(
@@ -281,7 +285,7 @@ class ContainerService:
                 workspace.folder, limits, readable=readable
             )
         except BaseException:
-            await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
+            await workspace.close()
             raise
         workspace.has_lost_state = started.generation > 1
         entry.workspace, entry.generation = workspace, started.generation

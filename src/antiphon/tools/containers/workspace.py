@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,10 +27,11 @@ from antiphon.tools.containers.folder import (
     remove_file,
     scan,
 )
+from antiphon.tools.containers.locked_folder import LockedFolder
 from antiphon.tools.containers.settings import ContainerSettings
 from antiphon.tools.sandbox.base import CellEnd, CellOutput, Sandbox, ShellEnd
 
-__all__ = ["Collected", "Workspace", "make_folder"]
+__all__ = ["Collected", "Workspace"]
 
 _PAGE: Final = 100
 _PIECE: Final = 1024 * 1024
@@ -62,17 +61,23 @@ class Workspace:
     """The folder of a container, and the sandbox that works in it."""
 
     def __init__(
-        self, store: Store, owner: str, container_id: str, root: Path, settings: ContainerSettings
+        self,
+        store: Store,
+        owner: str,
+        container_id: str,
+        root: LockedFolder,
+        settings: ContainerSettings,
     ) -> None:
         self.owner = owner
         self.container_id = container_id
-        self.folder = root / "data"
-        self.skills_folder = root / "skills"
+        self.folder = root.path / "data"
+        self.skills_folder = root.path / "skills"
         self.sandbox: Sandbox | None = None
         self.has_lost_state = False
         """Whether the interpreter has none of the variables of cells that ran before."""
         self.has_run = False
         """Whether something ran in this sandbox."""
+        self._is_closed = False
         self._root = root
         self._store = store
         self._settings = settings
@@ -103,10 +108,13 @@ class Workspace:
         return self.sandbox.shell(command, seconds, output_bytes)
 
     async def close(self) -> None:
-        """Kill everything in the sandbox, and remove the folder."""
+        """Kill everything in the sandbox, and remove the folder. Once is enough."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self.sandbox is not None:
             await self.sandbox.close()
-        await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
+        await asyncio.to_thread(self._root.remove)
 
     # From the store to the folder.
 
@@ -232,15 +240,6 @@ class Workspace:
             return None
         finally:
             await writer.abort()
-
-
-def make_folder(place: str | None) -> Path:
-    """Return a new folder that only this user can enter, for one container."""
-    root = Path(tempfile.mkdtemp(prefix="antiphon-container-", dir=place))
-    for name in ("data", "skills"):
-        (root / name).mkdir()
-    (root / "data").chmod(0o777)  # the program may run as another user; the root is closed
-    return root
 
 
 def _write_all(to: int, data: bytes) -> None:
