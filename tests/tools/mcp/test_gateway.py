@@ -592,7 +592,8 @@ async def test_an_approval_whose_call_still_runs_is_a_conflict(desks: Any, log: 
 
 async def test_an_approval_comes_back_alone_where_nothing_is_stored(desks: Any, log: Path) -> None:
     """Some clients send the answer without the request, which they cannot refer to."""
-    async with mcp_gateway(model(ADD), desks) as gateway:
+    limits = ToolLimits(list_seconds=60)
+    async with mcp_gateway(model(ADD), desks, limits=limits) as gateway:
         first = await _asked(gateway, tool(), store=False)
         asked = answer_of(first, "mcp_approval_request")
         user = {"role": "user", "content": "add"}
