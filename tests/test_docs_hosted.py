@@ -19,11 +19,14 @@ from antiphon.testing.gateway import Gateway
 from antiphon.tools.code_interpreter import CodeInterpreter
 from antiphon.tools.containers.settings import CodeSettings, ShellSettings
 from antiphon.tools.index.file_index import FileIndex
+from antiphon.tools.programs.runner import ProgramRunner
+from antiphon.tools.programs.settings import ProgramSettings
 from antiphon.tools.shell import HostedShell
 from tests.containers import make_service
 from tests.faults.house import PATIENCE
 from tests.images_upstream import IMAGE, images_upstream
 from tests.images_upstream import KEY as IMAGE_KEY
+from tests.sandboxes import engine
 from tests.server.test_web_search import QUERY
 from tests.test_docs import _commands, _examples, _send
 from tests.web import KEY, loopback_web
@@ -188,8 +191,18 @@ async def test_settings_that_cannot_work_are_refused(text: str, why: str, tmp_pa
 
 async def test_nothing_is_run_that_is_not_set() -> None:
     kinds = (await open_tools(Settings(), {}, MemoryStore())).kinds
-    assert kinds == {"tool_search", "file_search", "code_interpreter", "shell"}
-    off = Settings(code_interpreter=CodeSettings(enabled=False), shell=ShellSettings(enabled=False))
+    assert kinds == {
+        "tool_search",
+        "file_search",
+        "code_interpreter",
+        "shell",
+        "programmatic_tool_calling",
+    }
+    off = Settings(
+        code_interpreter=CodeSettings(enabled=False),
+        shell=ShellSettings(enabled=False),
+        programs=ProgramSettings(enabled=False),
+    )
     kinds = (await open_tools(off, {}, MemoryStore())).kinds
     assert kinds == {"tool_search", "file_search"}
 
@@ -229,6 +242,33 @@ async def test_the_examples_on_code_work(tmp_path: Path) -> None:
     call, _ = answer.json["output"]
     assert call["outputs"] == [{"type": "logs", "logs": f"{2**100}\n"}]
     assert printed == [("n.txt", b"1")]
+
+
+async def test_the_example_on_programs_works() -> None:
+    (program,) = _examples("docs/howto/programs.md")
+    code = (
+        "const all = await Promise.all(['a', 'b'].map((sku) => tools.stock({sku})));"
+        "text(all.reduce((sum, one) => sum + one.count, 0))"
+    )
+    asked = msgspec.json.encode({"code": code}).decode()
+    scripts = [Script(calls=[Call("program", asked)]), Script(text="There are 5.")]
+    service = make_service(engine=engine("bwrap+sandlock"))
+    async with (
+        asyncio.timeout(PATIENCE),
+        ScriptedUpstream(scripts, models=["smollm2-135m"]) as upstream,
+        serve_gateway(
+            ChatBackend(upstream.base_url),
+            store=service.store,
+            tools=[ProgramRunner(service)],
+            containers=service,
+        ) as gateway,
+    ):
+        text, printed, scope = _here(program, gateway)
+        await asyncio.to_thread(exec, text, scope)
+    assert printed == [("There are 5.",)]
+    last = upstream.requests[-1].json["messages"]
+    assert [message["role"] for message in last] == ["user", "assistant", "tool"]
+    assert last[-1]["content"].endswith("5")
 
 
 async def test_the_examples_on_the_shell_work() -> None:

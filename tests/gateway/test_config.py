@@ -286,6 +286,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
         "documents": set(table["documents"]),
         "code_interpreter": set(table["code_interpreter"]),
         "shell": set(table["shell"]),
+        "programs": set(table["programs"]),
         "containers": set(table["containers"]),
         "sandbox": set(table["sandbox"]),
         "webhooks": set(table["webhooks"][0]),

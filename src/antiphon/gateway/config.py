@@ -36,6 +36,7 @@ from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.images import ImageSettings
 from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.settings import McpServer, McpSettings
+from antiphon.tools.programs.settings import ProgramSettings
 from antiphon.tools.sandbox.settings import SandboxSettings
 from antiphon.tools.web.settings import WebSearchSettings
 from antiphon.transport.http import Limits
@@ -173,6 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     documents: DocumentSettings = DocumentSettings()
     code_interpreter: CodeSettings = CodeSettings()
     shell: ShellSettings = ShellSettings()
+    programs: ProgramSettings = ProgramSettings()
     containers: ContainerSettings = ContainerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
@@ -196,6 +198,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "documents": DocumentSettings,
     "code_interpreter": CodeSettings,
     "shell": ShellSettings,
+    "programs": ProgramSettings,
     "containers": ContainerSettings,
     "sandbox": SandboxSettings,
     "webhooks": Webhook,

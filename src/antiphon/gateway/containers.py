@@ -15,6 +15,7 @@ from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.code_interpreter import CodeInterpreter
 from antiphon.tools.containers.service import ContainerService, FoundEngine
+from antiphon.tools.programs.runner import ProgramRunner
 from antiphon.tools.sandbox.probe import find_engine
 from antiphon.tools.shell import HostedShell
 
@@ -49,6 +50,8 @@ def container_runners(settings: Settings, service: ContainerService) -> list[Too
     runners: list[ToolRunner] = []
     if settings.code_interpreter.enabled:
         runners.append(CodeInterpreter(service, settings.code_interpreter))
+    if settings.programs.enabled:
+        runners.append(ProgramRunner(service, settings.programs))
     if settings.shell.enabled:
         runners.append(HostedShell(service, settings.shell))
     return runners

@@ -36,7 +36,7 @@ def offer_hosted(toolbox: Toolbox, functions: Sequence[HostedFunction]) -> Toolb
         known[alias] = function
         offers.append(_hosted_offer(alias, function))
     rest = toolbox.deferred, toolbox.upstream, toolbox.declared
-    return Toolbox(offers, *rest, known, toolbox.hidden)
+    return Toolbox(offers, *rest, known, toolbox.hidden, toolbox.programmatic)
 
 
 def load_hidden(toolbox: Toolbox, aliases: Container[str] | None = None) -> Toolbox:
@@ -46,7 +46,7 @@ def load_hidden(toolbox: Toolbox, aliases: Container[str] | None = None) -> Tool
         return toolbox
     rest = toolbox.deferred, toolbox.upstream, toolbox.declared, toolbox.functions
     left = [one for one in toolbox.hidden if one not in found]
-    return Toolbox([*toolbox.offers, *found], *rest, left)
+    return Toolbox([*toolbox.offers, *found], *rest, left, toolbox.programmatic)
 
 
 def _hosted_offer(alias: str, function: HostedFunction) -> Offer:

@@ -33,6 +33,9 @@ from antiphon.protocol.unknown import MOST_HINTS, nearest_name
 __all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools"]
 
 _MAX_OFFERS: Final = 2048
+_PROGRAMS: Final = "programmatic_tool_calling"
+_PROGRAM: Final = "programmatic"
+_NOT_HOSTED: Final = "programs call functions of the caller only"
 _CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
 
 _COMMON: Final = frozenset(
@@ -89,7 +92,14 @@ class _Found(NamedTuple):
 class _Rest:
     """What is found beside the tools that the caller runs."""
 
-    def __init__(self, upstream_kinds: frozenset[str], hosted_kinds: frozenset[str]) -> None:
+    def __init__(
+        self,
+        upstream_kinds: frozenset[str],
+        hosted_kinds: frozenset[str],
+        *,
+        runs_programs: bool = False,
+    ) -> None:
+        self.runs_programs = runs_programs
         self.upstream: list[Tool] = []
         self.hosted: list[DeclaredTool] = []
         self.report: list[str] = []
@@ -109,7 +119,10 @@ class _Rest:
         if name in self._upstream_kinds:
             self.upstream.append(tool)
         elif name in self._hosted_kinds:
-            self.hosted.append(DeclaredTool(tool, where))
+            if _allows(tool, _PROGRAM):
+                self.report.append(f"{where}.allowed_callers: {_NOT_HOSTED}")
+            if _allows(tool, "direct"):
+                self.hosted.append(DeclaredTool(tool, where))
         else:
             self.report.append(f"{where} ({kind}): {why}")
 
@@ -125,6 +138,7 @@ class Toolbox:
         hosted: Sequence[DeclaredTool] = (),
         functions: Mapping[str, HostedFunction] | None = None,
         hidden: Sequence[Offer] = (),
+        programmatic: Sequence[Offer] = (),
     ) -> None:
         self.offers = tuple(offers)
         """What the model can call: the tools that the caller runs, then hosted functions."""
@@ -140,6 +154,8 @@ class Toolbox:
         """What the model is shown for that, by alias; see `hosted_offers`."""
         self.hidden = tuple(hidden)
         """What a search that is run here may find, and `load_hidden` then offers."""
+        self.programmatic = tuple(programmatic)
+        """The functions of the caller's that programs may call; some of them are no offers."""
         self.kinds = frozenset(tool["type"] for tool in (*self.upstream, *self.hosted))
         """The kinds of tools that the caller does not run; tool_choice means them by their kind."""
         self.derived = Derived()
@@ -160,7 +176,7 @@ class Toolbox:
     @property
     def _parts(self) -> tuple[object, ...]:
         parts = self.offers, self.deferred, self.upstream, self.hosted, self.functions
-        return *parts, self.hidden
+        return *parts, self.hidden, self.programmatic
 
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
@@ -238,7 +254,7 @@ def _gather(
 ) -> tuple[Toolbox, list[str]]:
     if not tools and not carriers:
         return _NO_TOOLS, []
-    rest = _Rest(upstream, hosted)
+    rest = _Rest(upstream, hosted, runs_programs=_runs_programs(tools, upstream, hosted))
     report = rest.report
     found: dict[tuple[str, str | None, str], _Found] = {}
     for entry in _walk(tools, "tools", rest, is_loaded=False):
@@ -268,7 +284,17 @@ def _gather(
     offers = list(_offer([*shown, *findable]))
     hidden = offers[len(shown) :]
     offers = offers[: len(shown)]
-    return Toolbox(offers, list(names), rest.upstream, rest.hosted, hidden=hidden), report
+    programmatic = [one for one in offers if rest.runs_programs and _is_for_programs(one)]
+    offers = [one for one in offers if one not in programmatic or _allows(one.tool, "direct")]
+    toolbox = Toolbox(
+        offers,
+        list(names),
+        rest.upstream,
+        rest.hosted,
+        hidden=hidden,
+        programmatic=programmatic,
+    )
+    return toolbox, report
 
 
 # What there is.
@@ -320,17 +346,20 @@ def _take(
     """Yield the tool if the caller runs it. `space` is the namespace that holds it."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     namespace, about = (None, "") if space is None else (space["name"], space.get("description"))
-    why = _why_not(tool, kind, namespace, where)
+    why = _why_not(tool, kind, namespace, where, runs_programs=rest.runs_programs)
     if why is not None or (kind == "computer" and rest.passes_on(kind)):
         rest.take(tool, kind, where, why or "", is_alone=namespace is None)
         return
-    _report_fields(tool, where, rest.report)
+    is_for_programs = rest.runs_programs and _allows(tool, _PROGRAM)
+    _report_fields(tool, where, rest.report, {"output_schema"} if is_for_programs else ())
     name = tool["name"] if kind in ("function", "custom") else str(kind)
     about = about if isinstance(about, str) else ""
     yield _Found(kind, namespace, name, tool, where, about, is_loaded)  # type: ignore[arg-type]  # it is in FAMILIES
 
 
-def _why_not(tool: Any, kind: object, namespace: str | None, where: str) -> str | None:
+def _why_not(
+    tool: Any, kind: object, namespace: str | None, where: str, *, runs_programs: bool
+) -> str | None:
     is_known = isinstance(kind, str) and kind in FAMILIES
     if not is_known or (namespace is not None and kind not in ("function", "custom")):
         return "it cannot be run here"
@@ -338,9 +367,11 @@ def _why_not(tool: Any, kind: object, namespace: str | None, where: str) -> str 
         check_shape(tool, where)  # those that items carry were never checked
     except InvalidRequest as error:
         return error.message
-    callers = tool.get("allowed_callers")
-    if isinstance(callers, list) and callers and "direct" not in callers:
-        return "only a program may call it, and no programs run here"
+    if not _allows(tool, "direct"):
+        if kind != "function":
+            return "programs can call functions only"
+        if not runs_programs:
+            return "only a program may call it, and no programs run here"
     if kind == "tool_search" and tool.get("execution") != "client":
         return "there is no search here; the tools it would find are all shown at once"
     environment = tool.get("environment") if kind == "shell" else None
@@ -349,12 +380,31 @@ def _why_not(tool: Any, kind: object, namespace: str | None, where: str) -> str 
     return None
 
 
+def _runs_programs(tools: Sequence[Tool], upstream: frozenset[str], hosted: frozenset[str]) -> bool:
+    """Return whether this gateway runs programs in this turn."""
+    if _PROGRAMS not in hosted - upstream:
+        return False
+    return any(isinstance(tool, dict) and tool.get("type") == _PROGRAMS for tool in tools)
+
+
+def _allows(tool: Tool, caller: str) -> bool:
+    """Return whether a tool may be called by the model (`direct`) or by a program."""
+    callers = tool.get("allowed_callers")
+    if not isinstance(callers, list) or not callers:
+        return caller == "direct"
+    return caller in callers
+
+
+def _is_for_programs(offer: Offer) -> bool:
+    return offer.kind == "function" and _allows(offer.tool, _PROGRAM)
+
+
 def _is_named(tool: Tool) -> bool:
     return isinstance(tool.get("name"), str) and bool(tool["name"])
 
 
-def _report_fields(tool: Tool, where: str, report: list[str]) -> None:
-    known = _FIELDS[tool["type"]]
+def _report_fields(tool: Tool, where: str, report: list[str], honoured: Iterable[str] = ()) -> None:
+    known = _FIELDS[tool["type"]].union(honoured)
     if not known.issuperset(tool):
         unknown = (name for name, value in tool.items() if value and name not in known)
         for name in islice(unknown, MOST_NOTES + 1):  # a response lists only so many

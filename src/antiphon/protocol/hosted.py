@@ -19,7 +19,7 @@ import msgspec
 
 from antiphon.protocol.items import Item, Part, item_type
 
-__all__ = ["HOSTED_CALL", "data_of", "is_hosted", "lower_hosted"]
+__all__ = ["HOSTED_CALL", "data_of", "is_hosted", "is_made_by_program", "lower_hosted"]
 
 HOSTED_CALL: Final = "hosted_call"
 
@@ -35,6 +35,12 @@ _PAGE_ACTIONS: Final = {"open_page": ("url",), "find_in_page": ("url", "pattern"
 def is_hosted(item: Item) -> bool:
     """Return whether the item is a call that a server ran, or wants to run."""
     return _lowering_of(item_type(item)) is not None
+
+
+def is_made_by_program(item: Item) -> bool:
+    """Return whether a program made this call, and not the model."""
+    caller = item.get("caller")
+    return isinstance(caller, dict) and caller.get("type") == "program"
 
 
 def lower_hosted(item: Item, alias: Alias) -> Item:

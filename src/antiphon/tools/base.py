@@ -128,6 +128,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The whole context in order, references resolved. Shared: it must not be changed."""
     own: Sequence[Item]
     """The items of this request alone, at the end of the context."""
+    programmatic: Sequence[Offer] = ()
+    """The functions of the caller's that programs may call."""
     hidden: Sequence[Offer] = ()
     """The tools that the model is not shown yet, and that a search may find."""
     is_searched: bool = False
@@ -174,6 +176,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may change something outside: then its intent is durable before it starts."""
     seconds: float | None = None
     """How long it may run, if that is not `ToolLimits.call_seconds`."""
+    is_open: bool = False
+    """Whether the item is in the conversation already: it is neither opened nor closed again."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +210,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     item: Item
-    result: str | list[Part]
+    result: str | list[Part] | None
+    """None if the caller has to answer what is in `also` first: the response ends with that."""
     has_failed: bool = False
     also: Sequence[Item] = ()
     functions: Sequence[HostedFunction] = ()

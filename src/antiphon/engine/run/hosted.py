@@ -50,8 +50,9 @@ from antiphon.protocol.deltas import (
     Stopped,
 )
 from antiphon.protocol.errors import BackendError
-from antiphon.protocol.hosted import data_of
-from antiphon.protocol.items import Item, Part
+from antiphon.protocol.hosted import data_of, is_made_by_program
+from antiphon.protocol.items import Item, Part, item_type
+from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.tools.base import (
     Ask,
@@ -142,7 +143,7 @@ class Hosted(Policy):
 
     # Before a round.
 
-    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan:
+    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Offer the hosted functions; list them, and run approved calls, the first time."""
         if self._functions is None:
             self._functions = []
@@ -153,6 +154,10 @@ class Hosted(Policy):
             self._ids = CallIds(is_taken=taken_in(plan.items))
             await self._list(plan.policy, rounds)
             await self._run_approved(self._offer(plan), rounds)
+            if any(one.result is None for one in self._approved):
+                rounds.spend(Usage())
+                rounds.stop(Stopped("stop"))
+                return None  # the caller has to answer a program first
         # A context that is shortened before the first answer does not have them yet.
         plan = self._offer(self._with_results(plan, [], self._approved))
         self._plan, self._answer = plan, HostedCalls(plan, names_calls=self._setup.names_calls)
@@ -305,8 +310,10 @@ class Hosted(Policy):
     def _session_of(self, call: HostedCall) -> ToolSession:
         return self._setup.sessions[call.function.kind]
 
-    def _result_of(self, outcome: Outcome, call: HostedCall) -> str | list[Part]:
+    def _result_of(self, outcome: Outcome, call: HostedCall) -> str | list[Part] | None:
         assert self._functions is not None
+        if outcome.result is None:
+            return None
         self._functions += outcome.functions
         self._found += outcome.functions
         self._loaded.update(outcome.loads)
@@ -336,9 +343,10 @@ class Hosted(Policy):
         self, plan: Plan, context: Sequence[Item], results: Sequence[_Result]
     ) -> Plan:
         settled = [one for one in results if one.result is not None]
+        items, settled = _end_programs(plan.items, settled)
         calls = list(map(_call_item, settled))
         outputs = list(map(_output_item, settled))
-        items = [*plan.items, *context, *calls, *outputs]
+        items = [*items, *context, *calls, *outputs]
         return msgspec.structs.replace(plan, items=items)
 
     async def close(self) -> None:
@@ -383,6 +391,27 @@ def _call_item(one: _Result) -> Item:
         "name": one.alias,
         "arguments": one.call.arguments,
     }
+
+
+def _end_programs(
+    items: Sequence[Item], results: Sequence[_Result]
+) -> tuple[list[Item], list[_Result]]:
+    """Return the items as the model is shown them, and the results that are not among them.
+
+    Calls that programs made are left out: their results are for the program. The end of a program
+    that waited for them follows it at once.
+    """
+    by_call = {one.call.call_id: one for one in results}
+    hidden = {item.get("call_id") for item in items if is_made_by_program(item)}
+    shown: list[Item] = []
+    for item in items:
+        if item.get("call_id") in hidden:
+            continue
+        shown.append(item)
+        ended = by_call.get(str(item.get("call_id"))) if item_type(item) == "program" else None
+        if ended is not None:
+            shown.append(_output_item(by_call.pop(ended.call.call_id)))
+    return shown, [*by_call.values()]
 
 
 def _output_item(one: _Result) -> Item:

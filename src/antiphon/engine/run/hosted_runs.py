@@ -118,7 +118,7 @@ class HostedRuns:
                 for number, report in await _take_all(reports):
                     if isinstance(report, Outcome):
                         outcomes[number] = report
-                    deltas += self._deltas_of(keys[number], report)
+                    deltas += self._deltas_of(keys[number], work[number].start, report)
                 await rounds.emit(deltas)
         finally:
             await _stop(tasks)
@@ -131,18 +131,21 @@ class HostedRuns:
         for one in some:
             self._opened += 1
             keys.append(f"hosted-{self._opened}")
-            deltas += _opening(keys[-1], one.start.item)
+            deltas += [] if one.start.is_open else _opening(keys[-1], one.start.item)
         await rounds.emit(deltas)
         effective = [one for one in some if one.start.has_effects]
         if effective:
             await self._intents.make_durable(effective, rounds)
         return keys
 
-    def _deltas_of(self, key: str, report: Progress | Outcome) -> list[Delta]:
+    def _deltas_of(self, key: str, start: Start, report: Progress | Outcome) -> list[Delta]:
         if isinstance(report, Progress):
             return [ItemProgressed(key, report.event, report.fields)]
+        also = map(ItemPassed, report.also)
+        if start.is_open:
+            return [*also]
         item = cap_item(report.item, self._limits.stored_bytes)
-        return [ItemClosed(key, item, report.usage), *map(ItemPassed, report.also)]
+        return [ItemClosed(key, item, report.usage), *also]
 
     # One call.
 

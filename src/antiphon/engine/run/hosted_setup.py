@@ -133,6 +133,7 @@ class HostedTools:
                         tools=tools,
                         items=items,
                         own=own,
+                        programmatic=toolbox.programmatic,
                         hidden=toolbox.hidden,
                         is_searched=is_searched,
                         deferred=deferred,

@@ -118,6 +118,13 @@ class ContainerService:
         found = await self._found()
         return "" if found.engine is not None else found.problem
 
+    async def engine(self) -> Engine:
+        """Return the engine that holds here. Raise SandboxFailed if there is none."""
+        found = await self._found()
+        if found.engine is None:
+            raise SandboxFailed(found.problem)
+        return found.engine
+
     async def _found(self) -> FoundEngine:
         """Return the engine, looked for once, also if those who wait for it are cancelled."""
         if self._engine is None:

@@ -1,0 +1,1 @@
+"""Programs of models that call tools: JavaScript in the sandbox, replayed with recorded results."""
