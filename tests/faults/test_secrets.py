@@ -187,7 +187,9 @@ async def _everything_shown(gateway: Gateway) -> str:
 
 
 def test_nothing_of_ours_evaluates_or_unpickles() -> None:
-    found = [f"{path.name}: {name}" for path in _sources() for name in _names(path)]
+    """Except for the program that runs in a sandbox, and exists to run code of models."""
+    sources = [path for path in _sources() if path.parts[-2:] != ("sandbox", "kernel.py")]
+    found = [f"{path.name}: {name}" for path in sources for name in _names(path)]
     forbidden = {"eval", "exec", "compile", "pickle", "marshal", "shelve", "os.system"}
 
     assert [entry for entry in found if entry.split(": ")[1] in forbidden] == []

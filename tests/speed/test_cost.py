@@ -16,9 +16,10 @@ lowers it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,16 @@ _TRIES: Final = 4
 _PATIENCE: Final = 60.0
 
 Live = Callable[[int], Steps]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Write no lines to a log that a test before this one may have left open."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.WARNING)
+    yield
+    root.setLevel(before)
 
 
 async def _serve(partner: Partner, path: Path) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.server.api.openapi_containers import CONTAINER_TYPES, container_paths
 from antiphon.server.api.openapi_files import FILE_TYPES, file_paths
 from antiphon.server.api.openapi_operations import (
     PAGE,
@@ -29,7 +30,8 @@ def describe() -> dict[str, Any]:
     """Return the OpenAPI document."""
     events = EVENT_CLASSES.values()
     _, schemas = msgspec.json.schema_components(
-        [CreateResponse, Response, *FILE_TYPES, *events], ref_template=f"{REF}{{name}}"
+        [CreateResponse, Response, *FILE_TYPES, *CONTAINER_TYPES, *events],
+        ref_template=f"{REF}{{name}}",
     )
     for schema in schemas.values():
         schema.get("properties", {}).pop("$extra", None)
@@ -186,6 +188,7 @@ def _paths() -> dict[str, Any]:
         },
         **_conversation_paths(),
         **file_paths(),
+        **container_paths(),
         "/v1/chat/completions": {
             "post": operation("Chat completions, as JSON or as a stream of chunks")
             | body_of({"required": ["messages"], "properties": {"messages": {"type": "array"}}})

@@ -26,7 +26,14 @@ from antiphon.protocol.vector_stores import (
     SetAttributes,
     VectorStoreObject,
 )
-from antiphon.server.api.openapi_operations import PAGE, REF, answer_of, in_path, operation
+from antiphon.server.api.openapi_operations import (
+    PAGE,
+    answer_of,
+    form_of,
+    in_path,
+    list_of,
+    operation,
+)
 
 __all__ = ["FILE_TYPES", "file_paths"]
 
@@ -59,9 +66,9 @@ def _files() -> dict[str, Any]:
     ]
     return {
         "/v1/files": {
-            "get": _list_of("List files", "FileObject", [*page, _PURPOSE]),
+            "get": list_of("List files", "FileObject", [*page, _PURPOSE]),
             "post": operation("Store a file", "FileObject")
-            | _form(
+            | form_of(
                 ["file", "purpose"],
                 **{
                     "file": {"type": "string", "format": "binary"},
@@ -101,7 +108,7 @@ def _uploads() -> dict[str, Any]:
         f"{one}/parts": {
             "parameters": [in_path("id")],
             "post": operation("Store a part of up to 64 MiB", "PartObject")
-            | _form(["data"], data={"type": "string", "format": "binary"}),
+            | form_of(["data"], data={"type": "string", "format": "binary"}),
         },
         f"{one}/complete": {
             "parameters": [in_path("id")],
@@ -120,7 +127,7 @@ def _vector_stores() -> dict[str, Any]:
     one = "/v1/vector_stores/{id}"
     return {
         "/v1/vector_stores": {
-            "get": _list_of("List vector stores", "VectorStoreObject", [*PAGE, _BEFORE]),
+            "get": list_of("List vector stores", "VectorStoreObject", [*PAGE, _BEFORE]),
             "post": operation(
                 "Make a vector store", "VectorStoreObject", takes="CreateVectorStore"
             ),
@@ -147,7 +154,7 @@ def _attached() -> dict[str, Any]:
     return {
         files: {
             "parameters": [in_path("id")],
-            "get": _list_of("List its files", "AttachedFileObject", [*PAGE, _BEFORE, _FILTER]),
+            "get": list_of("List its files", "AttachedFileObject", [*PAGE, _BEFORE, _FILTER]),
             "post": operation("Attach a file", "AttachedFileObject", takes="AttachFile"),
         },
         f"{files}/{{item}}": {
@@ -183,35 +190,8 @@ def _batches() -> dict[str, Any]:
         },
         f"{batches}/{{item}}/files": {
             "parameters": both,
-            "get": _list_of(
+            "get": list_of(
                 "List the files of a batch", "AttachedFileObject", [*PAGE, _BEFORE, _FILTER]
             ),
         },
-    }
-
-
-def _list_of(summary: str, name: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "required": ["object", "data", "first_id", "last_id", "has_more"],
-        "properties": {
-            "object": {"const": "list"},
-            "data": {"type": "array", "items": {"$ref": f"{REF}{name}"}},
-            "first_id": {"type": ["string", "null"]},
-            "last_id": {"type": ["string", "null"]},
-            "has_more": {"type": "boolean"},
-        },
-    }
-    listing = operation(summary)
-    listing["responses"]["200"]["content"] = {"application/json": {"schema": schema}}
-    return listing | {"parameters": parameters}
-
-
-def _form(required: list[str], **fields: Any) -> dict[str, Any]:
-    schema = {"type": "object", "required": required, "properties": fields}
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"multipart/form-data": {"schema": schema}},
-        }
     }

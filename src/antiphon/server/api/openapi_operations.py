@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["PAGE", "REF", "answer_of", "body_of", "in_path", "operation"]
+__all__ = ["PAGE", "REF", "answer_of", "body_of", "form_of", "in_path", "list_of", "operation"]
 
 REF: Final = "#/components/schemas/"
 
@@ -47,3 +47,32 @@ def body_of(schema: dict[str, Any], *, is_required: bool = True) -> dict[str, An
 def answer_of(description: str, name: str, status: str = "200") -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"{REF}{name}"}}}
     return {status: {"description": description, "content": content}}
+
+
+def list_of(summary: str, name: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the entry of a method that lists objects of this schema."""
+    schema = {
+        "type": "object",
+        "required": ["object", "data", "first_id", "last_id", "has_more"],
+        "properties": {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": {"$ref": f"{REF}{name}"}},
+            "first_id": {"type": ["string", "null"]},
+            "last_id": {"type": ["string", "null"]},
+            "has_more": {"type": "boolean"},
+        },
+    }
+    listing = operation(summary)
+    listing["responses"]["200"]["content"] = {"application/json": {"schema": schema}}
+    return listing | {"parameters": parameters}
+
+
+def form_of(required: list[str], **fields: Any) -> dict[str, Any]:
+    """Return the body of a request that is a form."""
+    schema = {"type": "object", "required": required, "properties": fields}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": schema}},
+        }
+    }

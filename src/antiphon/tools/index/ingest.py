@@ -134,7 +134,8 @@ class Ingest:
                     _log.warning("no files can be indexed now: %s", error)
                 is_well = False
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), self._settings.poll)
+                async with asyncio.timeout(self._settings.poll):
+                    await self._woken.wait()
 
     async def _take_job(self) -> bool:
         """Take one job as soon as it can be begun; return whether there was one."""
